@@ -88,7 +88,7 @@ memory-runs: $(VENV)/installed-dev
 
 # The documentation as pages: open site/index.html. Five of them are made from data alone, and are in no commit.
 site: $(VENV)/installed-dev
-	$(BIN)/python docs/build.py
+	$(BIN)/python -m docs.build
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 lint: $(VENV)/installed-dev

@@ -37,7 +37,7 @@ def main() -> None:
         here = stack.enter_context(Emulator())
         session = stack.enter_context(Session())
         cluster = Cluster(session, lambda_limits())
-        there = stack.enter_context(Emulator(session=session, places=cluster))
+        there = stack.enter_context(Emulator(session=session, hosts=cluster))
         clients = {"here": here.client("lambda")}
         create_function(clients["here"], "here", SOURCE)
         # Environments spread out: with as many functions as nodes, each node gets one.
@@ -46,7 +46,7 @@ def main() -> None:
             clients[name] = there.client("lambda")
             create_function(clients[name], name, SOURCE)
             clients[name].invoke(FunctionName=name, Payload=b"{}")
-        places = {e.function.name: there.service.pool.place(e).name for e in there.service.pool.environments()}
+        hosts = {e.function.name: there.service.pool.host(e).name for e in there.service.pool.environments()}
         seconds: dict[str, list[float]] = {name: [] for name in clients}
         order = list(clients)
         for turn in range(WARM_UP + given.pairs):
@@ -56,10 +56,10 @@ def main() -> None:
                 if turn >= WARM_UP:
                     seconds[name].append(time.perf_counter() - began)
     rows: list[dict[str, Any]] = []
-    for name, place in places.items():
+    for name, host in hosts.items():
         more = [1000 * (far - near) for far, near in zip(seconds[name], seconds["here"], strict=True)]
         low, middle, high = statistics.quantiles(more, n=4)
-        rows.append({"node": place, "more_ms": middle, "quartiles_ms": [low, high]})
+        rows.append({"node": host, "more_ms": middle, "quartiles_ms": [low, high]})
     local = 1000 * statistics.median(seconds["here"])
     if given.json:
         print(

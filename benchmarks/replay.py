@@ -21,8 +21,8 @@ from slslab.predict.profiles.profile import Profile, load_profile
 from slslab.run.bill import Usage, compute_bill, load_book
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.kernel.program import Track
-from slslab_lab.replay.programs.scaling import Cost, StepCosts, generate
-from slslab_lab.replay.programs.step_costs import name_of, unit_of
+from slslab_lab.replay.programs.scaling import generate
+from slslab_lab.replay.programs.step_costs import Cost, StepCosts, name_of, unit_of
 from slslab_lab.runs.planning import architectures
 from slslab_workers import patterns
 from slslab_workers.patterns import Workload

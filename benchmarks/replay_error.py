@@ -48,7 +48,8 @@ from slslab_lab.replay.kernel.timeline import Timeline
 from slslab_lab.replay.outcome import outcome
 from slslab_lab.replay.programs.recorded import make_program
 from slslab_lab.replay.programs.recording import BESIDE, read_recording
-from slslab_lab.replay.programs.scaling import generate, measure, workload_of
+from slslab_lab.replay.programs.scaling import generate
+from slslab_lab.replay.programs.step_costs import measure, workload_of
 from slslab_lab.replay.whatif import with_memory
 from slslab_lab.runs.planning import architectures
 

@@ -1,4 +1,4 @@
-"""Builds the pages of the documentation that are made of data: `python docs/build.py`, after the data has changed.
+"""Builds the pages of the documentation that are made of data: `python -m docs.build`, after the data has changed.
 
 `--check` writes nothing, and fails if a page is not what would be built; names of pages choose these alone. A page is a
 function without arguments that returns its text, and a line in PAGES. Those that are made of data alone (SITE) stand in
@@ -10,9 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from slslab.statemachines import api as states
-from slslab_lab.runs.planning import architectures
-from slslab_lab.studies.pages import (
+from docs.pages import (
     atlas,
     discrepancies,
     faults,
@@ -23,7 +21,10 @@ from slslab_lab.studies.pages import (
     sequences,
     systems,
 )
-from slslab_lab.studies.pages.operations import insert_operations, lambda_operations
+from docs.pages.operations import insert_operations, lambda_operations
+
+from slslab.statemachines import api as states
+from slslab_lab.runs.planning import architectures
 
 DOCS = Path(__file__).parent
 # Notes on operations of Step Functions that are emulated.
@@ -116,7 +117,7 @@ def main() -> int:
             continue
         stale += 1
         if arguments.check:
-            print(f"{path} is not what would be built. Hint: python docs/build.py", file=sys.stderr)
+            print(f"{path} is not what would be built. Hint: python -m docs.build", file=sys.stderr)
         else:
             path.parent.mkdir(exist_ok=True)
             path.write_text(text, encoding="utf-8")

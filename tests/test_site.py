@@ -37,7 +37,7 @@ class Asked(HTMLParser):
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
-    subprocess.run([sys.executable, "docs/build.py", *SITE], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([sys.executable, "-m", "docs.build", *SITE], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder)]
     # Strict: a link to a page or heading that is not there, or a page that is not in the contents, is an error.
     built = subprocess.run(

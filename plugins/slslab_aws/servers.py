@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from slslab.aws.credentials import without_foreign
 from slslab.aws.keys import Keyring
-from slslab.host.on_demand import OnDemandServer
+from slslab.host.lazy_server import LazyServer
 from slslab.host.server_process import listening_socket
 from slslab.installation import __version__, require
 from slslab.installation import installed as module_installed
-from slslab.stack.state_machines import KEYS_VARIABLE
 
 PORT = 4566
 # The services that are not moto's.
@@ -26,7 +24,7 @@ def installed() -> bool:
     return all(module_installed(module) for module in MODULES)
 
 
-class AwsServices(OnDemandServer):
+class AwsServices(LazyServer):
     """IAM, CloudWatch Logs, SQS, SNS, DynamoDB and EventBridge by moto, at a Unix socket in a private directory.
 
     They start with the first request, which takes two seconds. `endpoints` are Lambda's and Step Functions'.
@@ -61,19 +59,10 @@ class AwsServices(OnDemandServer):
         return listener
 
     def _launch_at(self, listener: socket.socket) -> None:
-        self._launch_module(
-            "slslab_aws.services",
-            [
-                f"--listener={listener.fileno()}",
-                f"--lambda-endpoint={self._endpoints['lambda']}",
-                f"--states-endpoint={self._endpoints.get('states', '')}",
-            ],
-            {**without_foreign(os.environ), KEYS_VARIABLE: self._keys.text()},
-            inherited=[listener.fileno()],
-        )
+        self._launch_service("slslab_aws.services", listener, self._keys, {"endpoints": self._endpoints})
 
 
-class Edge(OnDemandServer):
+class Edge(LazyServer):
     """The endpoint at `port` of loopback, or any free one for 0. HostError if another process uses it.
 
     `endpoints` are Lambda's, S3's and Step Functions'. `services` provides all others, with its socket in `home`, a
@@ -113,12 +102,6 @@ class Edge(OnDemandServer):
         return listener
 
     def _launch_at(self, listener: socket.socket) -> None:
-        named = [
-            f"--{name}-endpoint={url}" for name, url in self._endpoints.items() if name in ("lambda", "s3", "states")
-        ]
-        self._launch_module(
-            "slslab_aws.edge",
-            [f"--listener={listener.fileno()}", f"--socket={self.services.path}", *named],
-            {**without_foreign(os.environ), KEYS_VARIABLE: self._keys.text()},
-            inherited=[listener.fileno(), self.services.directory],
-        )
+        own = {name: url for name, url in self._endpoints.items() if name in OWN}
+        options = {"endpoints": own, "path": self.services.path}
+        self._launch_service("slslab_aws.edge", listener, self._keys, options, inherited=[self.services.directory])

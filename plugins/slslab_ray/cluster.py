@@ -1,4 +1,4 @@
-"""The nodes of a Ray cluster as places for one emulator's environments.
+"""The nodes of a Ray cluster as hosts of one emulator's environments.
 
 Ray decides about members, failures and joining. Owners start their nodes with `ray start`, and this host is one of
 them. Each usable node has one actor (`slslab_ray.node`), which reserves memory in Ray and connects to the emulator
@@ -17,26 +17,19 @@ import ray
 import ray.exceptions
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from slslab.aws.errors import invalid
 from slslab.aws.limits import MB, Limits
 from slslab.errors import HostError
-from slslab.host.cgroups import Hierarchy
-from slslab.host.managed import Managed
-from slslab.host.namespaces import Isolation
 from slslab.host.session import Session
-from slslab.lambda_.configuration import Function
-from slslab.lambda_.environment import Shared
-from slslab.lambda_.packages import Image
-from slslab.lambda_.places import Place, confinement
+from slslab.lambda_.hosts import Host, Hosts, confinement
 from slslab.stack.mutual_tls import write_certificate
 from slslab_ray.calls import Listener
 from slslab_ray.connection import alive, connect, describe, reason
-from slslab_ray.described import described, difference
 from slslab_ray.messages import Opening
 from slslab_ray.node import Node
-from slslab_ray.place import NodePlace
+from slslab_ray.node_facts import collect_facts, difference
 from slslab_ray.relay import Relay
-from slslab_ray.remote import NodeLost
+from slslab_ray.remote_environment import NodeLost
+from slslab_ray.remote_host import NodeHost
 
 LOG = logging.getLogger(__name__)
 # Ray doesn't report when a node joins, so look this often.
@@ -50,7 +43,7 @@ def budgets_mb() -> list[int]:
     return [node["budget_mb"] for node in alive().values()]
 
 
-class Cluster(Managed):
+class Cluster(Hosts):
     """The nodes of the cluster that this host belongs to; usable once they are open.
 
     `refused` lists the unusable nodes, with the reason. Entering raises HostError without a cluster.
@@ -73,15 +66,14 @@ class Cluster(Managed):
         self._session = session
         self._opening = Opening(limits, isolate, modules, strict_packages, layer_packages, b"")
         self._known: set[str] = set()
-        self._happened: set[int] = set()
-        self._places: dict[str, NodePlace] = {}
+        self._nodes: dict[str, NodeHost] = {}
         self._looking: asyncio.Task[None] | None = None
         self._joining: set[asyncio.Task[None]] = set()
 
     def _enter(self, stack: ExitStack) -> None:
         connect()
         stack.callback(ray.shutdown)
-        self._own = described()
+        self._own = collect_facts()
         key = self._session.home / "relay.pem"
         write_certificate(key)
         host = ray.util.get_node_ip_address()
@@ -89,17 +81,13 @@ class Cluster(Managed):
         self._listener = Listener(host, key)
         self._opening = replace(self._opening, key=key.read_bytes())
 
-    def share(self, shared: Shared) -> None:
-        """Take the objects that environments of all nodes share."""
-        self._shared = shared
-
     async def open(self, on_changed: Callable[[], None]) -> None:
         """Open all nodes, and from now on new ones; HostError if no node is usable."""
         self._on_changed = on_changed
         await self._listener.open()
         await self._look()
         await asyncio.gather(*self._joining)
-        if not self._places:
+        if not self._nodes:
             refused = "; ".join(f"{name}: {why}" for name, why in self.refused.items())
             raise HostError(
                 f"No node of the Ray cluster can run environments: {refused}.", "see `slslab doctor` there."
@@ -112,38 +100,17 @@ class Cluster(Managed):
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.gather(*(place.close() for place in self._places.values()))
+        await asyncio.gather(*(host.close() for host in self._nodes.values()))
         self._listener.close()
 
-    def present(self) -> Sequence[Place]:
+    def present(self) -> Sequence[Host]:
         """Return the currently usable nodes."""
-        return [place for place in self._places.values() if not place.lost]
-
-    def prepare(self, function: Function) -> None:
-        """Do nothing: environments need no preparation here."""
-
-    def find_image(self, uri: str) -> Image:
-        """Raise InvalidParameterValueException, since nodes run processes of their hosts, not containers."""
-        raise invalid(f"The image {uri} can only run in a container; package the function as a zip archive.")
-
-    @property
-    def hierarchy(self) -> Hierarchy:
-        """The control groups of the first node."""
-        return self._first.hierarchy
-
-    @property
-    def isolation(self) -> Isolation:
-        """Return how else the first node separates environments."""
-        return self._first.isolation
-
-    @property
-    def _first(self) -> NodePlace:
-        return next(iter(self._places.values()))
+        return [host for host in self._nodes.values() if not host.lost]
 
     def host(self) -> dict[str, Any]:
         """Return the host's part of a run's document, for all nodes together and for each."""
-        nodes = [place.document() for place in self._places.values()]
-        confined = {confinement(place.hierarchy, place.isolation) for place in self._places.values()}
+        nodes = [host.document() for host in self._nodes.values()]
+        confined = {confinement(host.hierarchy, host.isolation) for host in self._nodes.values()}
         return {
             "cores": sum(node["cores"] for node in nodes),
             "cpu_share_enforced": True,
@@ -157,9 +124,9 @@ class Cluster(Managed):
         self._on_changed()
 
     def _tell(self, fault: int) -> None:
-        self._happened.add(fault)
-        for place in self._places.values():
-            place.tell({fault})
+        self.happened.add(fault)
+        for host in self._nodes.values():
+            host.tell({fault})
 
     async def _keep_looking(self) -> None:
         while True:
@@ -172,9 +139,9 @@ class Cluster(Managed):
     async def _look(self) -> None:
         """Start to open the nodes that have joined since the last look, and give up nodes that Ray has lost."""
         found = await asyncio.to_thread(alive)
-        for node, place in self._places.items():
+        for node, host in self._nodes.items():
             if node not in found:
-                place.lose("it no longer answers Ray")
+                host.lose("it no longer answers Ray")
         new = {node: about for node, about in found.items() if node not in self._known}
         self._known |= new.keys()
         # A node that is slow to open must not delay others.
@@ -190,7 +157,7 @@ class Cluster(Managed):
             why = f"it did not answer within {OPEN_LIMIT_S:.0f} s, or its memory is in use"
         except ray.exceptions.TaskUnschedulableError:
             self._known.discard(node)  # it has just joined or is leaving; the next look tells
-            self.refused[about["name"]] = "Ray doesn't place anything there yet"
+            self.refused[about["name"]] = "Ray doesn't host anything there yet"
             return
         except (ray.exceptions.RayError, NodeLost, OSError) as error:
             why = f"it can't be opened: {reason(error)}"
@@ -220,18 +187,20 @@ class Cluster(Managed):
         try:
             connected = self._listener.expect(node)
             opened = await actor.open.remote()
-            place = NodePlace(await connected, {**about, **opened}, self._shared, relay)
+            host = NodeHost(await connected, {**about, **opened}, self, relay)
             # If it was cut off, its actor ends, too, and its reaper cleans up.
-            place.on_lost, leave = leave, place.leave
+            host.on_lost, leave = leave, host.leave
             if lacking := [what for what in ("cpu", "memory") if what not in opened["hierarchy"].parents]:
-                await place.close()
+                await host.close()
                 return f"it lacks control groups for {' and '.join(lacking)}: {opened['hierarchy'].description}"
-            await place.begin()
+            await host.begin()
         except BaseException:
             leave()
             raise
-        place.on_lost, place.on_fault = partial(self._lost, actor), self._tell
-        self._places[node] = place
-        place.tell(self._happened)
+        host.on_lost, host.on_fault = partial(self._lost, actor), self._tell
+        if not self._nodes:
+            self.hierarchy, self.isolation = host.hierarchy, host.isolation
+        self._nodes[node] = host
+        host.tell(self.happened)
         self.refused.pop(about["name"], None)
         return ""

@@ -18,7 +18,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from slslab.aws.limits import MB
 from slslab.errors import HostError, SlslabError
-from slslab_ray.described import described
+from slslab_ray.node_facts import collect_facts
 
 LOG = logging.getLogger(__name__)
 HINT = "`ray start --head` begins a cluster on this machine; `ray start --address=HOST:6379` joins one."
@@ -60,7 +60,7 @@ def connect(address: str = "") -> None:
     finally:
         if main and former is not None:
             signal.signal(signal.SIGTERM, former)  # Ray's handler would end this process without clean-up
-    ray.cloudpickle.register_pickle_by_value(sys.modules[described.__module__])
+    ray.cloudpickle.register_pickle_by_value(sys.modules[collect_facts.__module__])
 
 
 def _initialise(address: str) -> None:
@@ -107,9 +107,9 @@ def alive() -> dict[str, dict[str, Any]]:
 
 
 def describe(node: str) -> Any:
-    """Ask a node for the properties that must match this host's; its answer, `described`, comes through Ray."""
+    """Ask a node for the properties that must match this host's; the answer of `collect_facts` comes through Ray."""
     there = NodeAffinitySchedulingStrategy(node, soft=False)
-    return ray.remote(described).options(num_cpus=0, scheduling_strategy=there, max_retries=0).remote()
+    return ray.remote(collect_facts).options(num_cpus=0, scheduling_strategy=there, max_retries=0).remote()
 
 
 def _log(told: Mapping[str, Any], **_: object) -> None:

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from slslab.aws.limits import Limits
 from slslab.lambda_.configuration import Function
-from slslab.lambda_.environment import State
-from slslab.lambda_.outcome import PhaseEnd
+from slslab.lambda_.outcome import PhaseEnd, State
 
 # The kind of a record that only the emulator gets: the runtime of the environment has exited.
 EXITED = "exited"

@@ -7,6 +7,7 @@ import asyncio
 import os
 import time
 from collections import defaultdict
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import count
@@ -18,7 +19,7 @@ from slslab.host.output import LOG_BYTES, FunctionLog
 from slslab.host.processes import raise_descriptor_limit
 from slslab.host.session import Session
 from slslab.lambda_.configuration import Function
-from slslab.lambda_.environment import Environment, Shared, environment_id
+from slslab.lambda_.environment import Environment, environment_id
 from slslab.lambda_.packages import Code, unpacked
 from slslab.lambda_.process_sandbox import ProcessSandboxes
 from slslab.lambda_.runtime_api import NextInvocation
@@ -60,7 +61,11 @@ class Node:
         self._arriving: defaultdict[str, bytearray] = defaultdict(bytearray)
         # Numbers the packages' folders, since several are stored at once.
         self._numbers = count()
-        self._happened: set[int] = set()
+        # Of environments that are being made.
+        self._streams: dict[str, str] = {}
+        # From the latest order, and by function.
+        self._variables: dict[str, str] = {}
+        self._credentials: dict[str, Mapping[str, str]] = {}
 
     async def open(self) -> dict[str, Any]:
         """Prepare the node and connect to the emulator; return how it confines environments (`hierarchy` and
@@ -82,6 +87,14 @@ class Node:
                 strict_packages=opening.strict_packages,
                 layer_packages=opening.layer_packages,
             )
+        )
+        self._sandboxes.share(
+            emulator_id=self._session.id,
+            home=self._session.home / "environments",
+            variables=self._variables,
+            credentials=self._credentials.__getitem__,
+            open_log=self._open_log,
+            record=lambda event: self._emulator.happen(event["environment"], event),
         )
         key = self._session.home / "node.pem"
         with open(key, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
@@ -110,7 +123,7 @@ class Node:
 
     async def tell(self, faults: set[int]) -> None:
         """Note faults of a plan, by number, that have happened on another node."""
-        self._happened |= faults
+        self._sandboxes.happened |= faults
 
     async def reach(self, ports: list[int]) -> str:
         """Make the emulator's services at these loopback ports reachable here; return the problem, if there is one."""
@@ -136,24 +149,14 @@ class Node:
         function = self._with_code(order.function)
         identifier = environment_id(function, order.number)
 
-        def open_log(_function: Function, environment: str) -> tuple[str, FunctionLog]:
-            tail_bytes = self._opening.limits.log_tail_bytes
-            return order.log_stream, ForwardedLog(environment, self._emulator, tail_bytes)
+        self._streams[identifier] = order.log_stream
+        self._variables |= order.shared
+        self._credentials[function.name] = order.credentials
+        self._environments[identifier] = Environment(self._sandboxes, function, order.number)
 
-        shared = Shared(
-            emulator_id=self._session.id,
-            home=self._session.home / "environments",
-            limits=self._opening.limits,
-            variables=order.shared,
-            credentials=lambda _name: order.credentials,
-            open_log=open_log,
-            record=lambda event: self._emulator.happen(identifier, event),
-            happened=self._happened,
-        )
-        host = self._sandboxes
-        self._environments[identifier] = Environment(
-            shared, function, order.number, host.start, host.address, host.pressure
-        )
+    def _open_log(self, _function: Function, environment: str) -> tuple[str, FunctionLog]:
+        log = ForwardedLog(environment, self._emulator, self._opening.limits.log_tail_bytes)
+        return self._streams.pop(environment), log
 
     async def start(self, identifier: str, limit_s: float) -> Done:
         """Start an environment's runtime; see `Environment.start`."""

@@ -108,7 +108,7 @@ def connected(place: str) -> Iterator[tuple[int, Head, dict[str, dict[str, Any]]
     import ray
 
     from slslab_ray.connection import CLIENT, alive, connect, describe, reason
-    from slslab_ray.described import described, difference
+    from slslab_ray.node_facts import collect_facts, difference
 
     # It also raises what it logs about a connection; the second logger is a separate root.
     for name in ("ray.util.client", "ray.util.client.logsclient"):
@@ -126,7 +126,7 @@ def connected(place: str) -> Iterator[tuple[int, Head, dict[str, dict[str, Any]]
     try:
         if place == RAY:
             head = ray.get_runtime_context().gcs_address
-        own, nodes = described(), alive()
+        own, nodes = collect_facts(), alive()
         answers = ray.get([describe(node) for node in nodes], timeout=OPEN_LIMIT_S)
         others = zip(nodes.values(), answers, strict=True)
         if unlike := [f"{about['name']}: {why}" for about, other in others if (why := difference(own, other))]:

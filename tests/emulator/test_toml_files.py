@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 import tomli_w
+from docs.pages.discrepancies import work_out
 from tests.lab.replay.recordings import TRACES, make_plan
 
 from slslab.errors import RequestError
 from slslab.predict.profiles.profile import PROFILES, Profile, ProfileError, load_profile, profile_names
 from slslab.run.bill import PRICES, Book, Usage, compute_bill, load_book
 from slslab_lab.papers.paper import FOLDERS, Paper, load_paper
-from slslab_lab.papers.recomputation import recompute, work_out
+from slslab_lab.papers.recomputation import recompute
 from slslab_lab.replay.kernel.kernel import ReplayError, play
 from slslab_lab.replay.measured import Measured, read_measured
 from slslab_lab.runs.planning import load_plan

@@ -15,15 +15,13 @@ from slslab.aws.keys import Keyring
 from slslab.aws.limits import lambda_limits
 from slslab.host.pressure import NONE
 from slslab.lambda_.configuration import Function
-from slslab.lambda_.environment import Shared
+from slslab.lambda_.environment import Environment, LocalHost
 from slslab.lambda_.environment_logs import EnvironmentLogs
 from slslab.lambda_.event_handling import EventInvokeConfigs
 from slslab.lambda_.functions import Functions
 from slslab.lambda_.invocation import InvocationService, new_trace_id
 from slslab.lambda_.log_events import LogEvents
 from slslab.lambda_.packages import Code
-from slslab.lambda_.places import ThisHost
-from slslab.lambda_.sandbox import Setting
 from slslab_lab.runs.recorder import Recorder
 from slslab_lab.runs.throttling import Throttling
 
@@ -33,19 +31,19 @@ BUDGET_MB = 1 << 20
 REQUEST_S = (0.002, 0.02)
 
 
-class Memory(ThisHost):
+class Memory(LocalHost):
     """A host without a kernel: nothing says for how long something has waited."""
 
     def __init__(self, kernel: Any) -> None:
-        super().__init__(BUDGET_MB)
+        super().__init__(lambda_limits(), BUDGET_MB)
         self.pressure: Any = SimpleNamespace(known=False, stalls=lambda: NONE)
         self.address, self._kernel = kernel.address, kernel
 
     async def runtime(self, _function: Function) -> str:
         return "a strand"
 
-    async def start(self, setting: Setting, former: Any = None) -> Any:
-        return Sandbox(self._kernel, setting, former)
+    async def start(self, environment: Environment, former: Any = None) -> Any:
+        return Sandbox(self._kernel, environment, former)
 
     def find_image(self, uri: str) -> NoReturn:
         raise NotImplementedError
@@ -69,20 +67,17 @@ class Lambda:
         unpacked: Any = SimpleNamespace(remove_unused=lambda _codes: None)
         stack: Any = SimpleNamespace(store=store, send=None)
         keys, logs = Keyring(), EnvironmentLogs(home / "logs", limits.log_tail_bytes, self._log_events)
-        places = Memory(kernel)
-        places.share(
-            Shared(
-                emulator_id="memory",
-                home=home / "environments",
-                limits=limits,
-                variables={},
-                credentials=lambda name: keys.function(name).variables(),
-                open_log=logs.open,
-                record=recorder.event,
-            )
+        hosts = Memory(kernel)
+        hosts.share(
+            emulator_id="memory",
+            home=home / "environments",
+            variables={},
+            credentials=lambda name: keys.function(name).variables(),
+            open_log=logs.open,
+            record=recorder.event,
         )
         self._service = InvocationService(
-            self._functions, unpacked, places, limits, recorder.event, recorder.invocation, stack
+            self._functions, unpacked, hosts, limits, recorder.event, recorder.invocation, stack
         )
         throttling = Throttling(kernel.faults, recorder.plan.run, limits.retry_after_s, recorder.event)
         self._service.pool.fault = throttling.check

@@ -18,8 +18,8 @@ from tests.memory.clock import Clock, Strand
 
 from slslab.aws.limits import MB
 from slslab.host.procfs import Sample
+from slslab.lambda_.environment import Environment
 from slslab.lambda_.runtime_api import ACCEPTED, PREFIX, Answer, RuntimeApi
-from slslab.lambda_.sandbox import Setting
 from slslab_workers.channels.injection import Injector
 from slslab_workers.faults.plan import FaultPlan
 from slslab_workers.kubeml import function as kubeml
@@ -104,19 +104,19 @@ class Accounts:
 class Process(Strand):
     """A function's runtime: it asks for invocations and runs the handler, until it dies."""
 
-    def __init__(self, kernel: "Kernel", sandbox: "Sandbox", setting: Setting) -> None:
-        self._kernel, self._sandbox, self._setting = kernel, sandbox, setting
-        self._api = Api.served[setting.variables["AWS_LAMBDA_RUNTIME_API"]]
+    def __init__(self, kernel: "Kernel", sandbox: "Sandbox", environment: Environment) -> None:
+        self._kernel, self._sandbox, self._environment = kernel, sandbox, environment
+        self._api = Api.served[environment.variables()["AWS_LAMBDA_RUNTIME_API"]]
         self._api.connections.add(self)  # type: ignore[arg-type]
         self._invocation = ""
         self.injector = Injector(kernel.faults, self.trace)
         # What handlers ask of their variables, and what their modules keep.
         self._variables = {
-            "SLSLAB_CLOCK_FILE": str(setting.home / "clock"),
-            "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": setting.variables["AWS_LAMBDA_FUNCTION_MEMORY_SIZE"],
+            "SLSLAB_CLOCK_FILE": str(environment.home / "clock"),
+            "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": environment.variables()["AWS_LAMBDA_FUNCTION_MEMORY_SIZE"],
         }
         self._kept = [begin() for _, _, begin in KEPT]
-        module, _, name = setting.function.handler.rpartition(".")
+        module, _, name = environment.function.handler.rpartition(".")
         # Here, and not in its turn: what is imported for the first time may ask the time.
         self._handler = getattr(import_module(module), name)
         super().__init__(kernel.clock, self._live)
@@ -136,7 +136,7 @@ class Process(Strand):
         """Write an event to the trace, unless it is dead."""
         if not self.gone:
             body = json.dumps(record).encode()
-            self._setting.trace(len(body).to_bytes(4, "big") + body)
+            self._environment.trace(len(body).to_bytes(4, "big") + body)
 
     def die(self, kind: str) -> NoReturn:
         """Die as a fault says: by a signal, by taking more memory than there is, or by doing nothing more."""
@@ -147,7 +147,7 @@ class Process(Strand):
         told_s = 0.0
         if kind == "out-of-memory":
             self.rest(self._kernel.drawn(FILL_S))
-            self._sandbox.accounts.held = self._setting.function.memory_mb * MB
+            self._sandbox.accounts.held = self._environment.function.memory_mb * MB
             self._sandbox.accounts.kills += 1
             told_s = self._kernel.drawn(TOLD_S)
         self._kernel.died[self._invocation] = kind
@@ -163,7 +163,7 @@ class Process(Strand):
         while True:
             head, payload = self._next()
             self._invocation = re.findall(r"lambda-runtime-aws-request-id: (\S+)", head)[0]
-            context = SimpleNamespace(aws_request_id=self._invocation, function_name=self._setting.function.name)
+            context = SimpleNamespace(aws_request_id=self._invocation, function_name=self._environment.function.name)
             try:
                 kind, document = "response", self._handler(json.loads(payload), context)
             except Exception as error:
@@ -184,14 +184,14 @@ class Sandbox:
 
     failure, freezes, ended_ns = "", True, None
 
-    def __init__(self, kernel: "Kernel", setting: Setting, former: "Sandbox | None") -> None:
+    def __init__(self, kernel: "Kernel", environment: Environment, former: "Sandbox | None") -> None:
         self.began = kernel.clock.loop.create_future()
         self.exited = kernel.clock.loop.create_future()
         # It has its predecessor's control group.
         self.accounts: Accounts = Accounts() if former is None else former.accounts
         self.accounts.used_ns += 0 if former is None else former.process.cpu_ns
-        self.accounts.held = round(kernel.drawn(HELD) * setting.function.memory_mb * MB)
-        self.process: Process = Process(kernel, self, setting)
+        self.accounts.held = round(kernel.drawn(HELD) * environment.function.memory_mb * MB)
+        self.process: Process = Process(kernel, self, environment)
         self.accounts.process = self.process
         self.began.set_result(Sample(kernel.clock.now_ns, 0, 0, {}))
 

@@ -175,10 +175,25 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Assignment:
-    """The task of one invocation (the event): the plan, the worker's rank, and the steps from `first` to `until`."""
+class InvocationInput:
+    """The event of one invocation, which has the whole plan."""
 
     plan: Plan
+
+    @classmethod
+    def from_event(cls, event: Mapping[str, Any]) -> Self:
+        """Read a Lambda event."""
+        return cls(**{**event, "plan": Plan.from_document(event["plan"])})
+
+    def to_event(self) -> dict[str, Any]:
+        """Return the Lambda event."""
+        return {**asdict(self), "plan": self.plan.to_document()}
+
+
+@dataclass(frozen=True)
+class Assignment(InvocationInput):
+    """A worker's invocation: its rank, and the steps from `first` to `until`, counted from the beginning of the run."""
+
     bucket: str
     rank: int
     first: int
@@ -186,15 +201,6 @@ class Assignment:
     resume: bool
     keep: bool
     generation: int
-
-    @classmethod
-    def from_event(cls, event: Mapping[str, Any]) -> Self:
-        """Read a Lambda event. Positions count steps from the beginning of the run."""
-        return cls(**{**event, "plan": Plan.from_document(event["plan"])})
-
-    def to_event(self) -> dict[str, Any]:
-        """Return the Lambda event."""
-        return {**asdict(self), "plan": self.plan.to_document()}
 
 
 def thread_count(memory_mb: int) -> int:

@@ -1,6 +1,5 @@
 """Check requests to AWS's APIs against AWS's own models of the operations."""
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
@@ -12,6 +11,7 @@ from botocore.loaders import Loader
 from botocore.model import ServiceModel, StructureShape
 
 from slslab.aws.errors import ServiceError, constraint, violated, violation
+from slslab.aws.json_text import parse_json
 
 Members = dict[str, Any]
 # The JSON types for each type in the models; in Python, True is an integer, too.
@@ -28,13 +28,6 @@ TYPES: Mapping[str, tuple[type, ...]] = {
     "double": (int, float),
     "timestamp": (int, float, str),
 }
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not JSON")
-
-
-DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 SURROGATES = re.compile("[\ud800-\udfff]")
 # A response names no more violations than this.
 MOST_VIOLATIONS = 10
@@ -43,7 +36,7 @@ MOST_VIOLATIONS = 10
 LONGEST_MATCHED = 4096
 # If headers are longer than this together, the result isn't cached.
 LONGEST_KEPT = 1024
-# Larger bodies are parsed, and explained if they aren't JSON, on a thread of their own.
+# Larger bodies are parsed on a thread of their own.
 READ_AT_ONCE = 256 * 1024
 # Members whose rules have errors of their own, which the services' code raises, by member name with the shape's name. A
 # member with that name and another shape is checked as usual.
@@ -89,11 +82,6 @@ def header_members(service: str, operation: str, elsewhere: Mapping[str, str]) -
 @lru_cache(1024)
 def _header_members(service: str, operation: str, elsewhere: tuple[tuple[str, str], ...]) -> Members:
     return members(service, operation, b"", dict(elsewhere))
-
-
-def parse_json(text: bytes) -> Any:
-    """Parse UTF-8 JSON; ValueError also for NaN and the infinities, which JSON lacks."""
-    return DECODER.decode(text.decode())
 
 
 @cache

@@ -17,6 +17,9 @@ Run it with `python3 -m slslab.compose`. It is configured only by environment va
     SLSLAB_EMULATOR_PORT, SLSLAB_S3_PORT, SLSLAB_LOCALSTACK_PORT, SLSLAB_QUEUE_PORT, SLSLAB_TENSORS_PORTS,
     SLSLAB_DYNAMODB_PORT     the services' ports on the host
 
+`python3 -m slslab.compose lambda` runs Lambda without a network, with functions in processes of the same container
+(`slslab.compose.container`). It reads only SLSLAB_LISTEN, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.
+
 When it is ready, it prints one JSON line, `{"endpoint": URL}`. SIGTERM, SIGINT and SIGHUP end it and all that it
 started. Exit codes: 2 for a wrong or missing variable, 3 if the host can't run it.
 """
@@ -26,12 +29,13 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from slslab.aws.keys import Pair
 from slslab.compose.control import Control
-from slslab.compose.network import Network
+from slslab.compose.network import Network, needed, parse_listen
 from slslab.errors import HostError, RequestError, SlslabError
 from slslab.host.service_process import serve
 from slslab.lambda_.emulator import Emulator
@@ -39,9 +43,12 @@ from slslab.lambda_.emulator import Emulator
 ENDINGS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> None:
     """Serve until a signal."""
     try:
+        if arguments == ["lambda"]:
+            _serve(_lambda())
+            return
         network = Network.from_variables(os.environ)
         with _home(os.environ.get("SLSLAB_HOME", "")):
             host, port = network.listen
@@ -54,16 +61,26 @@ def main() -> None:
                 on_record=lambda record: print(f"{record.function} {record.report.strip()}", file=sys.stderr),
             )
             emulator.add_routes(Control(emulator, network).routes())
-            serve(answering(emulator), ends_with_parent=False, signals=ENDINGS)
+            _serve(emulator)
     except SlslabError as error:
         print(f"Error: {error.message}\nHint: {error.hint}", file=sys.stderr)
         sys.exit(error.exit_code)
 
 
-def answering(emulator: Emulator) -> Iterator[dict[str, str]]:
-    """Run the emulator; yield its address."""
-    with emulator:
-        yield {"endpoint": emulator.endpoint}
+def _lambda() -> Emulator:
+    host, port = parse_listen(needed(os.environ, "SLSLAB_LISTEN"))
+    pair = Pair(needed(os.environ, "AWS_ACCESS_KEY_ID"), needed(os.environ, "AWS_SECRET_ACCESS_KEY"))
+    # Functions run in the same place, and find the runtime's client in the same way.
+    variables = {**pair.variables(), "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    return Emulator(variables=variables, listen=host, port=port, advertise=f"http://127.0.0.1:{port}")
+
+
+def _serve(emulator: Emulator) -> None:
+    def answering() -> Iterator[dict[str, str]]:
+        with emulator:
+            yield {"endpoint": emulator.endpoint}
+
+    serve(answering(), ends_with_parent=False, signals=ENDINGS)
 
 
 @contextmanager
@@ -90,4 +107,4 @@ def _home(directory: str) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

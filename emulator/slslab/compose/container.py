@@ -28,7 +28,7 @@ class LambdaContainer(DockerContainer):
         self._secret = secrets.token_urlsafe(24)
         # Not on all addresses of this host, as with_exposed_ports would.
         self.ports[f"{PORT}/tcp"] = ("127.0.0.1",)  # type: ignore[assignment]
-        self.with_command(["python3", "-m", "slslab.compose.alone"])
+        self.with_command(["python3", "-m", "slslab.compose", "lambda"])
         self.with_envs(SLSLAB_LISTEN=f"0.0.0.0:{PORT}", AWS_ACCESS_KEY_ID="slslab", AWS_SECRET_ACCESS_KEY=self._secret)
         self.waiting_for(LogMessageWaitStrategy('"endpoint"').with_startup_timeout(START_S))
 

@@ -16,15 +16,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 import psutil
 
+from slslab.aws.credentials import without_foreign
+from slslab.aws.keys import Keyring
 from slslab.errors import HostError
 from slslab.host.output import TraceFrames
 from slslab.host.priority import weigh_session
 from slslab.host.processes import tied_to_this_process
+from slslab.host.service_process import KEYS_VARIABLE
 
 ATTEMPTS = 3
 END_LIMIT_S = 30.0
@@ -124,6 +127,22 @@ class ServerProcess:
     def _launch(self, command: Sequence[str], variables: Mapping[str, str], directory: Path) -> None:
         """Launch a program in a directory with these environment variables. It ends by a kill; its data isn't kept."""
         self._popen([*tied_to_this_process(), *command], variables, stdin=subprocess.DEVNULL, cwd=directory)
+
+    def _launch_service(
+        self,
+        module: str,
+        listener: socket.socket,
+        keys: Keyring,
+        options: Mapping[str, Any],
+        variables: Mapping[str, str] = MappingProxyType({}),
+        *,
+        inherited: Sequence[int] = (),
+        on_event: Callable[[dict[str, Any]], None] | None = None,
+    ) -> None:
+        """Launch a module whose service `serve_child` runs with this socket, these keys and these options."""
+        given = json.dumps({"listener": listener.fileno(), **options})
+        variables = {**without_foreign(os.environ), KEYS_VARIABLE: keys.text(), **variables}
+        self._launch_module(module, [given], variables, inherited=[listener.fileno(), *inherited], on_event=on_event)
 
     def _launch_module(
         self,

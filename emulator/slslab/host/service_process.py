@@ -4,8 +4,24 @@ import json
 import os
 import select
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+import socket
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+
+KEYS_VARIABLE = "SLSLAB_KEYS"
+
+
+def serve_child(service: Callable[..., Iterator[Mapping[str, Any]]]) -> None:
+    """Run the service of a module that `ServerProcess` has launched with `_launch_service`.
+
+    It is called with its listening socket, the keyring in SLSLAB_KEYS, and its options.
+    """
+    from slslab.aws.keys import Keyring  # the image of the tensor databases, which have their own options, lacks it
+
+    options = json.loads(sys.argv[1])
+    listener = socket.socket(fileno=options.pop("listener"))
+    serve(service(listener, Keyring.from_text(os.environ.pop(KEYS_VARIABLE)), **options))
 
 
 def serve(

@@ -10,27 +10,17 @@ from typing import Any
 from slslab.aws.arns import function_arn
 from slslab.aws.errors import conflict, invalid, missing
 from slslab.lambda_.attachments import Alias
-from slslab.lambda_.call import Answer, Call, Handler
+from slslab.lambda_.call import Answer, Call, Operations
 from slslab.lambda_.functions import Entry, Functions
 from slslab.lambda_.policies import check_revision
 from slslab.lambda_.references import LATEST
 
 
-class Aliases:
+class Aliases(Operations):
     """The aliases of one emulator's functions."""
 
     def __init__(self, functions: Functions) -> None:
         self._functions = functions
-
-    def handlers(self) -> dict[str, Handler]:
-        """Return the handler of each operation."""
-        return {
-            "CreateAlias": self._create,
-            "ListAliases": self._list,
-            "GetAlias": self._get,
-            "UpdateAlias": self._update,
-            "DeleteAlias": self._delete,
-        }
 
     def create(self, name: str, request: Mapping[str, Any]) -> Alias:
         """Carry out CreateAlias."""
@@ -54,21 +44,21 @@ class Aliases:
             raise missing(f"Cannot find alias arn: {function_arn(name, alias)}")
         return entry.aliases[alias]
 
-    async def _create(self, call: Call) -> Answer:
+    async def _create_alias(self, call: Call) -> Answer:
         return self.create(call.unqualified, call.members).document()
 
-    async def _update(self, call: Call) -> Answer:
+    async def _update_alias(self, call: Call) -> Answer:
         return self.update(call.unqualified, call.members).document()
 
-    async def _get(self, call: Call) -> Answer:
+    async def _get_alias(self, call: Call) -> Answer:
         return self.get(call.name, call.members["Name"]).document()
 
-    async def _list(self, call: Call) -> Answer:
+    async def _list_aliases(self, call: Call) -> Answer:
         version = call.members.get("FunctionVersion")
         aliases = self._functions.entry(call.name).aliases.values()
         return call.page("Aliases", {a.name: a.document() for a in aliases if version in (None, a.version)})
 
-    async def _delete(self, call: Call) -> None:
+    async def _delete_alias(self, call: Call) -> None:
         # An alias that does not exist is deleted already.
         entry = self._functions.entry(call.name)
         if entry.aliases.pop(call.members["Name"], None) is not None:

@@ -5,12 +5,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from botocore import xform_name
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
 from slslab.aws.errors import invalid
 from slslab.aws.heads import WholeResponse
-from slslab.aws.requests import Members
+from slslab.aws.requests import Members, service_model
 from slslab.lambda_.references import LATEST, Reference
 
 PAGE = 50
@@ -80,3 +81,12 @@ class Call:
 Answer = Mapping[str, Any]
 # The members of an answer, None for an answer without a body (status 204), or a whole response.
 Handler = Callable[[Call], Awaitable[Answer | WholeResponse | None]]
+
+
+class Operations:
+    """Operations of Lambda's API: the handler of CreateAlias is a method `_create_alias`, which boto3 has, too."""
+
+    def handlers(self) -> dict[str, Handler]:
+        """Return the handler of each operation."""
+        methods = {name: f"_{xform_name(name)}" for name in service_model("lambda").operation_names}
+        return {name: getattr(self, method) for name, method in methods.items() if hasattr(self, method)}

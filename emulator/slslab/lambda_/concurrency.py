@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from slslab.aws.errors import ServiceError, throttled
 from slslab.aws.limits import Limits
 from slslab.lambda_.functions import Functions
-from slslab.lambda_.places import Place
+from slslab.lambda_.hosts import Host
 
 MORE_MEMORY = (
     "lower MemorySize (`--memory` or `--workers` of a run), or give more with `slslab up --memory-budget` "
@@ -90,27 +90,27 @@ class Concurrency:
 
 
 class Admission:
-    """The memory of one or more places, MB. An environment starts as soon as its memory size fits into a place.
+    """The memory of one or more hosts, MB. An environment starts as soon as its memory size fits into a host.
 
-    `places` returns the places that exist now. If several have room, the one with the most free memory is taken, so
+    `hosts` returns the hosts that exist now. If several have room, the one with the most free memory is taken, so
     that environments spread; with `pack`, the one with the least.
     """
 
-    def __init__(self, places: Callable[[], Iterable[Place]], *, pack: bool = False) -> None:
-        self._places = places
+    def __init__(self, hosts: Callable[[], Iterable[Host]], *, pack: bool = False) -> None:
+        self._hosts = hosts
         self._pack = pack
         self._changed = asyncio.Event()
 
     def budgets_mb(self) -> list[int]:
-        """Return the memory that each place offers, MB."""
-        return [place.budget_mb for place in self._places()]
+        """Return the memory that each host offers, MB."""
+        return [host.budget_mb for host in self._hosts()]
 
-    def take(self, memory_mb: int, place: Place | None = None) -> Place | None:
-        """Reserve memory at this place, or any. Return the place, None if full; ServiceException if it never fits."""
-        places = list(self._places()) if place is None else [place]
-        if not places:
+    def take(self, memory_mb: int, host: Host | None = None) -> Host | None:
+        """Reserve memory at this host, or any. Return the host, None if full; ServiceException if it never fits."""
+        hosts = list(self._hosts()) if host is None else [host]
+        if not hosts:
             raise ServiceError(500, "ServiceException", "No node is left that could have environments.")
-        most_mb = max(place.budget_mb for place in places)
+        most_mb = max(host.budget_mb for host in hosts)
         if memory_mb > most_mb:
             raise ServiceError(
                 500,
@@ -118,16 +118,16 @@ class Admission:
                 f"An environment can have at most {most_mb} MB here, and the function needs {memory_mb} MB. "
                 f"Hint: {MORE_MEMORY}",
             )
-        fitting = [place for place in places if memory_mb <= place.left_mb]
+        fitting = [host for host in hosts if memory_mb <= host.left_mb]
         if not fitting:
             return None
-        chosen = (min if self._pack else max)(fitting, key=lambda place: place.left_mb)
+        chosen = (min if self._pack else max)(fitting, key=lambda host: host.left_mb)
         chosen.used_mb += memory_mb
         return chosen
 
-    def give_back(self, memory_mb: int, place: Place) -> None:
+    def give_back(self, memory_mb: int, host: Host) -> None:
         """Release memory that an environment no longer holds."""
-        place.used_mb -= memory_mb
+        host.used_mb -= memory_mb
         self.notify()
 
     def notify(self) -> None:

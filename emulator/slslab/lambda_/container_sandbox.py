@@ -28,10 +28,10 @@ from slslab.host.procfs import files_bytes
 from slslab.host.session import Session
 from slslab.host.spawner import TRACE_DESCRIPTOR, open_directory
 from slslab.lambda_.configuration import Function
+from slslab.lambda_.environment import Environment, LocalHost
 from slslab.lambda_.merged_layers import Layers
 from slslab.lambda_.packages import Image
-from slslab.lambda_.places import ThisHost
-from slslab.lambda_.sandbox import Sandbox, Setting, in_wrapper
+from slslab.lambda_.sandbox import Sandbox, in_wrapper
 
 # The container's own init, which reaps orphans and ends with the runtime.
 OWN_PROCESSES = 1
@@ -71,7 +71,7 @@ class ContainerSandbox(Container):
         return self.accounts.held_bytes()[1] if found is None and self.accounts is not None else found
 
 
-class ContainerSandboxes(Containers, ThisHost):
+class ContainerSandboxes(Containers, LocalHost):
     """This host with containers as sandboxes. `image` is for functions without an image of their own.
 
     Entering raises HostError if no engine answers or it has no such image.
@@ -79,11 +79,10 @@ class ContainerSandboxes(Containers, ThisHost):
 
     def __init__(self, session: Session, limits: Limits, budget_mb: int = 0, *, image: str | None = None) -> None:
         Containers.__init__(self, session, image)
-        ThisHost.__init__(self, budget_mb)
-        self.limits = limits
+        LocalHost.__init__(self, limits, budget_mb)
 
     def _enter(self, stack: ExitStack) -> None:
-        ThisHost._enter(self, stack)
+        LocalHost._enter(self, stack)
         Containers._enter(self, stack)
         self.address = self.engine.address()
         self._layers = Layers(self._session.home / "layers")
@@ -107,22 +106,27 @@ class ContainerSandboxes(Containers, ThisHost):
             )
         return Image(uri, image["Id"], image["Size"])
 
-    async def start(self, setting: Setting, former: Sandbox | None = None) -> ContainerSandbox:
+    async def start(self, environment: Environment, former: Sandbox | None = None) -> ContainerSandbox:
         """Start a container; StartFailed if the engine or the host fails.
 
         Nothing of a `former` container is kept, not even /tmp, which belongs to the container.
         """
         if former is not None:
             await former.close()
-        configure = partial(self._configuration, setting)
+        configure = partial(self._configuration, environment)
         sandbox = ContainerSandbox(
-            self, setting.home, {"clock": setting.home / "clock"}, configure, setting.log, setting.trace
+            self,
+            environment.home,
+            {"clock": environment.home / "clock"},
+            configure,
+            environment.log.write,
+            environment.trace,
         )
         await sandbox.start()
         return sandbox
 
-    def _configuration(self, setting: Setting, shared: Path) -> Mapping[str, Any]:
-        function, api, limits = setting.function, self.engine.api, self.limits
+    def _configuration(self, environment: Environment, shared: Path) -> Mapping[str, Any]:
+        function, api, limits = environment.function, self.engine.api, self.limits
         name = self.image if function.code.image is None else function.code.image.id
         image = self.engine.image(name)
         if image is None:
@@ -136,14 +140,16 @@ class ContainerSandboxes(Containers, ThisHost):
         # The kernel counts files in /tmp as memory, Lambda doesn't. The resident set is held to the memory size.
         memory = (function.memory_mb + function.ephemeral_mb) * MB
         host = api.create_host_config(
-            binds=[f"{self.engine.host_path(path)}:{place}:ro" for path, place in self._places(setting, shared)],
+            binds=[
+                f"{self.engine.host_path(path)}:{place}:ro" for path, place in self._directories(environment, shared)
+            ],
             tmpfs={"/tmp": f"size={function.ephemeral_mb}m,mode=1777,nosuid,nodev,exec"},
             read_only=True,
             mem_limit=memory,
             memswap_limit=memory,
             cpu_period=PERIOD_US,
-            cpu_quota=quota_us(setting.cpu_share),
-            cpuset_cpus=",".join(map(str, setting.processors)) or None,
+            cpu_quota=quota_us(environment.cpu_share),
+            cpuset_cpus=",".join(map(str, environment.processors())) or None,
             pids_limit=limits.processes + OWN_PROCESSES,
             ulimits=[
                 {"Name": "nofile", "Soft": limits.descriptors, "Hard": limits.descriptors},
@@ -160,7 +166,7 @@ class ContainerSandboxes(Containers, ThisHost):
         )
         variables = {
             "HOME": "/tmp",
-            **setting.variables,
+            **environment.variables(),
             "_HANDLER": (command or [""])[0],
             "LAMBDA_TASK_ROOT": TASK_ROOT,
             "LAMBDA_RUNTIME_DIR": "/var/runtime",
@@ -194,11 +200,11 @@ class ContainerSandboxes(Containers, ThisHost):
             )
         )
 
-    def _places(self, setting: Setting, shared: Path) -> Iterator[tuple[Path, str]]:
+    def _directories(self, environment: Environment, shared: Path) -> Iterator[tuple[Path, str]]:
         yield shared, SHARED
-        function = setting.function
+        function = environment.function
         if function.code.directory is not None:
-            yield readable(function.code.directory, setting.home), TASK_ROOT
+            yield readable(function.code.directory, environment.home), TASK_ROOT
         if function.layer_directories:
             for path in self._layers.merged(function.layer_directories).iterdir():
                 # The worker's image has its own packages in /opt/python.

@@ -34,18 +34,18 @@ from slslab.lambda_.aliases import Aliases
 from slslab.lambda_.api import application, body_limit
 from slslab.lambda_.archives import Archives
 from slslab.lambda_.deployment import DeploymentOperations
-from slslab.lambda_.environment import Shared
+from slslab.lambda_.environment import LocalHost
 from slslab.lambda_.environment_logs import EnvironmentLogs
 from slslab.lambda_.event_handling import EventInvokeConfigs
 from slslab.lambda_.event_sources import EventSourceMappings
 from slslab.lambda_.faults import FunctionFaults, read_function_plan
 from slslab.lambda_.functions import FunctionOperations, Functions
+from slslab.lambda_.hosts import Hosts
 from slslab.lambda_.invocation import InvocationService
 from slslab.lambda_.layers import LayerOperations
 from slslab.lambda_.log_events import LogEvents
 from slslab.lambda_.packages import Packages
 from slslab.lambda_.permissions import PolicyOperations
-from slslab.lambda_.places import Places, ThisHost
 from slslab.lambda_.process_sandbox import ProcessSandboxes
 from slslab.lambda_.server import Server
 from slslab.lambda_.settings import SettingOperations
@@ -84,7 +84,7 @@ class Emulator(Managed):
     others is reported in the log and the trace.
     `isolate=False` leaves environments in the host's namespaces. `environment` is what confines environments: processes
     of this host, or containers (`docker`). `image` ($SLSLAB_WORKER_IMAGE) is for functions without their own image.
-    `places` are other hosts that run the environments instead (a `slslab_ray.cluster.Cluster`). An emulator without a
+    `hosts` are other hosts that run the environments instead (a `slslab_ray.cluster.Cluster`). An emulator without a
     session creates one. It binds the address `listen`; `advertise` is the URL by which functions reach it, if it
     differs. Clients sign their requests with `keys`, which are random by default. A pair of keys in `variables` belongs
     to the owner, and functions use it, too; without it they get temporary keys. Hot reload uses directories below
@@ -108,7 +108,7 @@ class Emulator(Managed):
         logs: Path | None = None,
         budget_mb: int | None = None,
         limits: Limits | None = None,
-        places: Places | None = None,
+        hosts: Hosts | None = None,
         environment: str = "process",
         image: str | None = None,
         isolate: bool = True,
@@ -132,7 +132,7 @@ class Emulator(Managed):
         self.keys = keys or Keyring.of(self._variables)
         self._logs = logs
         self.budget_mb = budget_mb if budget_mb is not None else memory_budget_mb()
-        self._places = places or self._this_host(
+        self._hosts = hosts or self._this_host(
             environment, image, isolate, tuple(template), strict_packages, layer_packages
         )
         self._code_roots = code_roots
@@ -145,7 +145,7 @@ class Emulator(Managed):
         raise_descriptor_limit()
         if self._owns_session:
             stack.enter_context(self._session)
-        stack.enter_context(self._places)
+        stack.enter_context(self._hosts)
         log_events = LogEvents(self.home)
         stack.callback(log_events.close)
         self._server = Server(listening_socket(*self._address))
@@ -153,24 +153,21 @@ class Emulator(Managed):
         self.endpoint = self._server.endpoint
         self._stack = StackClient(self.endpoint, self._advertise or self.endpoint, self._variables, self.keys.owner)
         self._environment_logs = EnvironmentLogs(self.logs, self.limits.log_tail_bytes, log_events)
-        self._places.share(
-            Shared(
-                emulator_id=self.id,
-                home=self.home / "environments",
-                limits=self.limits,
-                variables=self._stack.variables,
-                credentials=lambda name: self.keys.function(name).variables(),
-                open_log=self._environment_logs.open,
-                record=self._pass_on_event,
-            )
+        self._hosts.share(
+            emulator_id=self.id,
+            home=self.home / "environments",
+            variables=self._stack.variables,
+            credentials=lambda name: self.keys.function(name).variables(),
+            open_log=self._environment_logs.open,
+            record=self._pass_on_event,
         )
         functions = Functions(self.limits)
-        self.packages = Packages(self.home / "functions", self.limits, self._stack.fetch, self._places.find_image)
+        self.packages = Packages(self.home / "functions", self.limits, self._stack.fetch, self._hosts.find_image)
         stack.callback(self.packages.close)
         for root in self._code_roots:
             self.packages.allow(root)
         self.service = InvocationService(
-            functions, self.packages, self._places, self.limits, self._pass_on_event, self._pass_on_record, self._stack
+            functions, self.packages, self._hosts, self.limits, self._pass_on_event, self._pass_on_record, self._stack
         )
         archives = Archives(self.packages, self.keys)
         sources = EventSourceMappings(functions, self.service, self._stack)
@@ -178,53 +175,50 @@ class Emulator(Managed):
         async def finish() -> None:
             await sources.close()
             await self.service.close()
-            await self._places.end()
+            await self._hosts.end()
 
-        handlers = {
-            **FunctionOperations(
-                functions, self.packages, archives, self._places.prepare, self.service.retire
-            ).handlers(),
-            **LayerOperations(
-                functions.layers, self.packages, archives, self.service.remove_unused_packages
-            ).handlers(),
-            **SettingOperations(functions, sources, self.limits).handlers(),
-            **EventInvokeConfigs(functions).handlers(),
-            **Aliases(functions).handlers(),
-            **PolicyOperations(functions).handlers(),
-            **DeploymentOperations(functions).handlers(),
-            **FunctionUrlOperations(functions).handlers(),
-            **sources.handlers(),
-            **self.service.handlers(),
-        }
+        groups = (
+            FunctionOperations(functions, self.packages, archives, self._hosts.prepare, self.service.retire),
+            LayerOperations(functions.layers, self.packages, archives, self.service.remove_unused_packages),
+            SettingOperations(functions, sources, self.limits),
+            EventInvokeConfigs(functions),
+            Aliases(functions),
+            PolicyOperations(functions),
+            DeploymentOperations(functions),
+            FunctionUrlOperations(functions),
+            sources,
+            self.service,
+        )
+        handlers = {name: handler for group in groups for name, handler in group.handlers().items()}
         # Environments end before the server does, so that a caller that waits for an invocation gets its answer.
         names = [] if self._advertise is None else [urlsplit(self._advertise).hostname or ""]
         served = application(handlers, [archives.route(), log_events.route(), *self._routes])
         limit = partial(body_limit, self.limits)
         urls = UrlServer(functions, self.service, self.keys, self.limits)
         stack.enter_context(self._server.serving(served, finish, names, self.keys, limit, urls))
-        self.wait_for(self._places.open(self.service.pool.admission.notify))
+        self.wait_for(self._hosts.open(self.service.pool.admission.notify))
 
     @property
     def hierarchy(self) -> Hierarchy:
         """The control groups that confine environments."""
-        return self._places.hierarchy
+        return self._hosts.hierarchy
 
     @property
     def isolation(self) -> Isolation:
         """What else separates environments."""
-        return self._places.isolation
+        return self._hosts.isolation
 
     @property
     def containers(self) -> "Containers | None":
         """What its containers share; None if its environments are processes."""
-        contained = isinstance(self._places, ThisHost) and not isinstance(self._places, ProcessSandboxes)
-        return self._places if contained else None  # type: ignore[return-value]
+        contained = isinstance(self._hosts, LocalHost) and not isinstance(self._hosts, ProcessSandboxes)
+        return self._hosts if contained else None  # type: ignore[return-value]
 
     @contextmanager
     def high_priority(self) -> Iterator[bool]:
         """Run the block, the session's processes, and environments that start meanwhile at the highest priority; yield
         whether the host allows that. Containers and other hosts never do: they don't inherit it."""
-        host = self._places
+        host = self._hosts
         if not isinstance(host, ProcessSandboxes):
             yield False
             return
@@ -253,7 +247,7 @@ class Emulator(Managed):
 
     def host(self) -> dict[str, Any]:
         """Return the host's part of a run's document: cores, whether the CPU share is enforced, the confinement."""
-        return self._places.host()
+        return self._hosts.host()
 
     @property
     def logs(self) -> Path:
@@ -344,7 +338,7 @@ class Emulator(Managed):
         template: tuple[str, ...],
         strict: bool,
         layer: Sequence[str],
-    ) -> ThisHost:
+    ) -> LocalHost:
         if environment == "process":
             return ProcessSandboxes(
                 self._session,

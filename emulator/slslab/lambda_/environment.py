@@ -9,26 +9,26 @@ import shutil
 import signal
 import struct
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from enum import Enum
-from pathlib import Path
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 from slslab.aws.limits import MB, Limits, cpu_share, init_share
 from slslab.errors import StartFailed
 from slslab.host.connections import Address
-from slslab.host.output import FunctionLog, TraceFrames
+from slslab.host.output import TraceFrames
 from slslab.host.pressure import Pressure
 from slslab.host.procfs import Sample, make_sample
 from slslab.host.reaper import MARK
 from slslab.host.tasks import Tasks
 from slslab.lambda_.clock import LambdaClock
 from slslab.lambda_.configuration import Function
+from slslab.lambda_.hosts import ExecutionEnvironment, Host, Hosts, confinement
 from slslab.lambda_.memory import TICK_S, MemoryMeter, held_bytes
-from slslab.lambda_.outcome import Ending, PhaseEnd
+from slslab.lambda_.outcome import Ending, PhaseEnd, State
 from slslab.lambda_.runtime_api import NextInvocation, RuntimeApi
-from slslab.lambda_.sandbox import Sandbox, Setting
+from slslab.lambda_.sandbox import Sandbox
 from slslab.lambda_.system_log import SystemLog
 from slslab.lambda_.variables import variables
 
@@ -42,34 +42,6 @@ BACKSTOP_S = 120
 # The deadline and the host's delay so far, ns, and a bit for each fault of a run's plan that has happened.
 CLOCK_STATE = struct.Struct("<QQQ")
 FAULTS = 64
-Start = Callable[[Setting, Sandbox | None], Awaitable[Sandbox]]
-
-
-class State(Enum):
-    """The state of an execution environment."""
-
-    STARTING = "starting"
-    READY = "ready"
-    BUSY = "busy"
-    RESET = "reset"
-    STOPPED = "stopped"
-
-
-@dataclass(frozen=True)
-class Shared:
-    """What the environments of one emulator share, wherever they are."""
-
-    emulator_id: str
-    home: Path
-    limits: Limits
-    variables: Mapping[str, str]
-    # Returns the variables with a function's keys, by its name.
-    credentials: Callable[[str], Mapping[str, str]]
-    # Returns the log stream and the log of an environment, by its function and its id.
-    open_log: Callable[[Function, str], tuple[str, FunctionLog]]
-    record: Callable[[dict[str, Any]], None]
-    # The numbers of the faults that workers have reported.
-    happened: set[int] = field(default_factory=set)
 
 
 def environment_id(function: Function, number: int) -> str:
@@ -77,27 +49,64 @@ def environment_id(function: Function, number: int) -> str:
     return f"{function.name}-{number:04d}"
 
 
+class LocalHost(Host, Hosts):
+    """This host as the only one. Subclasses confine environments in processes or containers.
+
+    `address` is where functions reach their Runtime API.
+    """
+
+    address: str
+
+    def __init__(self, limits: Limits, budget_mb: int) -> None:
+        super().__init__(budget_mb)
+        self.limits = limits
+
+    def _enter(self, stack: ExitStack) -> None:
+        self.pressure = Pressure()
+        stack.callback(self.pressure.close)
+
+    def present(self) -> Sequence[Host]:
+        """Return this host alone."""
+        return [self]
+
+    def host(self) -> dict[str, Any]:
+        """Return the host's part of a run's document."""
+        return {
+            "cores": len(os.sched_getaffinity(0)),
+            "cpu_share_enforced": "cpu" in self.hierarchy.parents,
+            "confinement": confinement(self.hierarchy, self.isolation),
+        }
+
+    def make(self, function: Function, number: int) -> ExecutionEnvironment:
+        """Make an environment of this host."""
+        return Environment(self, function, number)
+
+    @abstractmethod
+    async def start(self, environment: "Environment", former: Sandbox | None = None) -> Sandbox:
+        """Start a runtime. Raises StartFailed, or OSError, if the host cannot.
+
+        `former` is the environment's earlier sandbox, which has ended; the new one reuses what it can.
+        """
+
+
 class Environment:
     """One sandbox with one runtime, reused while it stays warm.
 
-    `start` starts a sandbox on this host. It takes what it can from the former sandbox, if there was one, and raises
-    StartFailed or OSError if the host cannot. `address` is where functions reach their Runtime API.
+    Its sandbox reads `number`, which is unique in the emulator, `home`, a directory of its own with the file `clock`,
+    `cpu_share`, how many processors it has now, and `trace`, which takes the frames of its trace.
     """
 
-    def __init__(
-        self, shared: Shared, function: Function, number: int, start: Start, address: str, pressure: Pressure
-    ) -> None:
+    def __init__(self, host: LocalHost, function: Function, number: int) -> None:
         self.id = environment_id(function, number)
         self.function = function
+        self.number = number
         self.state = State.STARTING
-        self.log_stream, self.log = shared.open_log(function, self.id)
+        self.log_stream, self.log = host.open_log(function, self.id)
         self.system_log = SystemLog(function, self.log, self.log_stream)
-        self._number = number
-        self._shared = shared
-        self._start_sandbox, self._address, self._pressure = start, address, pressure
-        self._home = shared.home / self.id
-        # The vCPUs that it has now: more during init.
-        self._share = init_share(function.memory_mb)
+        self._host = host
+        self.home = host.home / self.id
+        # More during init.
+        self.cpu_share = init_share(function.memory_mb)
         self._delay_ns = 0
         self._deadline_ns = 0
         self._answered_ns = 0
@@ -108,8 +117,9 @@ class Environment:
         self._begin()
 
     def _begin(self) -> None:
-        limit = self._shared.limits.response_bytes
-        self._runtime = RuntimeApi(self._owns, limit, self._address, self._wake)
+        host = self._host
+        self._runtime = RuntimeApi(self._owns, host.limits.response_bytes, host.address, self._wake)
+        self.trace = TraceFrames(self.id, self._trace).feed
         self.sandbox: Sandbox | None = None
         self._end: asyncio.Future[None] | None = None
         self._tasks: Tasks | None = None
@@ -153,9 +163,10 @@ class Environment:
             used = make_sample(0, {}, inherited)
             self._begin()
             self.state = State.STARTING
-        self._share = share
+        self.cpu_share = share
         try:
-            sandbox = await self._start_sandbox(self._setting(self._open()), former)
+            self._open()
+            sandbox = await self._host.start(self, former)
         except BaseException as error:
             if former is not None:
                 await former.close()
@@ -185,19 +196,18 @@ class Environment:
         if sandbox.failure:
             raise StartFailed(sandbox.failure)
         if outcome.ending is Ending.RESPONSE:
-            self._share = cpu_share(self.function.memory_mb)
-            await sandbox.limit_cpu(self._share)
+            self.cpu_share = cpu_share(self.function.memory_mb)
+            await sandbox.limit_cpu(self.cpu_share)
             self.state = State.READY
         return outcome
 
-    def _open(self) -> str:
-        address = self._runtime.start()
-        self._home.mkdir(parents=True, exist_ok=True)
+    def _open(self) -> None:
+        self._api_address = self._runtime.start()
+        self.home.mkdir(parents=True, exist_ok=True)
         if self._clock is None:
-            with (self._home / "clock").open("w+b") as file:
+            with (self.home / "clock").open("w+b") as file:
                 file.truncate(CLOCK_STATE.size)
                 self._clock = mmap.mmap(file.fileno(), CLOCK_STATE.size)
-        return address
 
     async def invoke(self, invocation: NextInvocation, limit_s: float) -> PhaseEnd:
         """Pass one invocation to the waiting runtime and meter it to its end."""
@@ -289,7 +299,7 @@ class Environment:
             if self._clock is not None:
                 self._clock.close()
                 self._clock = None
-            await asyncio.to_thread(shutil.rmtree, self._home, ignore_errors=True)
+            await asyncio.to_thread(shutil.rmtree, self.home, ignore_errors=True)
 
     async def _owns(self, client: Address, server: Address) -> bool:
         await self._confined.wait()  # the address exists before the sandbox
@@ -334,38 +344,29 @@ class Environment:
             if self._tasks is not None:
                 self._tasks.files.close()
 
-    def _setting(self, address: str) -> Setting:
-        function, shared = self.function, self._shared
-        return Setting(
-            name=self.id,
-            number=self._number,
-            function=function,
-            cpu_share=self._share,
-            home=self._home,
-            variables={
-                **variables(function, shared.variables, self.log_stream, address),
-                **shared.credentials(function.name),
-                MARK: shared.emulator_id,
-            },
-            processors=self._processors(),
-            log=self.log.write,
-            trace=TraceFrames(self.id, self._trace).feed,
-        )
+    def variables(self) -> dict[str, str]:
+        """Return its environment variables that do not depend on the kind of sandbox."""
+        host = self._host
+        return {
+            **variables(self.function, host.variables, self.log_stream, self._api_address),
+            **host.credentials(self.function.name),
+            MARK: host.emulator_id,
+        }
 
     def _trace(self, event: dict[str, Any]) -> None:
         number = str(event.get("resource")).partition(" ")[0]
         if event.get("op") == "fault" and number.isdecimal() and int(number) < FAULTS:
-            self._shared.happened.add(int(number))
+            self._host.happened.add(int(number))
         source = {"record": "event", "function": self.function.name, "environment": self.id}
-        self._shared.record({**event, **source})
+        self._host.record({**event, **source})
 
-    def _processors(self) -> tuple[int, ...]:
+    def processors(self) -> tuple[int, ...]:
         """Return the cores that this environment sees; environments take turns. An empty tuple means all cores."""
         available = sorted(os.sched_getaffinity(0))
-        visible = self._shared.limits.visible_processors(self.function.memory_mb)
+        visible = self._host.limits.visible_processors(self.function.memory_mb)
         if visible >= len(available):
             return ()
-        return tuple(available[(self._number * visible + offset) % len(available)] for offset in range(visible))
+        return tuple(available[(self.number * visible + offset) % len(available)] for offset in range(visible))
 
     async def _run(self, limit_s: float, began: Sample, initialising: bool = False) -> PhaseEnd:
         """Meter a phase until the runtime reports, its process exits, or time or memory is exceeded.
@@ -384,7 +385,7 @@ class Environment:
         assert tasks is not None
         limit_ns = round(limit_s * 1e9)
         backstop_ns = began.wall_ns + limit_ns * BACKSTOP_FACTOR + BACKSTOP_S * 1_000_000_000
-        clock = LambdaClock(self._share, began)
+        clock = LambdaClock(self.cpu_share, began)
         self._record_clock(began.wall_ns)
         ended_ns: int | None = None
         killed_by: Ending | None = None
@@ -433,7 +434,7 @@ class Environment:
             ended_ns=latest_ns if killed_by is None else time.monotonic_ns(),
             lambda_ns=clock.elapsed_ns,
             host_delay_ns=clock.host_delay_ns,
-            uncertain_ns=clock.uncertain_ns if self._pressure.known else None,
+            uncertain_ns=clock.uncertain_ns if self._host.pressure.known else None,
             cpu_ns=clock.cpu_ns - began.cpu_ns,
             peak_bytes=self._memory.peak_bytes,
             cgroup_peak_bytes=self._memory.group_peak_bytes,
@@ -469,7 +470,7 @@ class Environment:
         """Return the accounts at this time, by default now, without counting the time to read them."""
         assert self.sandbox is not None
         assert self._tasks is not None
-        return make_sample(wall_ns, self._tasks.times, self.sandbox.accounts, self._pressure.stalls())
+        return make_sample(wall_ns, self._tasks.times, self.sandbox.accounts, self._host.pressure.stalls())
 
     def _advance(self, clock: LambdaClock, sample: Sample) -> None:
         before = clock.host_delay_ns
@@ -479,7 +480,7 @@ class Environment:
         self._record_clock(sample.wall_ns)
 
     def _record_clock(self, now: int) -> None:
-        self._shared.record(
+        self._host.record(
             {
                 "record": "clock",
                 "environment": self.id,
@@ -495,5 +496,5 @@ class Environment:
         The runtime's own context counts wall time, and stops at zero.
         """
         if self._clock is not None:
-            happened = sum(1 << number for number in self._shared.happened)
+            happened = sum(1 << number for number in self._host.happened)
             CLOCK_STATE.pack_into(self._clock, 0, self._deadline_ns, delay_ns, happened)

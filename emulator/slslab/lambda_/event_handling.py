@@ -11,7 +11,7 @@ from typing import Any
 from slslab.aws.arns import ACCOUNT, REGION, function_arn
 from slslab.aws.errors import ServiceError, invalid, missing
 from slslab.lambda_.attachments import EventInvokeConfig, Handling
-from slslab.lambda_.call import Answer, Call, Handler
+from slslab.lambda_.call import Answer, Call, Operations
 from slslab.lambda_.functions import Functions, Target
 from slslab.lambda_.references import LATEST, parse
 
@@ -19,36 +19,26 @@ BUCKET, FUNCTION, QUEUE = "arn:aws:s3:::", "arn:aws:lambda:", "arn:aws:sqs:"
 TOPIC = "arn:aws:sns:"
 
 
-class EventInvokeConfigs:
+class EventInvokeConfigs(Operations):
     """The configurations of one emulator's functions."""
 
     def __init__(self, functions: Functions) -> None:
         self._functions = functions
 
-    def handlers(self) -> dict[str, Handler]:
-        """Return the handler of each operation."""
-        return {
-            "PutFunctionEventInvokeConfig": self._put,
-            "UpdateFunctionEventInvokeConfig": self._update,
-            "GetFunctionEventInvokeConfig": self._get,
-            "DeleteFunctionEventInvokeConfig": self._delete,
-            "ListFunctionEventInvokeConfigs": self._list,
-        }
-
-    async def _put(self, call: Call) -> Answer:
+    async def _put_function_event_invoke_config(self, call: Call) -> Answer:
         return self.put(call.name, call.qualifier, call.members, keep=False).document()
 
-    async def _update(self, call: Call) -> Answer:
+    async def _update_function_event_invoke_config(self, call: Call) -> Answer:
         return self.put(call.name, call.qualifier, call.members, keep=True).document()
 
-    async def _get(self, call: Call) -> Answer:
+    async def _get_function_event_invoke_config(self, call: Call) -> Answer:
         return self.get(call.name, call.qualifier).document()
 
-    async def _list(self, call: Call) -> Answer:
+    async def _list_function_event_invoke_configs(self, call: Call) -> Answer:
         configs = self.all_of(call.name)
         return call.page("FunctionEventInvokeConfigs", {key: configs[key].document() for key in configs})
 
-    async def _delete(self, call: Call) -> None:
+    async def _delete_function_event_invoke_config(self, call: Call) -> None:
         self.delete(call.name, call.qualifier)
 
     def put(self, name: str, qualifier: str | None, request: Mapping[str, Any], *, keep: bool) -> EventInvokeConfig:

@@ -13,7 +13,7 @@ from typing import Any
 
 from slslab.aws.arns import ACCOUNT, REGION, function_arn
 from slslab.aws.errors import ServiceError, invalid, missing
-from slslab.lambda_.call import Answer, Call, Handler
+from slslab.lambda_.call import Answer, Call, Operations
 from slslab.lambda_.functions import Functions, check_tags
 from slslab.lambda_.invocation import InvocationService
 from slslab.lambda_.queue_client import QueueClient, QueueError
@@ -69,7 +69,7 @@ class EventSourceMapping:
         }
 
 
-class EventSourceMappings:
+class EventSourceMappings(Operations):
     """The mappings of one emulator, and their pollers."""
 
     def __init__(self, functions: Functions, service: InvocationService, stack: StackClient) -> None:
@@ -195,34 +195,24 @@ class EventSourceMappings:
             )
         return QueueClient(endpoint, self._stack.owner, arn.rpartition(":")[2])
 
-    def handlers(self) -> dict[str, Handler]:
-        """Return the handler of each operation."""
-        return {
-            "CreateEventSourceMapping": self._create,
-            "GetEventSourceMapping": self._get,
-            "ListEventSourceMappings": self._list,
-            "UpdateEventSourceMapping": self._update,
-            "DeleteEventSourceMapping": self._delete,
-        }
-
-    async def _create(self, call: Call) -> Answer:
+    async def _create_event_source_mapping(self, call: Call) -> Answer:
         assert call.function is not None
         queue = self.check(call.members)
         await asyncio.to_thread(self.check_queue, queue, call.function)
         self.check(call.members)  # another request may have created it meanwhile
         return self.create(call.members)
 
-    async def _get(self, call: Call) -> Answer:
+    async def _get_event_source_mapping(self, call: Call) -> Answer:
         return self.get(call.members["UUID"]).document()
 
-    async def _list(self, call: Call) -> Answer:
+    async def _list_event_source_mappings(self, call: Call) -> Answer:
         found = self.listed(call.members.get("EventSourceArn"), call.members.get("FunctionName"))
         return call.page("EventSourceMappings", found)
 
-    async def _update(self, call: Call) -> Answer:
+    async def _update_event_source_mapping(self, call: Call) -> Answer:
         return await self.update(call.members["UUID"], call.members)
 
-    async def _delete(self, call: Call) -> Answer:
+    async def _delete_event_source_mapping(self, call: Call) -> Answer:
         return await self.delete(call.members["UUID"])
 
 

@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 
 from slslab.aws.arns import function_arn
 from slslab.aws.errors import ServiceError
+from slslab.aws.json_text import parse_json
 from slslab.aws.limits import Limits
-from slslab.aws.requests import parse_json
 from slslab.lambda_.event_handling import BUCKET, FUNCTION, EventInvokeConfigs
 from slslab.lambda_.functions import Functions, Target
 from slslab.lambda_.references import LATEST, parse

@@ -17,7 +17,7 @@ from slslab.aws.errors import ServiceError, conflict, invalid, missing, violatio
 from slslab.aws.limits import Limits
 from slslab.lambda_.archives import Archives
 from slslab.lambda_.attachments import Alias, EventInvokeConfig, FunctionUrl
-from slslab.lambda_.call import FUNCTIONS_ONLY, Answer, Call, Handler
+from slslab.lambda_.call import FUNCTIONS_ONLY, Answer, Call, Operations
 from slslab.lambda_.configuration import ACTIVE, CREATING, UPDATING, Function, check_kind, settings
 from slslab.lambda_.layers import LayerVersions, timestamp
 from slslab.lambda_.packages import Code, Image, Packages
@@ -317,7 +317,7 @@ def check_tags(tags: Mapping[str, str]) -> None:
         raise invalid("Number of tags exceeds resource tag limit.")
 
 
-class FunctionOperations:
+class FunctionOperations(Operations):
     """The operations on functions of one emulator.
 
     `prepare` is called with each version that becomes invocable, `retire` when one stops being invocable.
@@ -336,28 +336,14 @@ class FunctionOperations:
         self._archives = archives
         self._prepare, self._retire = prepare, retire
 
-    def handlers(self) -> dict[str, Handler]:
-        """Return the handler of each operation."""
-        return {
-            "CreateFunction": self._create,
-            "ListFunctions": self._list,
-            "GetFunction": self._get,
-            "DeleteFunction": self._delete,
-            "UpdateFunctionCode": self._update_code,
-            "GetFunctionConfiguration": self._get_configuration,
-            "UpdateFunctionConfiguration": self._update_configuration,
-            "PublishVersion": self._publish,
-            "ListVersionsByFunction": self._versions,
-        }
-
-    async def _create(self, call: Call) -> Answer:
+    async def _create_function(self, call: Call) -> Answer:
         name, _ = self._functions.check_creation(call.members)
         async with self._stored(name, call.members.get("Code") or {}) as code:
             answer = self._functions.create(call.members, code)
             self._prepare(self._functions.entry(name).latest)
             return answer
 
-    async def _update_code(self, call: Call) -> Answer:
+    async def _update_function_code(self, call: Call) -> Answer:
         self._functions.entry(call.unqualified)  # raises before its code is stored
         async with self._stored(call.name, call.members) as code:
             answer = self._functions.update_code(call.name, call.members, code)
@@ -372,7 +358,7 @@ class FunctionOperations:
             self._packages.release(stored)
             self._retire()
 
-    async def _list(self, call: Call) -> Answer:
+    async def _list_functions(self, call: Call) -> Answer:
         every = call.members.get("FunctionVersion") == "ALL"
         documents: dict[str, dict[str, Any]] = {}
         for entry in self._functions.entries():
@@ -381,7 +367,7 @@ class FunctionOperations:
                 documents[key] = function.summary(function.version if every else None)
         return call.page("Functions", documents)
 
-    async def _get(self, call: Call) -> Answer:
+    async def _get_function(self, call: Call) -> Answer:
         target = self._functions.resolve(call.name, call.qualifier)
         entry = self._functions.entry(call.name)
         document: dict[str, Any] = {"Configuration": target.document(), "Code": self._location(call)}
@@ -401,23 +387,23 @@ class FunctionOperations:
         kind = "Local" if code.archive is None else "S3"
         return {"RepositoryType": kind, "Location": self._archives.location(code, call.request)}
 
-    async def _get_configuration(self, call: Call) -> Answer:
+    async def _get_function_configuration(self, call: Call) -> Answer:
         return self._functions.resolve(call.name, call.qualifier).document()
 
-    async def _update_configuration(self, call: Call) -> Answer:
+    async def _update_function_configuration(self, call: Call) -> Answer:
         answer = self._functions.update_configuration(call.unqualified, call.members)
         self._prepare(self._functions.entry(call.name).latest)
         self._retire()
         return answer
 
-    async def _delete(self, call: Call) -> None:
+    async def _delete_function(self, call: Call) -> None:
         self._functions.delete(call.name, call.qualifier)
         self._retire()
 
-    async def _publish(self, call: Call) -> Answer:
+    async def _publish_version(self, call: Call) -> Answer:
         return self._functions.publish(call.unqualified, call.members)
 
-    async def _versions(self, call: Call) -> Answer:
+    async def _list_versions_by_function(self, call: Call) -> Answer:
         versions = self._functions.entry(call.name).all_versions()
         return call.page("Versions", {_order(v.version): v.summary(v.version) for v in versions})
 

@@ -19,19 +19,17 @@ from slslab.aws.errors import ServiceError
 from slslab.aws.event_streams import MEDIA_TYPE, event_message
 from slslab.aws.gate import principal
 from slslab.aws.heads import WholeResponse
-from slslab.aws.jackson import explain
+from slslab.aws.json_text import parse_json
 from slslab.aws.limits import MB, Limits, cpu_share, init_share, lambda_limits
-from slslab.aws.requests import READ_AT_ONCE, parse_json
 from slslab.errors import StartFailed
-from slslab.lambda_.call import Call, Handler
+from slslab.lambda_.call import Call, Operations
 from slslab.lambda_.concurrency import Concurrency
 from slslab.lambda_.configuration import Function
-from slslab.lambda_.environment import State
 from slslab.lambda_.events import Answer, Asynchronous, Request
 from slslab.lambda_.functions import Functions, Target
-from slslab.lambda_.outcome import Ending, PhaseEnd, exit_reason, peak_mb
+from slslab.lambda_.hosts import ExecutionEnvironment, Hosts
+from slslab.lambda_.outcome import Ending, PhaseEnd, State, exit_reason, peak_mb
 from slslab.lambda_.packages import Packages
-from slslab.lambda_.places import ExecutionEnvironment, Places
 from slslab.lambda_.pool import Pool
 from slslab.lambda_.runtime_api import NextInvocation
 from slslab.lambda_.stack_client import StackClient
@@ -75,7 +73,7 @@ class Metered:
         return round(self.init.lambda_ns / 1e6, 2) if self.init is not None else None
 
 
-class InvocationService:
+class InvocationService(Operations):
     """Runs invocations of one emulator's functions in environments that are reused while warm.
 
     `on_event` receives trace records and `on_record` metered invocations; the `stack` receives the records of events.
@@ -85,7 +83,7 @@ class InvocationService:
         self,
         functions: Functions,
         packages: Packages,
-        places: Places,
+        hosts: Hosts,
         limits: Limits,
         on_event: Callable[[dict[str, Any]], None],
         on_record: Callable[[InvocationRecord], None],
@@ -93,19 +91,15 @@ class InvocationService:
     ) -> None:
         self._functions = functions
         self._packages = packages
-        self._places = places
+        self._hosts = hosts
         self._limits = limits
         self._on_event = on_event
         self._on_record = on_record
         self._concurrency = Concurrency(functions, limits)
-        self.pool = Pool(functions, places, limits, self._concurrency, on_event, self.remove_unused_packages)
+        self.pool = Pool(functions, hosts, limits, self._concurrency, on_event, self.remove_unused_packages)
         self._asynchronous = Asynchronous(functions, limits, self._run, stack.store, stack.send)
         self._accepted: dict[asyncio.Task[Any], Function] = {}
         self._closing = False
-
-    def handlers(self) -> dict[str, Handler]:
-        """Return the handler of each operation."""
-        return {"Invoke": self._invoke, "InvokeWithResponseStream": self._stream}
 
     async def _invoke(self, call: Call) -> WholeResponse:
         target = self._functions.route(call.name, call.qualifier)
@@ -131,7 +125,7 @@ class InvocationService:
             answered["X-Amz-Log-Result"] = base64.b64encode(result.log_tail).decode()
         return WholeResponse(result.payload, 200, answered, "application/json")
 
-    async def _stream(self, call: Call) -> WholeResponse:
+    async def _invoke_with_response_stream(self, call: Call) -> WholeResponse:
         """Answer with a stream of events (recorded).
 
         A function's answer or error comes as one chunk when it is complete, with Invoke's size limit, because Python's
@@ -167,13 +161,13 @@ class InvocationService:
     ) -> Response:
         """Run a synchronous invocation to its end, with a new request id unless one is given."""
         kind = "RequestResponse"
-        payload = await _checked(payload, kind, self._limits.request_bytes)
+        payload = _checked(payload, kind, self._limits.request_bytes)
         request_id = request_id or str(uuid.uuid4())
         return await self._run(Request(target, payload, request_id, trace_id, kind, client_context, caller))
 
     async def accept_event(self, target: Target, payload: bytes, trace_id: str) -> str:
         """Queue an asynchronous invocation and return its request id at once."""
-        return self._asynchronous.accept(target, await _checked(payload, "Event", self._limits.event_bytes), trace_id)
+        return self._asynchronous.accept(target, _checked(payload, "Event", self._limits.event_bytes), trace_id)
 
     def retire(self) -> None:
         """Start to end idle environments of deleted versions, and to remove packages that nothing needs any more."""
@@ -323,7 +317,7 @@ class InvocationService:
                 ephemeral_mb=function.ephemeral_mb,
                 invocation_type=request.kind,
                 cold_start=init is not None,
-                template=self._places.template,
+                template=self._hosts.template,
                 init_ms=init_ms,
                 duration_ms=duration_ms,
                 billed_ms=billed_ms(duration_ms, init_ms),
@@ -405,7 +399,7 @@ def _error(error_type: str, message: str, status: str = "error") -> Failure:
     return Failure(error_type, json.dumps(document, separators=(",", ":")).encode(), status)
 
 
-async def _checked(payload: bytes, kind: str, limit: int) -> bytes:
+def _checked(payload: bytes, kind: str, limit: int) -> bytes:
     """Return a payload that is JSON within the limit; an empty one becomes an empty object, as on AWS."""
     if len(payload) > limit:
         raise ServiceError(
@@ -418,11 +412,10 @@ async def _checked(payload: bytes, kind: str, limit: int) -> bytes:
     try:
         parse_json(payload)
     except (ValueError, RecursionError) as error:
-        reason = explain(payload) if len(payload) <= READ_AT_ONCE else await asyncio.to_thread(explain, payload)
         raise ServiceError(
             400,
             "InvalidRequestContentException",
-            f"Could not parse request body into json: Could not parse payload into json: {reason}",
+            f"Could not parse request body into json: Could not parse payload into json: {error}",
         ) from error
     return payload
 

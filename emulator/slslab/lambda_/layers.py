@@ -15,7 +15,7 @@ from slslab.aws.arns import ACCOUNT, REGION
 from slslab.aws.errors import ServiceError, constraint, invalid, missing
 from slslab.aws.limits import Limits
 from slslab.lambda_.archives import Archives
-from slslab.lambda_.call import Answer, Call, Handler
+from slslab.lambda_.call import Answer, Call, Operations
 from slslab.lambda_.packages import HOT_RELOAD_BUCKET, Code, Packages
 from slslab.lambda_.policies import NO_POLICY, Policy, as_text, check_revision, layer_statement
 
@@ -208,7 +208,7 @@ def _check_account(arn: str, found: re.Match[str]) -> None:
         )
 
 
-class LayerOperations:
+class LayerOperations(Operations):
     """The operations on layers of one emulator; `remove_unused` is called when a version is gone."""
 
     def __init__(
@@ -219,21 +219,7 @@ class LayerOperations:
         self._archives = archives
         self._remove_unused = remove_unused
 
-    def handlers(self) -> dict[str, Handler]:
-        """Return the handler of each operation."""
-        return {
-            "PublishLayerVersion": self._publish,
-            "GetLayerVersion": self._get,
-            "GetLayerVersionByArn": self._get_by_arn,
-            "ListLayers": self._list,
-            "ListLayerVersions": self._versions,
-            "DeleteLayerVersion": self._delete,
-            "AddLayerVersionPermission": self._permit,
-            "RemoveLayerVersionPermission": self._forbid,
-            "GetLayerVersionPolicy": self._policy,
-        }
-
-    async def _publish(self, call: Call) -> Answer:
+    async def _publish_layer_version(self, call: Call) -> Answer:
         name = call.members["LayerName"]
         if call.members["Content"].get("S3Bucket") == HOT_RELOAD_BUCKET:
             raise invalid("A layer is an archive: only a function's code can be a directory that is used in place.")
@@ -245,13 +231,13 @@ class LayerOperations:
             self._remove_unused()
         return self._document(layer, call)
 
-    async def _get(self, call: Call) -> Answer:
+    async def _get_layer_version(self, call: Call) -> Answer:
         return self._document(self._layers.get(*_named(call)), call)
 
-    async def _get_by_arn(self, call: Call) -> Answer:
+    async def _get_layer_version_by_arn(self, call: Call) -> Answer:
         return self._document(self._layers.by_arn(call.members["Arn"]), call)
 
-    async def _list(self, call: Call) -> Answer:
+    async def _list_layers(self, call: Call) -> Answer:
         found = self._layers.newest(call.members)
         return call.page(
             "Layers",
@@ -265,16 +251,16 @@ class LayerOperations:
             },
         )
 
-    async def _versions(self, call: Call) -> Answer:
+    async def _list_layer_versions(self, call: Call) -> Answer:
         layers = self._layers.versions(call.members["LayerName"], call.members)
         # Pages are sorted by key, and the newest version must come first.
         return call.page("LayerVersions", {f"{10**12 - layer.version}": layer.listed() for layer in layers})
 
-    async def _delete(self, call: Call) -> None:
+    async def _delete_layer_version(self, call: Call) -> None:
         self._layers.delete(*_named(call))
         self._remove_unused()
 
-    async def _permit(self, call: Call) -> Answer:
+    async def _add_layer_version_permission(self, call: Call) -> Answer:
         policy = self._layers.policy(*_named(call))
         policy.expect_new(call.members["StatementId"])
         check_revision(call.members, policy.revision, "GetLayerPolicy")
@@ -282,13 +268,13 @@ class LayerOperations:
         policy.add(statement)
         return {"Statement": as_text(statement), "RevisionId": policy.revision}
 
-    async def _forbid(self, call: Call) -> None:
+    async def _remove_layer_version_permission(self, call: Call) -> None:
         policy = self._layers.policy(*_named(call))
         check_revision(call.members, policy.revision, "GetLayerPolicy")
         policy.expect(call.members["StatementId"])
         policy.remove(call.members["StatementId"])
 
-    async def _policy(self, call: Call) -> Answer:
+    async def _get_layer_version_policy(self, call: Call) -> Answer:
         policy = self._layers.policy(*_named(call))
         if not policy.statements:
             raise missing(NO_POLICY)

@@ -16,6 +16,16 @@ SIGNALS: dict[int, str] = {
 }
 
 
+class State(Enum):
+    """The state of an execution environment."""
+
+    STARTING = "starting"
+    READY = "ready"
+    BUSY = "busy"
+    RESET = "reset"
+    STOPPED = "stopped"
+
+
 class Ending(Enum):
     """How an initialisation or an invocation ended."""
 

@@ -9,24 +9,20 @@ from dataclasses import replace
 
 from slslab.aws.arns import function_arn
 from slslab.aws.errors import ServiceError, invalid, missing
-from slslab.lambda_.call import Answer, Call, Handler
+from slslab.lambda_.call import Answer, Call, Operations
 from slslab.lambda_.functions import Entry, Functions, qualified
 from slslab.lambda_.layers import NO_RESOURCE
 from slslab.lambda_.policies import Policy, as_text, check_revision, function_statement
 from slslab.lambda_.references import LATEST
 
 
-class PolicyOperations:
+class PolicyOperations(Operations):
     """The operations on policies of one emulator's functions."""
 
     def __init__(self, functions: Functions) -> None:
         self._functions = functions
 
-    def handlers(self) -> dict[str, Handler]:
-        """Return the handler of each operation."""
-        return {"AddPermission": self._add, "RemovePermission": self._remove, "GetPolicy": self._get}
-
-    async def _add(self, call: Call) -> Answer:
+    async def _add_permission(self, call: Call) -> Answer:
         entry, qualifier = qualified(self._functions, call)
         if qualifier == LATEST:
             raise invalid("We currently do not support adding policies for $LATEST.")
@@ -39,7 +35,7 @@ class PolicyOperations:
         _revise(entry, qualifier)
         return {"Statement": as_text(statement)}
 
-    async def _remove(self, call: Call) -> None:
+    async def _remove_permission(self, call: Call) -> None:
         if not self._functions.exists(call.name):
             raise missing(f"No policy found for: {function_arn(call.name)}")
         entry, qualifier = qualified(self._functions, call)
@@ -49,7 +45,7 @@ class PolicyOperations:
         policy.remove(call.members["StatementId"])
         _revise(entry, qualifier)
 
-    async def _get(self, call: Call) -> Answer:
+    async def _get_policy(self, call: Call) -> Answer:
         try:
             entry, qualifier = qualified(self._functions, call)
         except ServiceError as error:

@@ -11,12 +11,11 @@ from slslab.aws.limits import MB, Limits
 from slslab.errors import StartFailed
 from slslab.lambda_.concurrency import Admission, Concurrency
 from slslab.lambda_.configuration import Function
-from slslab.lambda_.environment import State
 from slslab.lambda_.events import Request
 from slslab.lambda_.functions import Functions
-from slslab.lambda_.memory_waits import MemoryWaits
-from slslab.lambda_.outcome import PhaseEnd
-from slslab.lambda_.places import ExecutionEnvironment, Place, Places
+from slslab.lambda_.hosts import ExecutionEnvironment, Host, Hosts
+from slslab.lambda_.memory_queue import MemoryQueue
+from slslab.lambda_.outcome import PhaseEnd, State
 from slslab.run.events import own_event
 
 Result = TypeVar("Result")
@@ -29,13 +28,13 @@ class Pool:
     def __init__(
         self,
         functions: Functions,
-        places: Places,
+        hosts: Hosts,
         limits: Limits,
         concurrency: Concurrency,
         record: Callable[[dict[str, Any]], None],
         on_outdated: Callable[[], None],
     ) -> None:
-        self.admission = Admission(places.present, pack=places.pack)
+        self.admission = Admission(hosts.present, pack=hosts.pack)
         self._functions = functions
         self._limits = limits
         self._on_event = record
@@ -46,9 +45,11 @@ class Pool:
         self._timer: asyncio.TimerHandle | None = None
         # Where each environment is, and what admission counts for it, MB: its memory size, or what it holds while it
         # rests.
-        self._places: dict[ExecutionEnvironment, Place] = {}
+        self._hosts: dict[ExecutionEnvironment, Host] = {}
         self._held_mb: dict[ExecutionEnvironment, int] = {}
-        self._waits = MemoryWaits(places.present, lambda: ((e.function.name, mb) for e, mb in self._held_mb.items()))
+        self._memory_queue = MemoryQueue(
+            hosts.present, lambda: ((e.function.name, mb) for e, mb in self._held_mb.items())
+        )
         self._all: set[ExecutionEnvironment] = set()
         self._ending: set[asyncio.Task[Any]] = set()
         self._number = 0
@@ -61,9 +62,9 @@ class Pool:
         """Return every environment that exists now."""
         return list(self._all)
 
-    def place(self, environment: ExecutionEnvironment) -> Place:
+    def host(self, environment: ExecutionEnvironment) -> Host:
         """Return where an environment is."""
-        return self._places[environment]
+        return self._hosts[environment]
 
     async def run(self, request: Request, execute: Execute[Result]) -> Result:
         """Execute a request in a warm environment of exactly this version, or in a new one that has been initialised.
@@ -72,16 +73,16 @@ class Pool:
         invocation starts its runtime again. Then the environment is kept warm if it is READY or RESET, else ended.
         """
         act = self.fault(request) if self.fault is not None else None
-        environment, place = await self._admit(request)
+        environment, host = await self._admit(request)
         while environment is not None and not await self._is_ready(environment):
             await self._discard(environment)
             self._functions.entry(request.target.function.name)  # raises if it was deleted meanwhile
-            environment, place = await self._admit(request)
-        self._waits.holding[request.request_id] = request, place
+            environment, host = await self._admit(request)
+        self._memory_queue.holding[request.request_id] = request, host
         try:
             init = None
             if environment is None:
-                environment, init = await self._start(request.target.function, place, request.request_id)
+                environment, init = await self._start(request.target.function, host, request.request_id)
             ended = False
             acting = act(environment) if act is not None else None
             try:
@@ -93,7 +94,7 @@ class Pool:
                     acting.cancel()
                 await self._take_back(environment, ended)
         finally:
-            del self._waits.holding[request.request_id]
+            del self._memory_queue.holding[request.request_id]
 
     async def _take_back(self, environment: ExecutionEnvironment, ended: bool) -> None:
         usable = not self._closing and self._functions.is_current(environment.function)
@@ -145,7 +146,7 @@ class Pool:
     def _give_back_unheld(self, environment: ExecutionEnvironment) -> int:
         unheld_mb = self._held_mb[environment] - environment.resting_mb()
         self._held_mb[environment] -= unheld_mb
-        self.admission.give_back(unheld_mb, self._places[environment])
+        self.admission.give_back(unheld_mb, self._hosts[environment])
         return unheld_mb
 
     def _set_timer(self) -> None:
@@ -172,8 +173,8 @@ class Pool:
         await self._discard(environment)
         return True
 
-    async def _admit(self, request: Request) -> tuple[ExecutionEnvironment | None, Place]:
-        """Take the warm environment used last, with its place, or wait for a place with memory for a new one; end idle
+    async def _admit(self, request: Request) -> tuple[ExecutionEnvironment | None, Host]:
+        """Take the warm environment used last, with its host, or wait for a host with memory for a new one; end idle
         ones to make room."""
         function = request.target.function
         with ExitStack() as waiting:
@@ -181,38 +182,38 @@ class Pool:
                 if self._closing:
                     raise ServiceError(503, "ServiceException", "The emulator is ending.")
                 warm = self._find_warm(function)
-                home, held_mb = (None, 0) if warm is None else (self._places[warm], self._held_mb[warm])
-                if (place := self.admission.take(function.memory_mb - held_mb, home)) is not None:
+                home, held_mb = (None, 0) if warm is None else (self._hosts[warm], self._held_mb[warm])
+                if (host := self.admission.take(function.memory_mb - held_mb, home)) is not None:
                     break
                 if sum([self._give_back_unheld(e) for e in self._idle if e is not warm]) > 0:
                     continue  # one that was used until now
                 others = [e for e in self._idle if e is not warm]
-                if other := next((e for e in others if home in (None, self._places[e])), None):
+                if other := next((e for e in others if home in (None, self._hosts[e])), None):
                     await self._take_and_discard(other)
                     continue
                 if home is not None:
-                    # Its place has no room for it to work.
-                    if (place := self.admission.take(function.memory_mb)) is not None:
+                    # Its host has no room for it to work.
+                    if (host := self.admission.take(function.memory_mb)) is not None:
                         warm = None
                         break
                     if others:
                         await self._take_and_discard(others[0])
                         continue
-                if not self._waits.waits(request):
+                if not self._memory_queue.waits(request):
                     waiting.enter_context(self._wait(request))
-                self._waits.check(request)
+                self._memory_queue.check(request)
                 await self.admission.changed()
                 self._functions.entry(function.name)  # raises if it was deleted meanwhile
         if warm is not None:
             del self._idle[warm]
             self._held_mb[warm] = function.memory_mb
-            return warm, place
+            return warm, host
         try:
             self._concurrency.take_start(function.name)
         except ServiceError:
-            self.admission.give_back(function.memory_mb, place)
+            self.admission.give_back(function.memory_mb, host)
             raise
-        return None, place
+        return None, host
 
     def _find_warm(self, function: Function) -> ExecutionEnvironment | None:
         """Return the idle environment of this version used last that has room to work, else the one used last."""
@@ -220,7 +221,7 @@ class Pool:
         for environment in reversed(self._idle):
             if environment.function.revision == function.revision:
                 latest = latest or environment
-                if function.memory_mb - self._held_mb[environment] <= self._places[environment].left_mb:
+                if function.memory_mb - self._held_mb[environment] <= self._hosts[environment].left_mb:
                     return environment
         return latest
 
@@ -228,26 +229,26 @@ class Pool:
     def _wait(self, request: Request) -> Iterator[None]:
         name, begin_ns, failed = request.target.function.name, time.monotonic_ns(), True
         try:
-            with self._waits.waiting(request):
+            with self._memory_queue.waiting(request):
                 yield
             failed = False
         finally:
             needed = {"bytes": request.target.function.memory_mb * MB, "failed": failed}
             self._record("host.wait", begin_ns, request.request_id, name, name, **needed)
 
-    async def _start(self, function: Function, place: Place, request_id: str) -> tuple[ExecutionEnvironment, PhaseEnd]:
+    async def _start(self, function: Function, host: Host, request_id: str) -> tuple[ExecutionEnvironment, PhaseEnd]:
         self._number += 1
         try:
-            environment = place.make(function, self._number)
+            environment = host.make(function, self._number)
         except OSError as error:
-            self.admission.give_back(function.memory_mb, place)
+            self.admission.give_back(function.memory_mb, host)
             raise _start_failed(error) from error
         self._all.add(environment)
-        self._places[environment] = place
+        self._hosts[environment] = host
         self._held_mb[environment] = function.memory_mb
         start_ns = time.monotonic_ns()
         try:
-            environment.system_log.begin_init(await place.runtime(function))
+            environment.system_log.begin_init(await host.runtime(function))
             init = await environment.start(self._limits.init_s)
         except BaseException as error:
             await self._discard(environment)
@@ -278,7 +279,7 @@ class Pool:
         try:
             await environment.stop()
         finally:
-            self.admission.give_back(self._held_mb.pop(environment), self._places.pop(environment))
+            self.admission.give_back(self._held_mb.pop(environment), self._hosts.pop(environment))
         function = environment.function
         self._record("environment.kill", start_ns, "", environment.id, function.name, environment=environment.id)
         if not self._functions.is_current(function):

@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from slslab.aws.errors import invalid
 from slslab.aws.limits import MB, Limits
 from slslab.errors import HostError, RequestError
 from slslab.host.cgroups import Cgroup, detect
@@ -21,11 +20,10 @@ from slslab.host.procfs import files_bytes
 from slslab.host.session import Session
 from slslab.host.spawner import TRACE_DESCRIPTOR
 from slslab.lambda_.configuration import Function
+from slslab.lambda_.environment import Environment, LocalHost
 from slslab.lambda_.merged_layers import Layers
-from slslab.lambda_.packages import Image
-from slslab.lambda_.places import ThisHost
 from slslab.lambda_.runtimes import Runtime, Runtimes
-from slslab.lambda_.sandbox import Sandbox, Setting, in_wrapper
+from slslab.lambda_.sandbox import Sandbox, in_wrapper
 
 CLOCK_FILE = "/run/slslab-clock"
 # assumed: at 128 MB RLIMIT_NPROC is 742 (measured), which Linux derives from a memory of 185.5 MB, four per MB.
@@ -41,20 +39,20 @@ class ProcessSandbox(Processes):
     def __init__(
         self,
         sandboxes: "ProcessSandboxes",
-        setting: Setting,
+        environment: Environment,
         runtime: Runtime,
         opt: Path,
         accounts: Cgroup | None,
     ) -> None:
         self._isolated = bool(sandboxes.isolation.mode)
         if accounts is not None:
-            accounts.limit_cpu(setting.cpu_share)
-        self.accounts = accounts or self._make_group(sandboxes, setting)
+            accounts.limit_cpu(environment.cpu_share)
+        self.accounts = accounts or self._make_group(sandboxes, environment)
         self.freezes = self.accounts is not None and self.accounts.freezes
-        self._output, self._trace = Stream(setting.log), Stream(setting.trace)
+        self._output, self._trace = Stream(environment.log.write), Stream(environment.trace)
         log, trace = self._output.open(), self._trace.open()
         try:
-            super().__init__(sandboxes.spawner, self._request(sandboxes, setting, runtime, opt), log, trace)
+            super().__init__(sandboxes.spawner, self._request(sandboxes, environment, runtime, opt), log, trace)
         except OSError:
             self._output.close()
             self._trace.close()
@@ -118,40 +116,42 @@ class ProcessSandbox(Processes):
         self._trace.close()
 
     @staticmethod
-    def _make_group(sandboxes: "ProcessSandboxes", setting: Setting) -> Cgroup | None:
+    def _make_group(sandboxes: "ProcessSandboxes", environment: Environment) -> Cgroup | None:
         if not sandboxes.hierarchy.parents:
             return None
-        function = setting.function
+        function = environment.function
         # The kernel counts files in /tmp as memory, Lambda doesn't. The resident set is held to the memory size.
         files_mb = function.ephemeral_mb if sandboxes.isolation.mode else 0
         return Cgroup(
             sandboxes.hierarchy,
-            setting.name,
+            environment.id,
             memory_bytes=(function.memory_mb + files_mb) * MB,
-            cpu_share=setting.cpu_share,
+            cpu_share=environment.cpu_share,
             processes=sandboxes.limits.processes,
         )
 
-    def _request(self, sandboxes: "ProcessSandboxes", setting: Setting, runtime: Runtime, opt: Path) -> dict[str, Any]:
-        function, isolated = setting.function, self._isolated
+    def _request(
+        self, sandboxes: "ProcessSandboxes", environment: Environment, runtime: Runtime, opt: Path
+    ) -> dict[str, Any]:
+        function, isolated = environment.function, self._isolated
         assert function.code.directory is not None  # images are refused
         task, lang, folder, layers = function.code.directory, runtime.lang, runtime.folder, opt
-        files = [(str(setting.home / "clock"), CLOCK_FILE)]
+        files = [(str(environment.home / "clock"), CLOCK_FILE)]
         if isolated:
             places = ("/var/lang", "/var/runtime", "/opt")
             files += zip(map(str, (lang, folder, layers)), places, strict=True)
             task, (lang, folder, layers) = Path(TASK_ROOT), map(Path, places)
         else:
-            (setting.home / "tmp").mkdir(exist_ok=True)
+            (environment.home / "tmp").mkdir(exist_ok=True)
         variables = {
             **paths(task, lang, folder, layers),
             # Lambda doesn't set HOME. Without its own file system, a function would find the host user's.
-            **({} if isolated else {"HOME": str(setting.home), "TMPDIR": str(setting.home / "tmp")}),
-            **setting.variables,
+            **({} if isolated else {"HOME": str(environment.home), "TMPDIR": str(environment.home / "tmp")}),
+            **environment.variables(),
             "LAMBDA_TASK_ROOT": str(task),
             "LAMBDA_RUNTIME_DIR": str(folder),
             "SLSLAB_TRACE_FD": str(TRACE_DESCRIPTOR),
-            "SLSLAB_CLOCK_FILE": CLOCK_FILE if isolated else str(setting.home / "clock"),
+            "SLSLAB_CLOCK_FILE": CLOCK_FILE if isolated else str(environment.home / "clock"),
         }
         if not isolated:
             modules = [f"{opt}/{runtime.layer_path}", f"{opt}/python", variables["PYTHONPATH"]]
@@ -161,15 +161,15 @@ class ProcessSandbox(Processes):
         limits = sandboxes.limits
         return environment_request(
             sandboxes.isolation,
-            setting.home,
+            environment.home,
             function.code.directory,
-            number=setting.number,
+            number=environment.number,
             variables=variables,
             arguments=wrapped,
             ephemeral_mb=function.ephemeral_mb,
             files=files,
             join=self.accounts.join_files if self.accounts is not None else (),
-            processors=setting.processors,
+            processors=environment.processors(),
             resources={
                 "NOFILE": limits.descriptors,
                 "NPROC": min(limits.processes, int(4 * (function.memory_mb + KERNEL_MB))),
@@ -196,7 +196,7 @@ def paths(task: Path, lang: Path, folder: Path, opt: Path) -> dict[str, str]:
     }
 
 
-class ProcessSandboxes(ThisHost):
+class ProcessSandboxes(LocalHost):
     """This host with processes as sandboxes.
 
     `modules` are imported once, by a process from which all runtimes of this Python are forked; `isolate=False` leaves
@@ -218,8 +218,7 @@ class ProcessSandboxes(ThisHost):
         strict_packages: bool = False,
         layer_packages: Sequence[str] = (),
     ) -> None:
-        super().__init__(budget_mb)
-        self.limits = limits
+        super().__init__(limits, budget_mb)
         self._strict_packages = strict_packages
         self._layer_packages = layer_packages
         self.template = ",".join(modules)
@@ -273,16 +272,12 @@ class ProcessSandboxes(ThisHost):
         making = self._runtimes.start_making(function.runtime)
         return making.result() if making.done() else await asyncio.wrap_future(making)
 
-    def find_image(self, uri: str) -> Image:
-        """Raise InvalidParameterValueException: a process runs the host's packages."""
-        raise invalid(f"The image {uri} can only run in a container; package the function as a zip archive.")
-
-    async def start(self, setting: Setting, former: Sandbox | None = None) -> ProcessSandbox:
+    async def start(self, environment: Environment, former: Sandbox | None = None) -> ProcessSandbox:
         """Start a runtime, with the control group of the `former` one if there is one; OSError if the host cannot."""
-        runtime = await self._runtime(setting.function)
-        layers = setting.function.layer_directories
+        runtime = await self._runtime(environment.function)
+        layers = environment.function.layer_directories
         opt = self._layers.known(layers)
         if opt is None:
             opt = await asyncio.to_thread(self._layers.merged, layers)
         assert former is None or isinstance(former, ProcessSandbox)
-        return ProcessSandbox(self, setting, runtime, opt, former.hand_over() if former is not None else None)
+        return ProcessSandbox(self, environment, runtime, opt, former.hand_over() if former is not None else None)

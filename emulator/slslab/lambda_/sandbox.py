@@ -1,35 +1,12 @@
 """What an execution environment needs from whatever confines it: processes of this host, or a container."""
 
 import asyncio
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Protocol
 
 from slslab.host.cgroup_accounts import GroupAccounts
 from slslab.host.connections import Address
 from slslab.host.procfs import Sample
-from slslab.lambda_.configuration import Function
-
-
-@dataclass(frozen=True)
-class Setting:
-    """The settings that one sandbox is started with.
-
-    `cpu_share` is how many processors its initialisation may use. `home` is a directory of its own, which holds
-    `clock`; `variables` are the environment variables that do not depend on the kind of sandbox; `log` receives what
-    the function writes, `trace` the frames of its trace.
-    """
-
-    name: str
-    number: int
-    function: Function
-    cpu_share: float
-    home: Path
-    variables: Mapping[str, str]
-    processors: tuple[int, ...]
-    log: Callable[[bytes], None]
-    trace: Callable[[bytes], None]
 
 
 class Sandbox(Protocol):

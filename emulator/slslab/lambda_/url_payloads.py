@@ -15,8 +15,8 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from slslab.aws.arns import ACCOUNT
+from slslab.aws.json_text import parse_json
 from slslab.aws.keys import Principal
-from slslab.aws.requests import parse_json
 
 TEXT = re.compile(r"(text/.*|application/(json|xml|javascript))(;.*)?", re.IGNORECASE)
 # Headers of a connection, and headers that the server writes itself.

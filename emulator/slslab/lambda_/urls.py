@@ -17,7 +17,7 @@ from slslab.aws.gate import IndexedHeaders, authenticate, read_body
 from slslab.aws.keys import Keyring, Principal
 from slslab.aws.limits import Limits
 from slslab.lambda_.attachments import BUFFERED, HOST, PREFIX, FunctionUrl, called
-from slslab.lambda_.call import Answer, Call, Handler
+from slslab.lambda_.call import Answer, Call, Operations
 from slslab.lambda_.functions import Entry, Functions, Target
 from slslab.lambda_.invocation import InvocationService, new_trace_id
 from slslab.lambda_.layers import NO_RESOURCE
@@ -146,23 +146,13 @@ def _response(returned: UrlAnswer) -> Response:
     return response
 
 
-class FunctionUrlOperations:
+class FunctionUrlOperations(Operations):
     """The operations on function URLs of one emulator."""
 
     def __init__(self, functions: Functions) -> None:
         self._functions = functions
 
-    def handlers(self) -> dict[str, Handler]:
-        """Return the handler of each operation."""
-        return {
-            "CreateFunctionUrlConfig": self._create,
-            "GetFunctionUrlConfig": self._get,
-            "UpdateFunctionUrlConfig": self._update,
-            "DeleteFunctionUrlConfig": self._delete,
-            "ListFunctionUrlConfigs": self._list,
-        }
-
-    async def _create(self, call: Call) -> Answer:
+    async def _create_function_url_config(self, call: Call) -> Answer:
         entry, qualifier = self._target(call)
         arn = function_arn(entry.latest.name, qualifier)
         if (qualifier or LATEST) in entry.urls:
@@ -173,11 +163,11 @@ class FunctionUrlOperations:
         url = entry.urls[qualifier or LATEST] = FunctionUrl.of(arn, call.members)
         return url.document(_host(call))
 
-    async def _get(self, call: Call) -> Answer:
+    async def _get_function_url_config(self, call: Call) -> Answer:
         entry, qualifier = self._configured(call)
         return entry.urls[qualifier].listed(_host(call))
 
-    async def _update(self, call: Call) -> Answer:
+    async def _update_function_url_config(self, call: Call) -> Answer:
         self._target(call)
         entry, qualifier = self._configured(call)
         old, given = entry.urls[qualifier], call.members
@@ -187,11 +177,11 @@ class FunctionUrlOperations:
         url = entry.urls[qualifier] = replace(url, id=old.id, created=old.created)
         return url.document(_host(call)) | {"LastModifiedTime": url.modified}
 
-    async def _delete(self, call: Call) -> None:
+    async def _delete_function_url_config(self, call: Call) -> None:
         entry, qualifier = self._configured(call)
         del entry.urls[qualifier]
 
-    async def _list(self, call: Call) -> Answer:
+    async def _list_function_url_configs(self, call: Call) -> Answer:
         if not self._functions.exists(call.name):
             raise missing("Function does not exist")
         urls = self._functions.entry(call.name).urls

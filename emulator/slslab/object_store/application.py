@@ -7,12 +7,14 @@ import time
 import traceback
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
 from itertools import chain
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import unquote
 from xml.sax.saxutils import escape
 
+from botocore import xform_name
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
@@ -38,51 +40,6 @@ CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f]")
 Handler = Callable[[Call], Awaitable[Answer]]
 # Takes the operation, function, start_ns, end_ns and size of a request (`slslab.stack.access_log.Logged`).
 Log = Callable[[str, str, int, int, int], None]
-HANDLERS: Mapping[str, Handler] = {
-    "AbortMultipartUpload": uploads.abort_multipart_upload,
-    "CompleteMultipartUpload": uploads.complete_multipart_upload,
-    "CopyObject": objects.copy_object,
-    "CreateBucket": buckets.create_bucket,
-    "CreateMultipartUpload": uploads.create_multipart_upload,
-    "DeleteBucket": buckets.delete_bucket,
-    "DeleteObject": objects.delete_object,
-    "DeleteObjectTagging": objects.delete_object_tagging,
-    "DeleteObjects": objects.delete_objects,
-    "GetBucketAcl": buckets.get_acl,
-    "GetBucketCors": buckets.get_bucket_cors,
-    "GetBucketLocation": buckets.get_bucket_location,
-    "GetBucketOwnershipControls": buckets.get_bucket_ownership_controls,
-    "GetBucketPolicy": buckets.get_bucket_policy,
-    "GetBucketPolicyStatus": buckets.get_bucket_policy_status,
-    "GetBucketTagging": buckets.get_bucket_tagging,
-    "GetBucketVersioning": buckets.get_bucket_versioning,
-    "GetObject": objects.get_object,
-    "GetObjectAcl": buckets.get_acl,
-    "GetObjectAttributes": objects.get_object_attributes,
-    "GetObjectTagging": objects.get_object_tagging,
-    "GetPublicAccessBlock": buckets.get_public_access_block,
-    "HeadBucket": buckets.head_bucket,
-    "HeadObject": objects.get_object,
-    "ListBuckets": buckets.list_buckets,
-    "ListMultipartUploads": uploads.list_multipart_uploads,
-    "ListObjectVersions": buckets.list_object_versions,
-    "ListObjects": buckets.list_objects,
-    "ListObjectsV2": buckets.list_objects_v2,
-    "ListParts": uploads.list_parts,
-    "PutBucketAcl": buckets.put_acl,
-    "PutBucketCors": buckets.put_bucket_cors,
-    "PutBucketPolicy": buckets.put_bucket_policy,
-    "PutBucketTagging": buckets.put_bucket_tagging,
-    "PutBucketVersioning": buckets.put_bucket_versioning,
-    "PutObject": objects.put_object,
-    "PutObjectAcl": buckets.put_acl,
-    "PutObjectTagging": objects.put_object_tagging,
-    "PutPublicAccessBlock": buckets.put_public_access_block,
-    "UploadPart": uploads.upload_part,
-    "UploadPartCopy": uploads.upload_part_copy,
-    **dict.fromkeys(buckets.DELETED, buckets.delete_setting),
-    **dict.fromkeys(buckets.UNSET, buckets.get_unset),
-}
 # What to use instead of an operation.
 HINTS = {
     "PutBucketNotificationConfiguration": "invoke the function, or send the message, when the object has been put.",
@@ -185,7 +142,7 @@ class Request:
         for name in ("ExpectedBucketOwner", "ExpectedSourceBucketOwner"):
             if members.pop(name, ACCOUNT) != ACCOUNT:
                 raise failure("AccessDenied")
-        handler = HANDLERS.get(operation.name)
+        handler = _handler(operation.name)
         if handler is None:
             raise refusal(operation.name, HINTS.get(operation.name, "docs/services.md lists what S3 does here."))
         await self._read_body(call, headers)
@@ -357,6 +314,17 @@ def _is_form(headers: IndexedHeaders) -> bool:
 def _length(headers: Mapping[str, str], payload: str) -> int | None:
     text = headers.get("x-amz-decoded-content-length" if payload.startswith(signing.CHUNKED) else "content-length", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+
+
+@cache
+def _handler(operation: str) -> Handler | None:
+    """Return the function of this operation, which is named like boto3's method; None if it isn't emulated."""
+    if operation in buckets.DELETED:
+        return buckets.delete_setting
+    if operation in buckets.UNSET:
+        return buckets.get_unset
+    name = xform_name(operation)
+    return next((vars(module)[name] for module in (buckets, objects, uploads) if name in vars(module)), None)
 
 
 def _url_encoded(output: Mapping[str, Any]) -> dict[str, Any]:

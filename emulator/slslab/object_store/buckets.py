@@ -286,7 +286,7 @@ async def put_bucket_cors(call: Call) -> Answer:
     return Answer()
 
 
-async def get_acl(call: Call) -> Answer:
+async def get_bucket_acl(call: Call) -> Answer:
     """Return the only possible access control list: the owner has full control."""
     call.only("VersionId")
     if call.key:
@@ -296,12 +296,18 @@ async def get_acl(call: Call) -> Answer:
     return Answer({"Owner": OWNER, "Grants": [grant]})
 
 
-async def put_acl(call: Call) -> Answer:
+get_object_acl = get_bucket_acl
+
+
+async def put_bucket_acl(call: Call) -> Answer:
     """Refuse an access control list, as new buckets of S3 do."""
     call.bucket()
     if call.members.get("ACL") == "bucket-owner-full-control":
         return Answer()
     raise failure("AccessControlListNotSupported")
+
+
+put_object_acl = put_bucket_acl
 
 
 async def get_bucket_ownership_controls(call: Call) -> Answer:

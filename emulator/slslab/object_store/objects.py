@@ -86,6 +86,9 @@ async def get_object(call: Call) -> Answer:
     return Answer({**output, "ContentLength": length, "AcceptRanges": "bytes"}, status, body)
 
 
+head_object = get_object
+
+
 async def get_object_attributes(call: Call) -> Answer:
     """Return attributes of an object."""
     call.only("ObjectAttributes", "VersionId", "MaxParts", "PartNumberMarker")

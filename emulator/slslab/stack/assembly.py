@@ -88,20 +88,18 @@ class EmbeddedStack(Stack):
         self.emulator = self._parts.enter_context(emulator)
         return emulator
 
-    def start_state_machines(self, *, on_demand: bool = False) -> EmbeddedStateMachines:
+    def start_state_machines(self, *, lazy: bool = False) -> EmbeddedStateMachines:
         """Start Step Functions; functions find it from then on."""
         endpoint, mark, limits = self.emulator.endpoint, self.session.mark, self.emulator.limits
-        states = EmbeddedStateMachines(
-            endpoint, self.keys, mark, limits=limits, on_event=self._on_event, on_demand=on_demand
-        )
+        states = EmbeddedStateMachines(endpoint, self.keys, mark, limits=limits, on_event=self._on_event, lazy=lazy)
         self._parts.enter_context(states)
         self.emulator.add_variables(states.client_environment())
         self.versions["states"] = states.name
         return states
 
-    def start_edge(self, port: int = 0, *, on_demand: bool = True) -> Any:
+    def start_edge(self, port: int = 0, *, lazy: bool = True) -> Any:
         """Start the single endpoint for all services that run so far, with its own further services."""
         emulator = self.emulator
         edge = plugin(ENDPOINTS, "aws").Edge(port, emulator.home, emulator.endpoints, self.keys, emulator.mark)
-        edge.on_demand = edge.services.on_demand = on_demand
+        edge.lazy = edge.services.lazy = lazy
         return self._parts.enter_context(edge)

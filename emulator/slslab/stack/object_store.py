@@ -1,12 +1,10 @@
 """Start the embedded S3 server, one per run; docs/services.md lists what it supports."""
 
-import os
 import shutil
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from slslab.aws.credentials import without_foreign
 from slslab.aws.keys import Keyring
 from slslab.host.server_process import ServerProcess, listening_socket
 from slslab.installation import __version__
@@ -53,16 +51,13 @@ class EmbeddedObjectStore(ServerProcess):
         # The server inherits the socket. It is closed here, so clients' connections break when the server ends.
         with listening_socket("127.0.0.1", self._port, "--s3-port") as listener:
             self._data.mkdir(mode=0o700, parents=True)
-            logged = [] if self._access_log is None else [self._access_log.writer]
-            self._launch_module(
+            log = None if self._access_log is None else self._access_log.writer
+            self._launch_service(
                 "slslab.object_store",
-                [
-                    f"--listener={listener.fileno()}",
-                    f"--data={self._data}",
-                    *(f"--log={descriptor}" for descriptor in logged),
-                ],
-                {**without_foreign(os.environ), "SLSLAB_KEYS": self._keys.text()},
-                inherited=[listener.fileno(), *logged],
+                listener,
+                self._keys,
+                {"data": str(self._data), "log": log},
+                inherited=[] if log is None else [log],
             )
         report = self._report(START_LIMIT_S)
         if report is None:

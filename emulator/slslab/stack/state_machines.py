@@ -3,32 +3,28 @@
 The process takes about two seconds to import its interpreter, but its address exists at once.
 """
 
-import json
-import os
 import socket
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from typing import Any
 
-from slslab.aws.credentials import without_foreign
 from slslab.aws.keys import Keyring
 from slslab.aws.limits import Limits, lambda_limits
-from slslab.host.on_demand import OnDemandServer
+from slslab.host.lazy_server import LazyServer
 from slslab.host.server_process import listening_socket
 from slslab.installation import require
 
 OWNER = "states"
-KEYS_VARIABLE = "SLSLAB_KEYS"
 PASSED_LIMITS = ("definition_bytes", "state_payload_bytes", "history_events", "map_concurrency")
 
 
-class EmbeddedStateMachines(OnDemandServer):
+class EmbeddedStateMachines(LazyServer):
     """Step Functions on its own loopback port, as a context manager.
 
     Tasks invoke functions at `lambda_endpoint`; clients sign with `keys`; `environment` is added to the process's own
     (the emulator's mark, by which its reaper finds it); `limits` are AWS's unless changed; `on_event` receives a trace
     record for every state transition, on a thread of its own. Entering starts the process, which gets ready in the
-    background; with `on_demand` it starts with the first request. Either way it ends with this process. HostError if
+    background; with `lazy` it starts with the first request. Either way it ends with this process. HostError if
     its interpreter isn't installed.
 
         with EmbeddedStateMachines(emulator.endpoint, emulator.keys, emulator.mark) as states:
@@ -46,7 +42,7 @@ class EmbeddedStateMachines(OnDemandServer):
         *,
         limits: Limits | None = None,
         on_event: Callable[[dict[str, Any]], None] | None = None,
-        on_demand: bool = False,
+        lazy: bool = False,
     ) -> None:
         require("moto")
         super().__init__(environment)
@@ -54,7 +50,7 @@ class EmbeddedStateMachines(OnDemandServer):
         self._keys = keys
         self._limits = limits if limits is not None else lambda_limits()
         self._on_event = on_event
-        self.on_demand = on_demand
+        self.lazy = lazy
 
     @property
     def name(self) -> str:
@@ -71,19 +67,15 @@ class EmbeddedStateMachines(OnDemandServer):
         return listener
 
     def _launch_at(self, listener: socket.socket) -> None:
-        limits = json.dumps({name: getattr(self._limits, name) for name in PASSED_LIMITS})
+        limits = {name: getattr(self._limits, name) for name in PASSED_LIMITS}
         owner = {"record": "event", "function": OWNER, "environment": OWNER}
         on_event = self._on_event
-        self._launch_module(
+        self._launch_service(
             "slslab.statemachines",
-            [
-                "--tied",
-                f"--lambda-endpoint={self._lambda_endpoint}",
-                f"--listener={listener.fileno()}",
-                f"--limits={limits}",
-            ],
+            listener,
+            self._keys,
+            {"lambda_endpoint": self._lambda_endpoint, "limits": limits},
             # Python's own allocator keeps a whole arena for a single history in it; malloc returns pages.
-            {**without_foreign(os.environ), KEYS_VARIABLE: self._keys.text(), "PYTHONMALLOC": "malloc"},
-            inherited=[listener.fileno()],
+            {"PYTHONMALLOC": "malloc"},
             on_event=None if on_event is None else lambda event: on_event({**event, **owner}),
         )

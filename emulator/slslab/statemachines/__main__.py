@@ -1,13 +1,8 @@
-"""Run Step Functions on a loopback port: `python -m slslab.statemachines --lambda-endpoint URL`.
+"""Run Step Functions in a process of its own, which `slslab.stack.state_machines` starts.
 
-When it is ready, it prints one JSON line, `{"endpoint": URL, "moto": VERSION}`. It ends on SIGTERM or SIGINT, and with
-`--tied` also when its standard input closes, which happens when its parent process ends in any way. It writes
-transitions as framed trace records to the descriptor in SLSLAB_TRACE_FD. SLSLAB_KEYS contains the keyring that clients
-sign with.
+It writes transitions as framed trace records to the descriptor in SLSLAB_TRACE_FD.
 """
 
-import argparse
-import json
 import os
 import socket
 import sys
@@ -21,8 +16,7 @@ from typing import Any
 from slslab.aws.clients import aws_client
 from slslab.aws.keys import Keyring
 from slslab.aws.limits import MB, lambda_limits
-from slslab.host.server_process import listening_socket
-from slslab.host.service_process import serve
+from slslab.host.service_process import serve_child
 from slslab.lambda_.server import Server
 from slslab_workers.channels.events import environment_sink
 
@@ -35,8 +29,13 @@ STACK_BYTES = 4 * MB
 SWITCH_S = 0.0005
 
 
-def service(options: argparse.Namespace) -> Iterator[dict[str, str]]:
-    """Serve until the end; yield a report when it is ready."""
+def service(
+    listener: socket.socket, keys: Keyring, lambda_endpoint: str, limits: dict[str, int]
+) -> Iterator[dict[str, str]]:
+    """Serve until the end, with Tasks that invoke functions at `lambda_endpoint`; yield a report when it is ready.
+
+    `limits` replace AWS's (`slslab limits`).
+    """
     threading.stack_size(STACK_BYTES)
     sys.setswitchinterval(SWITCH_S)
     _leave_batch_out()
@@ -44,21 +43,19 @@ def service(options: argparse.Namespace) -> Iterator[dict[str, str]]:
     from slslab.statemachines.executions import Machines
     from slslab.statemachines.interpreter import prepare
 
-    limits = lambda_limits().changed(**json.loads(options.limits))
-    keys = Keyring.from_text(os.environ.pop("SLSLAB_KEYS"))
-    given = options.listener is not None
-    server = Server(socket.socket(fileno=options.listener) if given else listening_socket("127.0.0.1", options.port))
+    changed = lambda_limits().changed(**limits)
+    server = Server(listener)
     client = aws_client(
         "lambda",
-        options.lambda_endpoint,
+        lambda_endpoint,
         keys.service,
         connect_timeout=60,
         read_timeout=CALL_LIMIT_S,
         max_pool_connections=CONNECTIONS,
         parameter_validation=False,
     )
-    prepare(client, limits)
-    machines = Machines(limits, _recorder())
+    prepare(client, changed)
+    machines = Machines(changed, _recorder())
     with server.serving(StatesApi(machines).application(), keys=keys, limit=body_limit):
         yield {"endpoint": server.endpoint, "moto": version("moto")}
     machines.close()
@@ -76,16 +73,6 @@ def _leave_batch_out() -> None:
     sys.modules[batch.__name__] = batch
 
 
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m slslab.statemachines", allow_abbrev=False)
-    parser.add_argument("--lambda-endpoint", required=True, help="where Tasks invoke their functions")
-    parser.add_argument("--port", type=int, default=0, help="loopback port; 0 for any free one")
-    parser.add_argument("--listener", type=int, help="descriptor of a listening socket, instead of --port")
-    parser.add_argument("--limits", default="{}", help="JSON object of limits, instead of AWS's (`slslab limits`)")
-    parser.add_argument("--tied", action="store_true", help="end when standard input closes")
-    return parser.parse_args()
-
-
 def _recorder() -> Callable[[dict[str, Any]], None]:
     """Return a function that writes transitions to the trace one at a time, so that frames stay whole, or drops
     them."""
@@ -101,5 +88,4 @@ def _recorder() -> Callable[[dict[str, Any]], None]:
 
 
 if __name__ == "__main__":
-    given = _options()
-    serve(service(given), ends_with_parent=given.tied)
+    serve_child(service)

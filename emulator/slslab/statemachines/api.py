@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from botocore import xform_name
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
@@ -21,8 +22,7 @@ from slslab.aws import requests
 from slslab.aws.arns import ACCOUNT
 from slslab.aws.errors import ServiceError, constraint
 from slslab.aws.gate import principal
-from slslab.aws.jackson import JacksonError
-from slslab.aws.jackson import parse as parse_json
+from slslab.aws.json_text import parse_json
 from slslab.aws.keys import Principal
 from slslab.aws.limits import MB
 from slslab.statemachines.definitions import SETTINGS, check_settings, problems, variable_references
@@ -71,7 +71,7 @@ class StatesApi:
         except Exception as error:  # a defect of ours, reported in AWS's form
             return 500, {"__type": "InternalServerError", "message": f"{type(error).__name__}: {error}"}
 
-    def _create(self, members: Members) -> dict[str, Any]:
+    def _create_state_machine(self, members: Members) -> dict[str, Any]:
         if members.get("type", "STANDARD") != "STANDARD":
             raise ServiceError(
                 400, "StateMachineTypeNotSupported", "slslab emulates only state machines of type STANDARD"
@@ -86,7 +86,7 @@ class StatesApi:
         )
         return {"stateMachineArn": machine.arn, "creationDate": machine.created, **_version_arn(version)}
 
-    def _describe(self, members: Members) -> dict[str, Any]:
+    def _describe_state_machine(self, members: Members) -> dict[str, Any]:
         with self._machines.lock:
             target = self._machines.registry.revision(members["stateMachineArn"])
         described = {**_described(target.machine), "status": "ACTIVE", "type": "STANDARD"}
@@ -95,11 +95,11 @@ class StatesApi:
         own = {"stateMachineArn": target.version.arn, "creationDate": target.version.created}
         return {**described, **own, **_present(description=target.version.description)}
 
-    def _describe_for_execution(self, members: Members) -> dict[str, Any]:
+    def _describe_state_machine_for_execution(self, members: Members) -> dict[str, Any]:
         machine = self._machines.execution(members["executionArn"]).machine
         return {**_described(machine), "updateDate": machine.updated or machine.created}
 
-    def _update(self, members: Members) -> dict[str, Any]:
+    def _update_state_machine(self, members: Members) -> dict[str, Any]:
         if not {"definition", "roleArn", *SETTINGS} & members.keys() and not members.get("publish"):
             raise ServiceError(
                 400,
@@ -116,12 +116,12 @@ class StatesApi:
         )
         return {"updateDate": machine.updated, **_present(revisionId=machine.revision), **_version_arn(version)}
 
-    def _delete(self, members: Members) -> dict[str, Any]:
+    def _delete_state_machine(self, members: Members) -> dict[str, Any]:
         self._machines.delete(members["stateMachineArn"])
         LITTER.collect()
         return {}
 
-    def _list(self, members: Members) -> dict[str, Any]:
+    def _list_state_machines(self, members: Members) -> dict[str, Any]:
         with self._machines.lock:
             shown, following = _page(self._machines.registry.machines(), members)
         listed = [
@@ -130,7 +130,7 @@ class StatesApi:
         ]
         return {"stateMachines": listed, **following}
 
-    def _validate(self, members: Members) -> dict[str, Any]:
+    def _validate_state_machine_definition(self, members: Members) -> dict[str, Any]:
         found = problems(members["definition"], self._machines.definition_bytes)
         shown = found[: members.get("maxResults") or PAGE]
         diagnostics = [
@@ -144,33 +144,33 @@ class StatesApi:
             "truncated": len(shown) < len(found),
         }
 
-    def _publish(self, members: Members) -> dict[str, Any]:
+    def _publish_state_machine_version(self, members: Members) -> dict[str, Any]:
         with self._machines.lock:
             version = self._machines.registry.publish(
                 members["stateMachineArn"], members.get("description", ""), members.get("revisionId")
             )
         return {"creationDate": version.created, **_version_arn(version)}
 
-    def _versions(self, members: Members) -> dict[str, Any]:
+    def _list_state_machine_versions(self, members: Members) -> dict[str, Any]:
         with self._machines.lock:
             machine = self._machines.registry.machine(members["stateMachineArn"])
             shown, following = _page(self._machines.registry.versions(machine.arn), members)
         listed = [{"stateMachineVersionArn": version.arn, "creationDate": version.created} for version in shown]
         return {"stateMachineVersions": listed, **following}
 
-    def _delete_version(self, members: Members) -> dict[str, Any]:
+    def _delete_state_machine_version(self, members: Members) -> dict[str, Any]:
         with self._machines.lock:
             self._machines.registry.delete_version(members["stateMachineVersionArn"])
         return {}
 
-    def _create_alias(self, members: Members) -> dict[str, Any]:
+    def _create_state_machine_alias(self, members: Members) -> dict[str, Any]:
         with self._machines.lock:
             alias = self._machines.registry.create_alias(
                 members["name"], _routing(members["routingConfiguration"]), members.get("description", "")
             )
         return {"stateMachineAliasArn": alias.arn, "creationDate": alias.created}
 
-    def _update_alias(self, members: Members) -> dict[str, Any]:
+    def _update_state_machine_alias(self, members: Members) -> dict[str, Any]:
         if not {"description", "routingConfiguration"} & members.keys():
             # documented: API_UpdateStateMachineAlias.html; the text is assumed.
             raise ServiceError(
@@ -185,7 +185,7 @@ class StatesApi:
             )
         return {"updateDate": alias.updated}
 
-    def _describe_alias(self, members: Members) -> dict[str, Any]:
+    def _describe_state_machine_alias(self, members: Members) -> dict[str, Any]:
         with self._machines.lock:
             alias = self._machines.registry.alias(members["stateMachineAliasArn"])
         routing = [{"stateMachineVersionArn": version, "weight": weight} for version, weight in alias.routing]
@@ -198,38 +198,38 @@ class StatesApi:
             "updateDate": alias.updated,
         }
 
-    def _aliases(self, members: Members) -> dict[str, Any]:
+    def _list_state_machine_aliases(self, members: Members) -> dict[str, Any]:
         with self._machines.lock:
             shown, following = _page(self._machines.registry.aliases(members["stateMachineArn"]), members)
         return {"stateMachineAliases": [_alias(alias) for alias in shown], **following}
 
-    def _delete_alias(self, members: Members) -> dict[str, Any]:
+    def _delete_state_machine_alias(self, members: Members) -> dict[str, Any]:
         with self._machines.lock:
             self._machines.registry.delete_alias(members["stateMachineAliasArn"])
         return {}
 
-    def _tag(self, members: Members) -> dict[str, Any]:
+    def _tag_resource(self, members: Members) -> dict[str, Any]:
         with self._machines.lock:
             self._machines.registry.tag(members["resourceArn"], _tags(members))
         return {}
 
-    def _untag(self, members: Members) -> dict[str, Any]:
+    def _untag_resource(self, members: Members) -> dict[str, Any]:
         with self._machines.lock:
             tags = self._machines.registry.tags(members["resourceArn"])
             for key in members["tagKeys"]:
                 tags.pop(key, None)
         return {}
 
-    def _list_tags(self, members: Members) -> dict[str, Any]:
+    def _list_tags_for_resource(self, members: Members) -> dict[str, Any]:
         with self._machines.lock:
             tags = self._machines.registry.tags(members["resourceArn"])
             return {"tags": [{"key": key, "value": value} for key, value in tags.items()]}
 
-    def _start(self, members: Members) -> dict[str, Any]:
+    def _start_execution(self, members: Members) -> dict[str, Any]:
         execution = self._machines.start(members["stateMachineArn"], members.get("name"), members.get("input", "{}"))
         return {"executionArn": execution.arn, "startDate": execution.started.timestamp()}
 
-    def _start_sync(self, members: Members) -> dict[str, Any]:
+    def _start_sync_execution(self, members: Members) -> dict[str, Any]:
         with self._machines.lock:
             self._machines.registry.target(members["stateMachineArn"])
         what = "This operation is not supported by this type of state machine"
@@ -240,7 +240,7 @@ class StatesApi:
         shown = {**_shown(execution), "input": execution.input, "inputDetails": {"included": True}}
         return {**shown, **_ending(execution), **_redrive(shown["status"])}
 
-    def _stop(self, members: Members) -> dict[str, Any]:
+    def _stop_execution(self, members: Members) -> dict[str, Any]:
         execution = self._machines.execution(members["executionArn"])
         details = {key: members[key] for key in ("error", "cause") if key in members}
         execution.history.close("ExecutionAborted", {"executionAbortedEventDetails": details})
@@ -257,27 +257,27 @@ class StatesApi:
         shown, following = _page(chosen, members)
         return {"executions": [_shown(execution) for execution in shown], **following}
 
-    def _history(self, members: Members) -> dict[str, Any]:
+    def _get_execution_history(self, members: Members) -> dict[str, Any]:
         history = self._machines.execution(members["executionArn"]).history
         first, size = _bounds(members)
         backwards, data = members.get("reverseOrder", False), members.get("includeExecutionData", True)
         events = history.page(first, size + 1, backwards=backwards, data=data)
         return {"events": events[:size], **_following(first + size, len(events) > size)}
 
-    def _task_success(self, members: Members) -> dict[str, Any]:
+    def _send_task_success(self, members: Members) -> dict[str, Any]:
         try:
             parse_json(members["output"])
-        except JacksonError as error:
+        except (ValueError, RecursionError) as error:
             raise ServiceError(400, "InvalidOutput", f"Invalid Output: '{error}'") from error
         self._machines.answer(lambda run: run.answer(members["taskToken"], success(members["output"])))
         return {}
 
-    def _task_failure(self, members: Members) -> dict[str, Any]:
+    def _send_task_failure(self, members: Members) -> dict[str, Any]:
         error, cause = members.get("error", ""), members.get("cause", "")
         self._machines.answer(lambda run: run.answer(members["taskToken"], failure(error, cause)))
         return {}
 
-    def _task_heartbeat(self, members: Members) -> dict[str, Any]:
+    def _send_task_heartbeat(self, members: Members) -> dict[str, Any]:
         self._machines.answer(lambda run: run.heartbeat(members["taskToken"]))
         return {}
 
@@ -401,32 +401,9 @@ def _following(position: int, more: bool) -> dict[str, Any]:
     return {"nextToken": base64.b64encode(str(position).encode()).decode()} if more else {}
 
 
+# The handler of CreateStateMachine is the method `_create_state_machine`, which boto3 has, too.
 OPERATIONS: Mapping[str, Callable[[StatesApi, Members], dict[str, Any]]] = {
-    "CreateStateMachine": StatesApi._create,
-    "DescribeStateMachine": StatesApi._describe,
-    "DescribeStateMachineForExecution": StatesApi._describe_for_execution,
-    "UpdateStateMachine": StatesApi._update,
-    "DeleteStateMachine": StatesApi._delete,
-    "ListStateMachines": StatesApi._list,
-    "ValidateStateMachineDefinition": StatesApi._validate,
-    "PublishStateMachineVersion": StatesApi._publish,
-    "ListStateMachineVersions": StatesApi._versions,
-    "DeleteStateMachineVersion": StatesApi._delete_version,
-    "CreateStateMachineAlias": StatesApi._create_alias,
-    "UpdateStateMachineAlias": StatesApi._update_alias,
-    "DescribeStateMachineAlias": StatesApi._describe_alias,
-    "ListStateMachineAliases": StatesApi._aliases,
-    "DeleteStateMachineAlias": StatesApi._delete_alias,
-    "TagResource": StatesApi._tag,
-    "UntagResource": StatesApi._untag,
-    "ListTagsForResource": StatesApi._list_tags,
-    "StartExecution": StatesApi._start,
-    "StartSyncExecution": StatesApi._start_sync,
-    "DescribeExecution": StatesApi._describe_execution,
-    "StopExecution": StatesApi._stop,
-    "ListExecutions": StatesApi._list_executions,
-    "GetExecutionHistory": StatesApi._history,
-    "SendTaskSuccess": StatesApi._task_success,
-    "SendTaskFailure": StatesApi._task_failure,
-    "SendTaskHeartbeat": StatesApi._task_heartbeat,
+    name: method
+    for name in requests.service_model("stepfunctions").operation_names
+    if (method := getattr(StatesApi, f"_{xform_name(name)}", None)) is not None
 }

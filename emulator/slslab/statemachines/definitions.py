@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from slslab.aws.errors import ServiceError
-from slslab.aws.jackson import JacksonError, parse
+from slslab.aws.json_text import parse_json
 from slslab.statemachines.comparisons import timestamp
 from slslab.statemachines.expressions import QueryError, read
 from slslab.statemachines.fields import (
@@ -74,9 +74,9 @@ def problems(definition: str, limit_bytes: int) -> list[Problem]:
     if not definition.strip():
         return [Problem(SCHEMA, "Definition must be a valid JSON object", None)]
     try:
-        machine = parse(definition)
-    except JacksonError as error:
-        return [Problem("INVALID_JSON_DESCRIPTION", f"{error}\n at {error.location}", error.location)]
+        machine = parse_json(definition)
+    except (ValueError, RecursionError) as error:
+        return [Problem("INVALID_JSON_DESCRIPTION", str(error), None)]
     if not isinstance(machine, dict):
         return [Problem(SCHEMA, "Definition must be a valid JSON object", None)]
     found = [*_language(machine, "", machine), *_problems(machine, "", set(), machine)]
@@ -88,7 +88,7 @@ def problems(definition: str, limit_bytes: int) -> list[Problem]:
 
 def variable_references(definition: str) -> dict[str, list[str]]:
     """Return the variables that each state refers to, by state name (DescribeStateMachine's variableReferences)."""
-    machine = parse(definition)
+    machine = parse_json(definition)
     found: dict[str, list[str]] = {}
     for name, state, jsonata in _states(machine, _uses_jsonata(machine, False)):
         references = _jsonata_references(state) if jsonata else _jsonpath_references(state)

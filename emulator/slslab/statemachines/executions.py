@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from slslab.aws.errors import ServiceError, constraint
-from slslab.aws.jackson import JacksonError
-from slslab.aws.jackson import parse as parse_json
+from slslab.aws.json_text import parse_json
 from slslab.aws.limits import Limits
 from slslab.statemachines.definitions import check
 from slslab.statemachines.history import History, transition_event
@@ -152,7 +151,7 @@ class Machines:
             )
         try:
             parse_json(text)
-        except JacksonError as error:
+        except (ValueError, RecursionError) as error:
             what = error if text.strip() else "Invalid execution input."
             raise ServiceError(
                 400, "InvalidExecutionInput", f"Invalid State Machine Execution Input: '{what}'"

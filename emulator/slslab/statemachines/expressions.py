@@ -21,7 +21,7 @@ from jsonata.jexception import JException
 from jsonata.parser import Parser
 from jsonata.utils import Utils
 
-from slslab.aws.jackson import parse
+from slslab.aws.json_text import parse_json
 
 # measured: `1+1+…` with 100 terms is evaluated, with 101 refused.
 DEPTH = 100
@@ -361,8 +361,8 @@ def _parse(text: Any) -> Any:
     if text is Utils.NULL_VALUE:
         raise JException("T0410", 0, 1, "parse")
     try:
-        return _with_nulls(parse(text))
-    except ValueError as error:
+        return _with_nulls(parse_json(text))
+    except (ValueError, RecursionError) as error:
         raise JException("D3137", 0, f"Invalid JSON: {error}") from error
 
 

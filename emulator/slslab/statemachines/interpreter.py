@@ -1,6 +1,6 @@
 """Run moto's interpreter of the Amazon States Language: parse programs, and evaluate them with our history.
 
-seams.py replaces parts of it, and tasks.py its Tasks; `prepare` applies both, once per process.
+moto_patches.py replaces parts of it, and tasks.py its Tasks; `prepare` applies both, once per process.
 """
 
 import copy
@@ -27,7 +27,7 @@ from slslab.aws.arns import ACCOUNT, REGION
 from slslab.aws.errors import ServiceError
 from slslab.aws.limits import Limits
 from slslab.host.litter import Litter
-from slslab.statemachines import bounded, jsonpath, seams, tasks, variables
+from slslab.statemachines import bounded, jsonpath, moto_patches, tasks, variables
 from slslab.statemachines.definitions import invalid_definition
 from slslab.statemachines.history import History
 
@@ -38,9 +38,9 @@ SHOWN = 200
 def prepare(lambda_client: Any, limits: Limits) -> None:
     """Make moto's interpreter call Lambda with this client, enforce these limits, and behave like AWS."""
     logging.getLogger("moto").setLevel(logging.CRITICAL)  # failures are in the execution's history
-    seams.mend(limits)
-    jsonpath.mend()
-    variables.mend()
+    moto_patches.patch(limits)
+    jsonpath.patch()
+    variables.patch()
     tasks.connect(lambda_client, limits)
 
 
@@ -57,7 +57,7 @@ def parse(definition: str) -> Any:
         raise invalid_definition(f"SCHEMA_VALIDATION_FAILED: {str(error)[:SHOWN]}") from error
     finally:
         LITTER.collect()
-    seams.name_fields(program)
+    moto_patches.name_fields(program)
     if '"JSONata"' in definition:
         bounded.POOL.warm()
     return program

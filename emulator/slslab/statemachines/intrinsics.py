@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from slslab.aws.jackson import JacksonError
-from slslab.aws.jackson import parse as parse_json
+from slslab.aws.json_text import parse_json
 from slslab.statemachines.expressions import ALGORITHMS, seeded_random
 from slslab.statemachines.filters import same
 from slslab.statemachines.paths import (
@@ -368,7 +367,7 @@ def _from_json(text: Any) -> Any:
         return None
     try:
         return parse_json(text)
-    except JacksonError as error:
+    except (ValueError, RecursionError) as error:
         raise IntrinsicError(f"Invalid JSON: {error}") from error
 
 

@@ -1,6 +1,6 @@
 """Replace parts of moto's JSONPath states: paths, intrinsic functions and the comparisons of a Choice.
 
-`mend` does so once per process, after seams.mend. The evaluation itself is in paths.py, intrinsics.py and
+`patch` does so once per process, after moto_patches.patch. The evaluation itself is in paths.py, intrinsics.py and
 comparisons.py.
 """
 
@@ -34,7 +34,7 @@ from moto.stepfunctions.parser.asl.utils import json_path
 from moto.stepfunctions.parser.asl.utils.json_path import NoSuchJsonPathError
 
 from slslab.statemachines import comparisons, intrinsics, paths
-from slslab.statemachines.seams import RUNTIME, SEPARATORS, failure, runtime_failure
+from slslab.statemachines.moto_patches import RUNTIME, compact, failure, runtime_failure
 
 INTRINSIC, RESULT_PATH = "States.IntrinsicFailure", "States.ResultPathMatchFailure"
 # Fields that report a path that finds nothing with InputPath's message.
@@ -43,7 +43,7 @@ TIMES = ("TimeoutSecondsPath", "HeartbeatSecondsPath")
 VARIABLE = re.compile(r"\$(\w*)(.*)", re.DOTALL)
 
 
-def mend() -> None:
+def patch() -> None:
     """Replace moto's evaluation of JSONPath."""
     original = json_path.extract_json
     for module in [module for name, module in sys.modules.items() if name.startswith("moto.stepfunctions.parser")]:
@@ -81,7 +81,7 @@ def _copied(value: Any) -> Any:
 def _selected(env: Any, value: Any) -> Any:
     """Return a copy of a path's or function's value. Both can repeat their input beyond the payload limit."""
     if not intrinsics.is_longer(value, quotas.MAX_STATE_SIZE_UTF8_BYTES):
-        text = json.dumps(value, ensure_ascii=False, separators=SEPARATORS)
+        text = compact(value)
         if len(text.encode(errors="replace")) < quotas.MAX_STATE_SIZE_UTF8_BYTES:
             return json.loads(text)
     state = env.states.context_object.context_object_data["State"]["Name"]
@@ -169,7 +169,7 @@ def _write_result(component: Any, env: Any) -> None:
     try:
         env.stack.append(paths.parse(component.result_path_src).write(state_input, result))
     except paths.NoSuchPath:
-        shown = json.dumps(state_input, ensure_ascii=False, separators=SEPARATORS)
+        shown = compact(state_input)
         cause = f"Unable to apply ReferencePath {component.result_path_src} to input {shown}"
         raise failure(env, "ExecutionFailed", "executionFailedEventDetails", RESULT_PATH, cause) from None
 

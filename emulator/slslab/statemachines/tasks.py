@@ -18,7 +18,7 @@ from moto.stepfunctions.parser.asl.component.state.exec.state_task.service.state
 from moto.stepfunctions.parser.asl.component.state.exec.state_task.state_task_lambda import StateTaskLambda
 
 from slslab.aws.limits import Limits
-from slslab.statemachines import seams
+from slslab.statemachines.moto_patches import Original, compact, failure, verify_json, wraps
 
 # measured: the headers of a result's SdkHttpMetadata, in the order of AllHttpHeaders.
 LOG_RESULT, EXECUTED_VERSION = "X-Amz-Log-Result", "X-Amz-Executed-Version"
@@ -56,12 +56,16 @@ def connect(lambda_client: Any, limits: Limits) -> None:
     state_task_service_lambda.StateTaskServiceLambda._eval_service_task = service
     # The integration documents this parameter, but moto doesn't know it.
     state_task_service_lambda._SUPPORTED_API_PARAM_BINDINGS["invoke"].add("InvocationType")
-    verify = seams.measured(StateTaskLambda._verify_size_quota)
-    # It measures the result with the object of `function` above, and later the state's output.
-    StateTaskLambda._verify_size_quota = lambda state, env, value: verify(
-        state, env, value["Payload"] if isinstance(value, dict) and value.keys() == {"Payload"} else value
-    )
-    StateTaskService._verify_size_quota = seams.measured(StateTaskService._verify_size_quota)
+
+
+@wraps(StateTaskLambda, "_verify_size_quota")
+def _verify_payload(original: Original, state: Any, env: Any, value: Any) -> None:
+    """Measure the result as the object of `function` above, and later the state's output."""
+    is_result = isinstance(value, dict) and value.keys() == {"Payload"}
+    verify_json(original, state, env, value["Payload"] if is_result else value)
+
+
+wraps(StateTaskService, "_verify_size_quota")(verify_json)
 
 
 def _invoke(client: Any, env: Any, parameters: Mapping[str, Any], limit_bytes: int) -> dict[str, Any]:
@@ -141,7 +145,7 @@ def _function_error(document: Any, payload: str) -> TaskFailure:
     """
     error = document.get("errorType") if isinstance(document, dict) else None
     if isinstance(error, str) and error:
-        return TaskFailure(error, json.dumps(document, ensure_ascii=False, separators=seams.SEPARATORS))
+        return TaskFailure(error, compact(document))
     return TaskFailure(
         "Lambda.Unknown",
         "The cause could not be determined because Lambda did not return an error type. Returned payload: " + payload,
@@ -169,4 +173,4 @@ def _failing(env: Any, kind: str, key: str, further: Mapping[str, Any] | None = 
     try:
         yield
     except TaskFailure as error:
-        raise seams.failure(env, kind, key, error.error, error.cause, **(further or {})) from None
+        raise failure(env, kind, key, error.error, error.cause, **(further or {})) from None

@@ -5,8 +5,6 @@ variables as they were on its entry, and an Assign sets up to 256 KiB. state-cho
 Assign and Output; the state's own belong to Default.
 """
 
-import json
-from collections.abc import Callable
 from typing import Any
 
 from moto.stepfunctions.parser import quotas
@@ -19,10 +17,10 @@ from moto.stepfunctions.parser.asl.component.state.choice.state_choice import St
 from moto.stepfunctions.parser.asl.eval.variable_store import VariableStore
 from moto.stepfunctions.parser.asl.parse.preprocessor import Preprocessor
 
-from slslab.statemachines.seams import SEPARATORS, failure, runtime_failure
+from slslab.statemachines.moto_patches import Original, compact, failure, runtime_failure, wraps
 
 
-def mend() -> None:
+def patch() -> None:
     """Replace how variables are set, and what a Choice does after choosing."""
     AssignDecl._eval_body = _assign
     AssignTemplateBindingStringExpressionSimple._eval_value = _sample
@@ -30,7 +28,6 @@ def mend() -> None:
     VariableStore.reset_tracing = _set
     StateChoice._eval_state = _choose
     StateChoice._eval_state_output = _lead_on
-    Preprocessor.visitChoice_rule_comparison_variable = _with_assign(Preprocessor.visitChoice_rule_comparison_variable)
 
 
 def _assign(declaration: Any, env: Any) -> None:
@@ -43,7 +40,7 @@ def _assign(declaration: Any, env: Any) -> None:
     for name in values.keys() & store._outer_scope.keys():
         # documented: workflow-variables.html: an inner scope can't assign it; the text is assumed.
         raise runtime_failure(env, f"Cannot assign to the variable '${name}' of an outer scope.")
-    text = json.dumps(values, ensure_ascii=False, separators=SEPARATORS)
+    text = compact(values)
     if len(text.encode(errors="replace")) >= quotas.MAX_STATE_SIZE_UTF8_BYTES:
         # assumed: the error, and its text.
         cause = "The variables of an Assign exceed the maximum number of bytes service limit."
@@ -60,7 +57,7 @@ def _sample(binding: Any, env: Any) -> Any:
 def _assigned(store: Any) -> dict[str, str]:
     """Return the variables that a state has assigned, as in its exit event: JSON texts by name."""
     waiting = vars(store).get("waiting", {})
-    return {name: json.dumps(waiting[name], ensure_ascii=False, separators=SEPARATORS) for name in sorted(waiting)}
+    return {name: compact(waiting[name]) for name in sorted(waiting)}
 
 
 def _set(store: Any) -> None:
@@ -93,14 +90,11 @@ def _lead_on(state: Any, env: Any) -> None:
     env.next_state_name = following
 
 
-def _with_assign(visit: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+@wraps(Preprocessor, "visitChoice_rule_comparison_variable")
+def _with_assign(original: Original, parsing: Any, rule: Any) -> Any:
     """Make a JSONPath rule keep its Assign, which moto drops."""
-
-    def visited(parsing: Any, rule: Any) -> Any:
-        made = visit(parsing, rule)
-        for part in rule.getTypedRuleContexts(ASLParser.Comparison_variable_stmtContext):
-            if part.assign_decl() is not None:
-                made.assign = parsing.visit(part.assign_decl())
-        return made
-
-    return visited
+    made = original(parsing, rule)
+    for part in rule.getTypedRuleContexts(ASLParser.Comparison_variable_stmtContext):
+        if part.assign_decl() is not None:
+            made.assign = parsing.visit(part.assign_decl())
+    return made

@@ -30,7 +30,7 @@ from slslab_workers.channels.endpoints import QUEUE_URL, TENSOR_URLS
 
 if TYPE_CHECKING:
     from slslab.host.session import Session
-    from slslab.lambda_.places import Places
+    from slslab.lambda_.hosts import Hosts
     from slslab.stack.assembly import EmbeddedStack
 
 STOP_LIMIT_S = 60.0
@@ -156,7 +156,7 @@ def serve(options: Options, ready: Callable[[dict[str, Any]], None], log: Callab
                 stack.start(Requirements(options.tensor_databases, options.queue), s3_port=options.s3_port)
                 emulator = Emulator(
                     session=stack.session,
-                    places=_places(options, limits, stack.session),
+                    hosts=_hosts(options, limits, stack.session),
                     keys=keys,
                     variables=stack.client_environment(),
                     limits=limits,
@@ -192,7 +192,7 @@ def serve(options: Options, ready: Callable[[dict[str, Any]], None], log: Callab
 
 def _start_others(options: Options, stack: "EmbeddedStack") -> None:
     if installed("moto"):
-        stack.servers["states"] = stack.start_state_machines(on_demand=True)
+        stack.servers["states"] = stack.start_state_machines(lazy=True)
     aws = plugin(ENDPOINTS, "aws")
     port = aws.PORT if options.edge_port is None and aws.installed() else options.edge_port
     if port is not None:
@@ -242,12 +242,12 @@ def _ends(servers: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         time.sleep(LOOK_S)
 
 
-def _places(options: Options, limits: Limits, session: "Session") -> "Places | None":
+def _hosts(options: Options, limits: Limits, session: "Session") -> "Hosts | None":
     if options.environment != "ray":
         return None
     require("ray")
     cluster = plugin(HOSTS, options.environment).Cluster
-    return cast("Places", cluster(session, limits, modules=options.modules, strict_packages=options.strict_packages))
+    return cast("Hosts", cluster(session, limits, modules=options.modules, strict_packages=options.strict_packages))
 
 
 def start(options: Options) -> dict[str, Any]:

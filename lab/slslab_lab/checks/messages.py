@@ -10,7 +10,7 @@ from slslab_lab.checks.exchange import Exchange
 from slslab_lab.checks.violation import NotChecked, Violation
 from slslab_workers.architecture import architectures
 from slslab_workers.channels.choice import traced
-from slslab_workers.patterns.messages import READING, Message, Name, key_of
+from slslab_workers.patterns.messages import READING, Message, key_of
 from slslab_workers.plan import PlanError
 from slslab_workers.trace.operations import KEYED, PROTOCOL
 
@@ -43,7 +43,8 @@ def check_lost(run: Run, exchange: Exchange) -> Iterator[Violation]:
             yield _at("lost", sentence, maker, place, exchange.after(maker, place))
             continue
         due = Counter(message.takers)
-        for taker, missing in (due - _takers(exchange, message.name)).items():
+        took = Counter(exchange.events[number]["worker"] for number in exchange.taken.get(message.name, ()))
+        for taker, missing in (due - took).items():
             often = "did not take" if missing == due[taker] else "did not always take"
             sentence = f"{who(run, taker)} {often} the {_described(message)}, from {who(run, maker, inside=True)}"
             yield _at("lost", sentence, taker, place, exchange.made[message.name][0])
@@ -189,10 +190,6 @@ def where(place: Place) -> str:
 
 def _described(message: Message) -> str:
     return f"{message.kind} of {where(message.name[2:])}"
-
-
-def _takers(exchange: Exchange, name: Name) -> Counter[int]:
-    return Counter(exchange.events[number]["worker"] for number in exchange.taken.get(name, ()))
 
 
 def _drawn(exchange: Exchange) -> Mapping[tuple[int, int, int], list[int]]:

@@ -1,7 +1,7 @@
 """All rules, in one table by name, and their check of a run."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from slslab.run.run import Run
@@ -54,7 +54,7 @@ class Checked:
             "events": self.events,
             "rules": list(self.rules),
             "not_checked": dict(self.not_checked),
-            "violations": [violation.as_document() for violation in self.violations],
+            "violations": [asdict(violation) for violation in self.violations],
         }
 
 

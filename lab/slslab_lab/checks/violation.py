@@ -1,7 +1,7 @@
 """The result of a rule: a violation with its event, or the reason why the rule doesn't apply to the run."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Self
 
 
@@ -24,10 +24,6 @@ class Violation:
     def by(cls, event: Mapping[str, Any], rule: str, sentence: str) -> Self:
         """Return a breach by an event of a trace, with its worker, epoch and step."""
         return cls(rule, f"{sentence}.", event["worker"], event["epoch"], event["step"], event["event"])
-
-    def as_document(self) -> dict[str, Any]:
-        """Return it as JSON-safe data."""
-        return asdict(self)
 
 
 class NotChecked(Exception):

@@ -70,10 +70,7 @@ def calibrate(
 
     if processor:
         if runs or reports is not None or run is not None or function is not None or epochs or out:
-            raise RequestError(
-                "--processor takes no runs, log or file.",
-                "slslab calibrate --processor",
-            )
+            raise RequestError("--processor takes no runs, log or file.", "slslab calibrate --processor")
         from slslab_lab.calibration.processor import calibrate_processor
 
         with Bar() as bar:

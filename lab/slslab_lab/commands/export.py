@@ -65,9 +65,9 @@ def export(
     finished, folder = read_finished(runs), out or FOLDER / kind
     place: dict[str, Any] = {"out": str(folder)}
     if kind == "mlflow":
-        from slslab_lab.pages.exports.tracking import folder_uri, write_tracking
+        from slslab_lab.pages.exports.tracking import write_tracking
 
-        place = {"tracking_uri": uri or folder_uri(folder), "experiment": experiment or EXPERIMENT}
+        place = {"tracking_uri": uri or folder.resolve().as_uri(), "experiment": experiment or EXPERIMENT}
         written = write_tracking(finished, *place.values())
     elif kind == "tensorboard":
         from slslab_lab.pages.exports.boards import write_boards

@@ -92,13 +92,7 @@ class RunGroup(click.Group):
             "Functions and services": _host_options(),
             "Output": _output_options(Plan.prices),
         }
-        return _GroupedCommand(
-            cmd_name,
-            groups,
-            callback=run,
-            help=architecture.summary,
-            no_args_is_help=False,
-        )
+        return _GroupedCommand(cmd_name, groups, callback=run, help=architecture.summary, no_args_is_help=False)
 
 
 class RunOrPlanGroup(RunGroup):

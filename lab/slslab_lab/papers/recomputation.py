@@ -11,8 +11,8 @@ from fractions import Fraction
 from itertools import product
 from math import floor
 
-from slslab_lab.papers.expressions import DIGITS, Expression, as_decimal, as_text
-from slslab_lab.papers.paper import Paper, Row, Working
+from slslab_lab.papers.expressions import DIGITS, Expression, as_decimal
+from slslab_lab.papers.paper import Paper, Row
 
 AGREES, ROUNDING, DIFFERS, CANNOT = "agrees", "rounding", "differs", "cannot"
 
@@ -45,19 +45,6 @@ class Recomputed:
     difference: Decimal | None = None
 
 
-@dataclass(frozen=True)
-class Worked:
-    """A line of arithmetic with its numbers filled in; `shown` is its value, rounded for reading."""
-
-    what: str
-    expression: str
-    filled: str
-    value: Decimal
-    shown: str
-    unit: str
-    printed: Decimal | None
-
-
 def recompute(paper: Paper, table: str) -> tuple[tuple[Recomputed, ...], ...]:
     """Recompute each row of the table in order: every published or computable column, in every way that applies to the
     row. PaperError for a table that doesn't exist."""
@@ -75,25 +62,6 @@ def rank(paper: Paper, table: str, column: str, ways: Sequence[str] = ()) -> dic
         if value is not None:
             ranked.setdefault(row.group, []).append((row.name, value))
     return {group: tuple(sorted(rows, key=lambda row: row[1])) for group, rows in ranked.items()}
-
-
-def work_out(paper: Paper, working: Working) -> Worked:
-    """Calculate a line of arithmetic of this paper."""
-    expression, operands = paper.operands(working)
-    value = as_decimal(expression.evaluate(operands))
-    printed, unit = working.printed, working.unit
-    if working.column:
-        printed = paper.row(working.table, working.row, working.group).published.get(working.column)
-        unit = unit or paper.table(working.table).units[working.column]
-    return Worked(
-        working.what,
-        expression.text,
-        expression.fill(operands),
-        value,
-        as_text(round_off(value, working.places)),
-        unit,
-        printed,
-    )
 
 
 def round_off(value: Decimal, places: int) -> Decimal:

@@ -23,8 +23,7 @@ def replay(asked: Asked, memory: str | None, workers: str | None) -> dict[str, A
     check_one_plan([setup.run for setup in asked.setups])
     if asked.on is not None and not fleets and memory is None:
         raise RequestError(
-            "--on needs a list to spread over many cores.",
-            "name several: --memory 1024,1769 or --workers 8,64.",
+            "--on needs a list to spread over many cores.", "name several: --memory 1024,1769 or --workers 8,64."
         )
     sizes = max(read_memory(setup.run, memory) for setup in asked.setups)
     variants = list(product(fleets or (None,), sizes or (None,)))

@@ -16,7 +16,7 @@ from slslab_lab.replay.fitting import fit
 from slslab_lab.replay.kernel.program import Program
 from slslab_lab.replay.programs.recorded import make_program
 from slslab_lab.replay.programs.recording import processor_of, read_recording
-from slslab_lab.replay.programs.scaling import StepCosts, measure, workload_of
+from slslab_lab.replay.programs.step_costs import StepCosts, measure, workload_of
 from slslab_workers.architecture import Architecture
 
 

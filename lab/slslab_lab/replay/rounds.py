@@ -14,7 +14,8 @@ from slslab.predict.profiles.profile import Profile
 from slslab_lab.replay.crossings import Interval, pipe_share
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.kernel.program import Gathering, Program, Step, Track
-from slslab_lab.replay.programs.scaling import Cost, StepCosts, generate
+from slslab_lab.replay.programs.scaling import generate
+from slslab_lab.replay.programs.step_costs import Cost, StepCosts
 from slslab_workers.architecture import Architecture, architectures
 from slslab_workers.channels.polling import policy
 from slslab_workers.patterns import Workload

@@ -37,9 +37,9 @@ class ConcurrencyError(RequestError):
 class Variant:
     """Changes to the recording; None means as recorded.
 
-    `memory_mb` is that of the training functions, and with it their threads; `arch` x86_64 or arm64; `network` a
-    profile whose channels and transitions replace those of the platform; `concurrency` how many environments of the
-    account may be busy at once; `straggler` a worker's rank, and how many times the CPU time its computing takes.
+    `memory_mb` is the size of the training functions, and sets their threads; `arch` is x86_64 or arm64; the channels
+    and transitions of the profile `network` replace the platform's; `concurrency` is how many environments of the
+    account may be busy at once; `straggler` is a worker's rank and the factor of its CPU time.
     """
 
     memory_mb: int | None = None

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from slslab.aws.accounts import account_limits
 from slslab.errors import HostError, RequestError, counted
-from slslab.lambda_.places import terms
+from slslab.lambda_.hosts import terms
 from slslab_workers.architecture import Architecture, ResidentPhase
 from slslab_workers.plan import Plan
 

@@ -11,16 +11,15 @@ from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import psutil
 
 from slslab.aws.accounts import account_limits
 from slslab.aws.arns import REGION
-from slslab.aws.limits import Limits
 from slslab.errors import RequestError
+from slslab.host.lazy_server import LazyServer
 from slslab.host.managed import Managed
-from slslab.host.on_demand import OnDemandServer
 from slslab.installation import HOSTS, plugin, require
 from slslab.lambda_.emulator import Emulator, memory_budget_mb
 from slslab.run.records import InvocationRecord
@@ -40,8 +39,9 @@ from slslab_workers.models import own_packages
 from slslab_workers.plan import Plan
 
 
-class EmbeddedSystem:
-    """The embedded stack and an emulator of the run's own; `strict` hides the host's packages from functions."""
+class EmbeddedSystem(Managed):
+    """The embedded stack and an emulator of the run's own, which run between `start` and its end; `strict` hides this
+    host's packages from functions."""
 
     def __init__(self, plan: Plan, requirements: Requirements, *, strict: bool = False) -> None:
         self._plan = plan
@@ -70,21 +70,12 @@ class EmbeddedSystem:
         # Taken once: what is admitted must also fit when the stack itself has taken its memory.
         self.budgets_mb = [memory_budget_mb()] if plan.environment != "ray" else _cluster().budgets_mb()
 
-    def start(self) -> "StartedStack":
-        """Return a context in which the parts that the plan requires run, and the emulator."""
-        return StartedStack(self._plan, self._requirements, self._limits, self.budgets_mb, strict=self._strict)
-
-
-class StartedStack(Managed):
-    """The parts of a stack and an emulator; they are stopped at its end."""
-
-    def __init__(
-        self, plan: Plan, requirements: Requirements, limits: Limits, budgets_mb: list[int], *, strict: bool
-    ) -> None:
-        self._plan, self._requirements, self._limits, self._strict = plan, requirements, limits, strict
-        self.budgets_mb = budgets_mb
         self._recorder: Recorder | None = None
         self._states: EmbeddedStateMachines | None = None
+
+    def start(self) -> Self:
+        """Return a context in which the parts that the plan requires run, and the emulator."""
+        return self
 
     def _enter(self, stack: ExitStack) -> None:
         self._began = time.process_time()
@@ -114,7 +105,7 @@ class StartedStack(Managed):
         if requirements.state_machines:
             self._states = self._servers["state_machines"] = self._stack.start_state_machines()
         if requirements.channel == "dynamodb":
-            edge = self._stack.start_edge(on_demand=False)  # so that its end can be watched
+            edge = self._stack.start_edge(lazy=False)  # so that its end can be watched
             self._emulator.add_variables({"AWS_ENDPOINT_URL_DYNAMODB": edge.endpoint})
             self._stack.versions["channel"], self._servers["dynamodb_server"] = f"moto {version('moto')}", edge.services
         imports.join()
@@ -128,13 +119,13 @@ class StartedStack(Managed):
         }
         if self._plan.environment == "ray":
             pack = self._plan.placement == "pack"
-            return {"places": _cluster().Cluster(self._stack.session, self._limits, pack=pack, **packages)}
+            return {"hosts": _cluster().Cluster(self._stack.session, self._limits, pack=pack, **packages)}
         return {"environment": self._plan.environment, **packages}
 
     def ready(self) -> None:
         """Wait until nothing starts any more in the background."""
         for server in self._servers.values():
-            if isinstance(server, OnDemandServer):
+            if isinstance(server, LazyServer):
                 server.ready()
         self._start_cpu = self._own_cpu_seconds()
 

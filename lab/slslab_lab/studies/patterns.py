@@ -13,7 +13,7 @@ from slslab.run.directory import resolve
 from slslab_lab.papers.paper import PaperError, Row, Table
 from slslab_lab.replay.crossings import Interval, pipe_share, winner
 from slslab_lab.replay.measured import Measured, read_measured
-from slslab_lab.replay.programs.scaling import StepCosts
+from slslab_lab.replay.programs.step_costs import StepCosts
 from slslab_lab.replay.programs.transfers import transfer
 from slslab_lab.replay.rounds import Round, SizedChain, chain, size_at, sweep, without_compute
 from slslab_lab.runs.planning import architectures

@@ -114,7 +114,7 @@ def table(properties: Properties, _files: Files) -> Iterator[str]:
     keys = sorted({key["AttributeName"] for each in (properties, *indexes) for key in each["KeySchema"]})
     defined = sorted(each["AttributeName"] for each in properties.get("AttributeDefinitions", ()))
     if keys != defined:
-        yield f"AttributeDefinitions must be those of the keys, {', '.join(keys)}, not {', '.join(defined) or 'none'}"
+        yield f"AttributeDefinitions must name the keys, {', '.join(keys)}, not {', '.join(defined) or 'none'}"
 
 
 def function(properties: Properties, _files: Files) -> Iterator[str]:

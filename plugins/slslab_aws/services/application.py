@@ -16,7 +16,7 @@ from moto.sqs.models import SQSBackend
 from slslab.aws.errors import ServiceError
 from slslab.aws.gate import refusal_document
 from slslab.host.litter import Litter
-from slslab_aws.services import SERVICES, refusals, seams
+from slslab_aws.services import SERVICES, moto_patches, refusals
 from slslab_aws.services.function_logs import FunctionLogs
 from slslab_aws.services.rule_clock import RuleClock
 from slslab_aws.services.targets import Targets
@@ -52,7 +52,7 @@ class Services:
         self._turns = Turns(self._changed)
         self._rules = RuleClock(lock, self._changed, targets)
         self._litter = Litter()
-        seams.mend()
+        moto_patches.patch()
         receive = SQSBackend.receive_message
         SQSBackend.receive_message = lambda backend, queue, count, wait_s, *more, **named: self._receive(
             lambda: receive(backend, queue, count, 0, *more, **named), backend.get_queue(queue), wait_s

@@ -49,7 +49,7 @@ def check(operation: str, members: Mapping[str, Any], targets: Targets) -> None:
             raise _refused(operation, f"messages go to {' and '.join(PROTOCOLS)} here, not to {protocol}")
         if protocol == "lambda" and not targets.exists(endpoint):
             raise ServiceError(
-                400, "InvalidParameter", f"Invalid parameter: Lambda endpoint: there is no function {endpoint}"
+                400, "InvalidParameter", f"Invalid parameter: Lambda endpoint: the function {endpoint} does not exist"
             )
     elif operation == "sns:Publish" and not {"TopicArn", "TargetArn"} & members.keys():
         raise _refused(operation, "no message leaves this host: publish to a topic")

@@ -12,7 +12,7 @@ from slslab.aws.limits import lambda_limits
 from slslab.lambda_ import concurrency
 from slslab.lambda_.concurrency import Admission, Concurrency
 from slslab.lambda_.configuration import Function
-from slslab.lambda_.places import ExecutionEnvironment, Place
+from slslab.lambda_.hosts import ExecutionEnvironment, Host
 
 RESERVED = "ReservedFunctionConcurrentInvocationLimitExceeded"
 ACCOUNT = "ConcurrentInvocationLimitExceeded"
@@ -105,8 +105,8 @@ def test_environments_start_at_once_up_to_the_limit_and_then_at_the_rate(clock: 
         leases.take_start("one")
 
 
-class Somewhere(Place):
-    """A place with memory, and nothing else."""
+class Somewhere(Host):
+    """A host with memory, and nothing else."""
 
     def make(self, function: Function, number: int) -> ExecutionEnvironment:
         raise AssertionError(function.name, number)
@@ -116,21 +116,21 @@ class Somewhere(Place):
 
 
 def test_memory_is_reserved_while_it_fits() -> None:
-    place = Somewhere(1000)
-    admission = Admission(lambda: [place])
-    assert [admission.take(400), admission.take(600), admission.take(1)] == [place, place, None]
-    admission.give_back(400, place)
-    assert (place.used_mb, admission.take(401), admission.take(400)) == (600, None, place)
+    host = Somewhere(1000)
+    admission = Admission(lambda: [host])
+    assert [admission.take(400), admission.take(600), admission.take(1)] == [host, host, None]
+    admission.give_back(400, host)
+    assert (host.used_mb, admission.take(401), admission.take(400)) == (600, None, host)
 
 
-def test_environments_spread_over_places_or_fill_one_before_the_next() -> None:
+def test_environments_spread_over_hosts_or_fill_one_before_the_next() -> None:
     for pack, order in ((False, "bab"), (True, "aab")):
-        places = {"a": Somewhere(1000), "b": Somewhere(1500)}
-        admission = Admission(places.values, pack=pack)
+        hosts = {"a": Somewhere(1000), "b": Somewhere(1500)}
+        admission = Admission(hosts.values, pack=pack)
         taken = [admission.take(500) for _ in range(3)]
-        assert taken == [places[name] for name in order], pack
+        assert taken == [hosts[name] for name in order], pack
         assert admission.budgets_mb() == [1000, 1500]
-        assert admission.take(1000, places["a"]) is None
+        assert admission.take(1000, hosts["a"]) is None
 
 
 def test_memory_that_can_never_fit_is_an_error_with_a_hint() -> None:
@@ -143,13 +143,13 @@ def test_memory_that_can_never_fit_is_an_error_with_a_hint() -> None:
 
 def test_all_that_wait_for_memory_wake_up_when_some_is_released() -> None:
     async def wait_for_memory() -> tuple[list[bool], list[bool]]:
-        place = Somewhere(1000)
-        admission = Admission(lambda: [place])
+        host = Somewhere(1000)
+        admission = Admission(lambda: [host])
         admission.take(1000)
         waiting = [asyncio.ensure_future(admission.changed()) for _ in range(2)]
         await asyncio.sleep(0)
         before = [task.done() for task in waiting]
-        admission.give_back(100, place)
+        admission.give_back(100, host)
         await asyncio.wait(waiting, timeout=5)
         later = asyncio.ensure_future(admission.changed())
         await asyncio.sleep(0)

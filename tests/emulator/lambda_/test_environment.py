@@ -18,14 +18,14 @@ from slslab.errors import StartFailed
 from slslab.host.cgroup_accounts import GroupAccounts
 from slslab.host.pressure import Pressure
 from slslab.host.procfs import Sample
+from slslab.lambda_.configuration import Function
 from slslab.lambda_.emulator import Emulator
-from slslab.lambda_.environment import Environment, Shared
+from slslab.lambda_.environment import Environment, LocalHost
 from slslab.lambda_.environment_logs import EnvironmentLogs
 from slslab.lambda_.log_events import LogEvents
 from slslab.lambda_.outcome import PhaseEnd
 from slslab.lambda_.runtime_api import RuntimeApi
 from slslab.lambda_.runtimes import OWN
-from slslab.lambda_.sandbox import Setting
 from slslab.run.records import InvocationRecord
 
 pytestmark = pytest.mark.server
@@ -319,27 +319,38 @@ class Exiting:
         self.closed = True
 
 
-class ExitingSandboxes:
+class ExitingSandboxes(LocalHost):
     """Makes them, each with a new control group, as containers have, or with its predecessor's."""
 
     address = "127.0.0.1"
 
     def __init__(self, *, inherit: bool) -> None:
+        super().__init__(lambda_limits(), 1024)
         self.made: list[Exiting] = []
         self._inherit = inherit
 
-    async def start(self, _setting: Setting, former: Exiting | None = None) -> Exiting:
+    async def runtime(self, function: Function) -> str:
+        raise AssertionError(function.name)
+
+    async def start(self, _environment: Environment, former: Any = None) -> Any:
         self.made.append(Exiting(former.accounts if former is not None and self._inherit else Accounts()))
         return self.made[-1]
 
 
-async def start_twice(home: Path, sandboxes: Any, before: Callable[[], object] = lambda: None) -> PhaseEnd:
+async def start_twice(home: Path, sandboxes: ExitingSandboxes, before: Callable[[], object] = lambda: None) -> PhaseEnd:
     """Start an environment, and once more after a reset; `before` is called in between."""
-    pressure, events = Pressure(), LogEvents(home)
+    events = LogEvents(home)
     logs = EnvironmentLogs(home, 4096, events)
-    shared = Shared("e", home, lambda_limits(), {}, lambda _: {}, logs.open, lambda _: None)
-    function = make_functions("f").entry("f").latest
-    environment = Environment(shared, function, 1, sandboxes.start, sandboxes.address, pressure)
+    sandboxes.pressure = Pressure()
+    sandboxes.share(
+        emulator_id="e",
+        home=home,
+        variables={},
+        credentials=lambda _: {},
+        open_log=logs.open,
+        record=lambda _: None,
+    )
+    environment = sandboxes.make(make_functions("f").entry("f").latest, 1)
     try:
         await environment.start(5)
         await environment.reset()
@@ -348,7 +359,7 @@ async def start_twice(home: Path, sandboxes: Any, before: Callable[[], object] =
     finally:
         await environment.stop()
         events.close()
-        pressure.close()
+        sandboxes.pressure.close()
 
 
 @pytest.mark.parametrize("inherit", [True, False])

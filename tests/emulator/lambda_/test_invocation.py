@@ -1,6 +1,5 @@
 """Leases, admission to the host's memory, and what becomes of asynchronous failures."""
 
-import asyncio
 import json
 import re
 import threading
@@ -14,9 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 from botocore.exceptions import ClientError
 
-from slslab.aws.errors import ServiceError
-from slslab.aws.requests import READ_AT_ONCE
-from slslab.lambda_ import invocation, memory_waits
+from slslab.lambda_ import memory_queue
 from slslab.lambda_.emulator import Emulator
 from slslab.testing import create_function
 
@@ -125,7 +122,7 @@ def test_waiting_for_the_host_is_an_event_and_no_duration(small: Small) -> None:
 
 
 def test_a_wait_is_said_once(small: Small, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_waits, "SAID_AFTER_S", 0.05)
+    monkeypatch.setattr(memory_queue, "SAID_AFTER_S", 0.05)
     with ThreadPoolExecutor(2) as pool, small.two_running():
         for _ in range(2):
             pool.submit(call, small.client, "two")
@@ -226,17 +223,3 @@ def test_asynchronous_failures_land_in_the_destination_bucket(
     assert record["requestPayload"] == {"fail": True, "n": 1}
     assert record["responseContext"]["functionError"] == "Unhandled"
     assert record["responsePayload"]["errorType"] == "RuntimeError"
-
-
-def test_a_large_payload_that_is_not_json_is_explained_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    threads = []
-
-    def explain(_payload: bytes) -> str:
-        threads.append(threading.current_thread())
-        return "why"
-
-    monkeypatch.setattr(invocation, "explain", explain)
-    for size in (10, READ_AT_ONCE + 1):
-        with pytest.raises(ServiceError, match="why"):
-            asyncio.run(invocation._checked(b"x" * size, "Event", size))
-    assert [thread is threading.current_thread() for thread in threads] == [True, False]

@@ -24,7 +24,7 @@ from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.environment import Environment
 from slslab.lambda_.process_sandbox import ProcessSandbox, ProcessSandboxes
 from slslab.lambda_.runtime_api import NextInvocation, RuntimeApi, RuntimeReport
-from slslab.lambda_.sandbox import Sandbox, Setting
+from slslab.lambda_.sandbox import Sandbox
 
 Deploy = Callable[..., str]
 Invoke = Callable[..., Any]
@@ -241,8 +241,10 @@ def test_a_runtime_may_connect_before_its_sandbox_is_known(
     start, owns = ProcessSandboxes.start, Environment._owns
     connected = asyncio.Event()
 
-    async def starting(sandboxes: ProcessSandboxes, setting: Setting, former: Sandbox | None = None) -> ProcessSandbox:
-        sandbox = await start(sandboxes, setting, former)
+    async def starting(
+        sandboxes: ProcessSandboxes, environment: Environment, former: Sandbox | None = None
+    ) -> ProcessSandbox:
+        sandbox = await start(sandboxes, environment, former)
         await connected.wait()
         return sandbox
 

@@ -11,7 +11,7 @@ from moto.stepfunctions.parser.asl.component.program.program import Program
 from tests.emulator.statemachines.here import begin, failure, finish, machines, output
 from tests.emulator.statemachines.written import ARN, Definition, chain
 
-from slslab.statemachines import bounded, seams
+from slslab.statemachines import bounded, moto_patches
 from slslab.statemachines.executions import Execution
 from slslab.statemachines.expressions import QueryError
 
@@ -261,7 +261,7 @@ def test_a_branch_that_gets_no_thread_fails_its_parallel(monkeypatch: pytest.Mon
 
 
 def test_a_map_leaves_threads_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seams, "MOST_THREADS", threading.active_count() + 8)
+    monkeypatch.setattr(moto_patches, "MOST_THREADS", threading.active_count() + 8)
     inner = {"StartAt": "M", "States": {"M": {"Type": "Wait", "Seconds": 1, "End": True}}}
     assert output(chain({"Type": "Map", "ItemProcessor": inner}), [1]) == [1]
     many = failure(chain({"Type": "Map", "ItemProcessor": inner}), [1] * 40)

@@ -154,7 +154,7 @@ def test_numbers_and_ids_that_differ() -> None:
             "The third argument must be false: Step Functions only supports the shallow merging mode",
         ),
         ("JsonMerge($.o, $.l, false)", "The first two arguments must be JSON objects"),
-        ("StringToJson('nojson')", "Invalid JSON: Unrecognized token 'nojson'"),
+        ("StringToJson('nojson')", "Invalid JSON: Expecting value: line 1 column 1"),
         ("StringToJson(1)", "The argument must be a string"),
         ("MathRandom(1, 1)", "The start number must be less than the end number"),
         ("MathRandom('a', 1)", "The start number must be an integer"),

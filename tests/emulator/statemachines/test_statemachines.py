@@ -19,7 +19,6 @@ from tests.emulator.statemachines.conftest import MEETING, Meeting
 from tests.emulator.statemachines.written import (
     ARN,
     INVOKE,
-    LIMIT_S,
     ROLE,
     Definition,
     branches,
@@ -507,10 +506,10 @@ def test_transitions_stand_in_the_trace_with_their_invocations(
 
 
 def test_it_starts_with_the_first_request_if_it_is_told_so(emulator: Emulator) -> None:
-    with EmbeddedStateMachines(emulator.endpoint, emulator.keys, emulator.mark, on_demand=True) as states:
+    with EmbeddedStateMachines(emulator.endpoint, emulator.keys, emulator.mark, lazy=True) as states:
         states.ready()
         assert states.pid is None
-    with EmbeddedStateMachines(emulator.endpoint, emulator.keys, emulator.mark, on_demand=True) as states:
+    with EmbeddedStateMachines(emulator.endpoint, emulator.keys, emulator.mark, lazy=True) as states:
         with socket.create_connection(("127.0.0.1", int(states.endpoint.rpartition(":")[2]))):
             assert came_true(lambda: states.pid is not None)
         process = psutil.Process(states.pid)
@@ -542,17 +541,6 @@ def test_the_process_ends_with_the_one_that_started_it(tmp_path: Path) -> None:
         child = psutil.Process(int(parent.stdout.readline()))
         os.kill(parent.pid, signal.SIGKILL)
     assert came_true(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
-
-
-def test_the_module_by_itself_says_where_it_is_and_ends_on_a_signal() -> None:
-    command = [sys.executable, "-m", "slslab.statemachines", "--lambda-endpoint=http://127.0.0.1:1"]
-    variables = {**os.environ, "SLSLAB_KEYS": Keyring().text()}
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=variables) as process:
-        assert process.stdout is not None
-        said = json.loads(process.stdout.readline())
-        assert said["endpoint"].startswith("http://127.0.0.1:")
-        process.terminate()
-        assert process.wait(LIMIT_S) == 0
 
 
 def test_the_documentation_runs_as_it_stands(tmp_path: Path) -> None:

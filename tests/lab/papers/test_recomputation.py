@@ -11,6 +11,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from docs.pages.discrepancies import work_out
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,7 +27,6 @@ from slslab_lab.papers.recomputation import (
     rank,
     recompute,
     round_off,
-    work_out,
 )
 
 DOCUMENTATION = (Path(__file__).parents[3] / "docs" / "papers.md").read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ from tests.lab.replay.platform import operation, platform
 from slslab.predict.profiles.profile import Operation, Profile
 from slslab_lab.replay.crossings import Interval, pipe_share, winner
 from slslab_lab.replay.kernel.program import Step
-from slslab_lab.replay.programs.scaling import Cost, StepCosts
+from slslab_lab.replay.programs.step_costs import Cost, StepCosts
 from slslab_lab.replay.rounds import NARROW, Round, chain, size_at, sweep, without_compute
 from slslab_lab.runs.planning import architectures
 from slslab_workers.patterns import Workload

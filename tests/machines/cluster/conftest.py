@@ -35,5 +35,5 @@ def emulator() -> Iterator[Emulator]:
     from slslab_ray.cluster import Cluster
 
     limits = lambda_limits().changed(event_retry_base_s=0.01, event_throttle_s=0.01)
-    with Session() as session, Emulator(session=session, places=Cluster(session, limits), limits=limits) as running:
+    with Session() as session, Emulator(session=session, hosts=Cluster(session, limits), limits=limits) as running:
         yield running

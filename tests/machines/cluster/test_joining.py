@@ -31,7 +31,7 @@ from slslab.testing import create_function
 limits = lambda_limits()
 with Session() as session:
     cluster = Cluster(session, limits)
-    with Emulator(session=session, places=cluster, limits=limits) as emulator:
+    with Emulator(session=session, hosts=cluster, limits=limits) as emulator:
         client = emulator.client("lambda")
         create_function(client, "f", "import time\\ndef handler(event, context): time.sleep(1)", MemorySize=1024)
         client.invoke(FunctionName="f")
@@ -44,7 +44,7 @@ with Session() as session:
         for call in calls:
             call.join()
         pool = emulator.service.pool
-        print(len({pool.place(environment).name for environment in pool.environments()}))
+        print(len({pool.host(environment).name for environment in pool.environments()}))
 """
 
 

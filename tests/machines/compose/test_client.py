@@ -492,7 +492,7 @@ def test_the_service_says_what_is_wrong_with_its_variables(
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(signal, "signal", lambda _number, _handler: None)
     with pytest.raises(SystemExit) as ended:
-        serve_compose()
+        serve_compose([])
     error, hint = capsys.readouterr().err.splitlines()[:2]
     assert ended.value.code == code, error
     assert message in error

@@ -100,9 +100,9 @@ def test_a_spawner_held_up_by_its_host_lengthens_no_initialisation(
 ) -> None:
     """Nor ends one: here the whole time that it may take passes before its processes are there."""
     name = deploy("def handler(event, context):\n    return event\n")
-    places = emulator._places
-    assert isinstance(places, ProcessSandboxes)
-    spawner = places.spawner._process
+    hosts = emulator._hosts
+    assert isinstance(hosts, ProcessSandboxes)
+    spawner = hosts.spawner._process
     spawner.send_signal(signal.SIGSTOP)
     try:
         going_on = threading.Timer(emulator.limits.init_s + 1, spawner.send_signal, (signal.SIGCONT,))

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from docs.pages.systems import describe_systems
 from tests.commands import forked_environments, slslab
 from tests.fault_table import DATA as FAULTS
 from tests.workers.architectures.conftest import INSTANCES, InMemory
@@ -28,7 +29,6 @@ from slslab_lab.replay.measured import read_measured
 from slslab_lab.replay.whatif import Platform, Variant, evaluate
 from slslab_lab.runs.planning import architectures, make_plan
 from slslab_lab.studies import committed
-from slslab_lab.studies.pages.systems import describe_systems
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "own"

@@ -76,12 +76,12 @@ class Pair:
         hidden = ["redis://:unknown@127.0.0.1:1", "redis://:unknown@127.0.0.1:1"]
         hidden[rank] = self.urls[rank]
         self.patch.setenv("SLSLAB_TENSOR_URLS", " ".join(hidden))
-        given = Execution(self.plan, "bucket", rank, epoch, "machine").to_input()
+        given = Execution(self.plan, "bucket", rank, epoch, "machine").to_event()
         return {"input": given, "admission": SECRET, "init_model": "init_model"}
 
     def peer(self, rank: int, epoch: int = 0) -> Peer:
         """The peer in a function of its own, closed after the test."""
-        return self.opened.enter_context(Peer(Execution.from_event(self.event(rank, epoch)), Context()))
+        return self.opened.enter_context(Peer(Execution.from_event(self.event(rank, epoch)["input"]), Context()))
 
     def call(self, function: Callable[..., Any], rank: int, epoch: int = 0) -> dict[str, Any]:
         """What a function of this peer returns."""

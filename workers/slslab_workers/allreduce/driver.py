@@ -51,9 +51,7 @@ class AllReduce(FunctionArchitecture):
         attacks.check(plan)
         robust.check(plan)
         attacks.refuse_omniscient(
-            plan.options,
-            "rank 0 deletes each as soon as it has read it",
-            "choose gpu, where all workers read them.",
+            plan.options, "rank 0 deletes each as soon as it has read it", "choose gpu, where all workers read them."
         )
         if adds_up(plan.options):
             robust.refuse(plan, "a parameter server only has their sum", "choose another --channel.")

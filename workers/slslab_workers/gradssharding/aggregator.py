@@ -4,8 +4,8 @@ It imports NumPy, but torch only for a robust rule, so that it needs little memo
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.objects import ObjectChannel, Objects, environment_client
 from slslab_workers.gradssharding.settings import divisor, gradient_key, output_key, tree_of
-from slslab_workers.plan import Plan
+from slslab_workers.plan import InvocationInput, Plan
 from slslab_workers.training import robust
 
 PHASE = "synchronise"
@@ -21,26 +21,16 @@ Vector = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Task:
+class Task(InvocationInput):
     """The input of one invocation: one aggregator's part of one round.
 
     `position` counts the run's steps; `level` and `number` are the aggregator's.
     """
 
-    plan: Plan
     bucket: str
     position: int
     level: int
     number: int
-
-    @classmethod
-    def from_event(cls, event: Mapping[str, Any]) -> Self:
-        """Read a Lambda event."""
-        return cls(**{**event, "plan": Plan.from_document(event["plan"])})
-
-    def to_event(self) -> dict[str, Any]:
-        """Return the Lambda event."""
-        return {**asdict(self), "plan": self.plan.to_document()}
 
     @property
     def worker(self) -> int:

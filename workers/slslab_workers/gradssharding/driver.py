@@ -8,13 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slslab_workers.architecture import (
-    Cloud,
-    Outcome,
-    Progress,
-    Requirements,
-    ResidentPhase,
-)
+from slslab_workers.architecture import Cloud, Outcome, Progress, Requirements, ResidentPhase
 from slslab_workers.driver.deployment import Deployment, FunctionArchitecture, FunctionSpec, refuse_modes
 from slslab_workers.driver.job import UPLOADERS
 from slslab_workers.gradssharding import topology
@@ -65,10 +59,7 @@ class GradsSharding(FunctionArchitecture):
         SHARDS,
         GRADIENTS,
         Option(
-            "parameters",
-            int,
-            0,
-            "Parameters of an uploaded gradient, such as 134301514 for VGG-16; 0 for the model's.",
+            "parameters", int, 0, "Parameters of an uploaded gradient, such as 134301514 for VGG-16; 0 for the model's."
         ),
         AVERAGING,
         robust.option(

@@ -376,8 +376,7 @@ def _check_rule(plan: Plan) -> None:
         )
     if model.parameters is None and not plan.options["job-memory"]:
         raise PlanError(
-            f"The size of {plan.model} isn't known in advance, so the job's memory isn't, either.",
-            "give --job-memory.",
+            f"The size of {plan.model} isn't known in advance, so the job's memory isn't, either.", "give --job-memory."
         )
     if _job_mb(plan) > MOST_MEMORY_MB:
         raise PlanError(

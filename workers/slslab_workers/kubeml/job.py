@@ -8,7 +8,7 @@ import json
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from slslab_workers.channels import endpoints
@@ -27,7 +27,7 @@ from slslab_workers.kubeml.settings import (
     job_rank,
     reference_key,
 )
-from slslab_workers.plan import Plan
+from slslab_workers.plan import InvocationInput
 from slslab_workers.training import robust
 from slslab_workers.training.lifetime import invoke_again, remaining_s, self_client
 
@@ -37,14 +37,13 @@ PATIENCE_S = 3600.0
 
 
 @dataclass(frozen=True)
-class Task:
+class Task(InvocationInput):
     """The input of one invocation.
 
     In `epoch` the functions `active` are running (None: the epoch has not begun). `reports` are round `round`'s so far:
     NEXT or another kind by function. The last message came at wall time `heard`, s.
     """
 
-    plan: Plan
     layers: tuple[str, ...]
     epoch: int = 0
     round: int = 0
@@ -57,16 +56,11 @@ class Task:
         """Read a Lambda event, where all keys of mappings are texts."""
         active = event["active"]
         read = {
-            "plan": Plan.from_document(event["plan"]),
             "layers": tuple(event["layers"]),
             "active": None if active is None else tuple(active),
             "reports": {int(function): kind for function, kind in event["reports"].items()},
         }
-        return cls(**{**event, **read})
-
-    def to_event(self) -> dict[str, Any]:
-        """Return the Lambda event."""
-        return {**asdict(self), "plan": self.plan.to_document()}
+        return super().from_event({**event, **read})
 
 
 class Job:

@@ -127,10 +127,5 @@ def _validation(functions: range, model: _Model) -> Role:
         each="epoch",
         needs=(MERGED_ALL,),
         makes=(VALIDATED,),
-        start=(
-            model.get("other"),
-            CONNECT,
-            Activity("object.get", "other", bytes=None),
-            Activity("validate", "other"),
-        ),
+        start=(model.get("other"), CONNECT, Activity("object.get", "other", bytes=None), Activity("validate", "other")),
     )

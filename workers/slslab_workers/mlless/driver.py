@@ -265,13 +265,7 @@ class MLLessDeployment(Deployment):
 
     def _supervise(self, first: int, until: int) -> dict[str, Any]:
         supervision = Supervision(
-            self.plan,
-            first,
-            until,
-            self._below,
-            self._since,
-            removals=self._schedule.removals,
-            tuner=self._tuner,
+            self.plan, first, until, self._below, self._since, removals=self._schedule.removals, tuner=self._tuner
         )
         answer = self.call(self.supervisor, supervision.to_event(), self.kind, None)
         with self._queues() as queues:

@@ -26,7 +26,7 @@ from slslab_workers.mlless.settings import (
     worker_queue,
 )
 from slslab_workers.mlless.tuner import Decision, Tuner
-from slslab_workers.plan import Plan
+from slslab_workers.plan import InvocationInput
 from slslab_workers.training.lifetime import invoke_again, remaining_s, self_client
 
 # An hour: workers report sooner even on a busy host, and a supervisor must not invoke itself forever after its driver
@@ -35,7 +35,7 @@ PATIENCE_S = 3600.0
 
 
 @dataclass(frozen=True)
-class Supervision:
+class Supervision(InvocationInput):
     """The input of one invocation.
 
     It supervises steps `first` to `until` of the run, the latter as if no worker were removed. `below` is how many
@@ -45,7 +45,6 @@ class Supervision:
     and ranks of removed workers, `tuner` is the tuner's state.
     """
 
-    plan: Plan
     first: int
     until: int
     below: int = 0
@@ -61,15 +60,10 @@ class Supervision:
     def from_event(cls, event: Mapping[str, Any]) -> Self:
         """Read a Lambda event."""
         read = {
-            "plan": Plan.from_document(event["plan"]),
             "reports": tuple(event["reports"]),
             "removals": tuple((position, rank) for position, rank in event["removals"]),
         }
-        return cls(**{**event, **read})
-
-    def to_event(self) -> dict[str, Any]:
-        """Return the Lambda event."""
-        return {**asdict(self), "plan": self.plan.to_document(), "reports": list(self.reports)}
+        return super().from_event({**event, **read})
 
 
 class Supervisor:

@@ -106,11 +106,7 @@ class Tuner:
 
     @classmethod
     def from_document(
-        cls,
-        document: Mapping[str, Any],
-        threshold: float,
-        interval_s: float,
-        clock: Callable[[], float] = time.time,
+        cls, document: Mapping[str, Any], threshold: float, interval_s: float, clock: Callable[[], float] = time.time
     ) -> Self:
         """Return the tuner that `to_document` described."""
         read = {

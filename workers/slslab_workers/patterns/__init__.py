@@ -265,11 +265,7 @@ def count(*patterns: Pattern) -> Counts:
 # What `training.loop.Trainer` does in every architecture.
 CONNECT = Activity("connect", "other")
 BUILD = Activity("build", "other")
-MINIBATCH = (
-    Activity("object.get", "fetch", bytes=None),
-    Activity("prepare", "fetch"),
-    Activity("compute", "compute"),
-)
+MINIBATCH = (Activity("object.get", "fetch", bytes=None), Activity("prepare", "fetch"), Activity("compute", "compute"))
 UPDATE = Activity("update", "update")
 # Before and after exchanging what was trained locally.
 MESSAGE = Activity("serialise", "synchronise")

@@ -137,11 +137,7 @@ class SpirtDeployment(Deployment):
         return self._invokers.submit(self._init_peer, rank, self._execution(rank, epoch))
 
     def _init_peer(self, rank: int, execution: Execution) -> None:
-        event = {
-            "init_model": self._name("init_model"),
-            "admission": self._admission,
-            "input": execution.to_input(),
-        }
+        event = {"init_model": self._name("init_model"), "admission": self._admission, "input": execution.to_event()}
         failure = self.call(self._name("init_peers"), event, "RequestResponse", rank)["failure"]
         if failure is not None:
             raise worker_failure(failure, rank)
@@ -253,7 +249,7 @@ class SpirtDeployment(Deployment):
         for rank in self._alive_in(epoch - 1):
             execution = self._execution(rank, epoch)
             self._states.start_execution(
-                stateMachineArn=self._machine, name=execution.name, input=json.dumps(execution.to_input())
+                stateMachineArn=self._machine, name=execution.name, input=json.dumps(execution.to_event())
             )
 
     def _execution(self, rank: int, epoch: int) -> Execution:

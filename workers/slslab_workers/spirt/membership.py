@@ -21,7 +21,7 @@ def on_peer(work: Callable[[Peer, Mapping[str, Any]], dict[str, Any]]) -> Callab
     """Wrap `work` in a Lambda handler that runs it on the peer named in the event."""
 
     def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
-        with Peer(Execution.from_event(event), context) as peer:
+        with Peer(Execution.from_event(event["input"]), context) as peer:
             return work(peer, event)
 
     handler.__doc__ = work.__doc__
@@ -138,11 +138,7 @@ def _send(peer: Peer, queue: str, record: Mapping[str, Any]) -> None:
 
 
 def _collect(
-    peer: Peer,
-    queue: str,
-    awaited: Set[int],
-    accept: Callable[[bytes], int],
-    hoped_for: Set[int] = frozenset(),
+    peer: Peer, queue: str, awaited: Set[int], accept: Callable[[bytes], int], hoped_for: Set[int] = frozenset()
 ) -> list[int]:
     """Take records from a queue until all awaited ranks are accepted, or only the available ones; return the accepted
     ranks.

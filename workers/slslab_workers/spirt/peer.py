@@ -199,7 +199,7 @@ class Peer(ExitStack):
         """Start an execution of the state machine."""
         with self.tracer.span("execute", "other", execution.name) as span:
             _step_functions().start_execution(
-                stateMachineArn=execution.machine, name=execution.name, input=json.dumps(execution.to_input())
+                stateMachineArn=execution.machine, name=execution.name, input=json.dumps(execution.to_event())
             )
             span.requests = 1
 

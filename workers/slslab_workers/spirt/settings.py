@@ -1,11 +1,9 @@
 """The names of SPIRT's tensors and queues, and the input of an execution."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
 
 from slslab_workers.channels.queues import scoped
-from slslab_workers.plan import Plan
+from slslab_workers.plan import InvocationInput, Plan
 
 # A peer has failed if it doesn't answer three pings in a row, a second apart (docs/protocols.md, "SPIRT").
 PINGS = 3
@@ -13,29 +11,13 @@ PING_INTERVAL_S = 1.0
 
 
 @dataclass(frozen=True)
-class Execution:
+class Execution(InvocationInput):
     """The input of an execution: one epoch of one peer, and what starts the next (docs/protocols.md, "SPIRT")."""
 
-    plan: Plan
     bucket: str
     rank: int
     epoch: int
     machine: str
-
-    @classmethod
-    def from_event(cls, event: Mapping[str, Any]) -> Self:
-        """Read the input from a Lambda event."""
-        return cls(**{**event["input"], "plan": Plan.from_document(event["input"]["plan"])})
-
-    def to_input(self) -> dict[str, Any]:
-        """Return the execution's input."""
-        return {
-            "plan": self.plan.to_document(),
-            "bucket": self.bucket,
-            "rank": self.rank,
-            "epoch": self.epoch,
-            "machine": self.machine,
-        }
 
     @property
     def name(self) -> str:

@@ -197,10 +197,7 @@ def _resnet(classes: int, blocks: tuple[int, ...], bottleneck: bool) -> "nn.Modu
             layers: list[nn.Module] = []
             for number, (kernel, step, width, output) in enumerate(path):
                 layers += [nn.ReLU()] if number else []
-                layers += [
-                    nn.Conv2d(width, output, kernel, step, kernel // 2, bias=False),
-                    nn.BatchNorm2d(output),
-                ]
+                layers += [nn.Conv2d(width, output, kernel, step, kernel // 2, bias=False), nn.BatchNorm2d(output)]
             self.path = nn.Sequential(*layers)
             self.shortcut: nn.Module = nn.Identity()
             if stride != 1 or inputs != outputs:

@@ -38,13 +38,7 @@ COMBINE = Option(
         *("centred-clipping", "zeno"),
     ),
 )
-OPTIMISER = Option(
-    "optimiser",
-    str,
-    "sgd",
-    "sgd with the plan's momentum and weight decay, or adam.",
-    ("sgd", "adam"),
-)
+OPTIMISER = Option("optimiser", str, "sgd", "sgd with the plan's momentum and weight decay, or adam.", ("sgd", "adam"))
 REPLICAS = Option(
     "replicas",
     str,

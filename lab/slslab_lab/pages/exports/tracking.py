@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -101,8 +100,3 @@ def _log(
         client.log_batch(run, metrics=metrics[first : first + METRICS])
     for first in range(0, max(len(params), len(tags)), OTHERS):
         client.log_batch(run, params=params[first : first + OTHERS], tags=tags[first : first + OTHERS])
-
-
-def folder_uri(folder: Path) -> str:
-    """Return a folder as the URI of a tracking store."""
-    return folder.resolve().as_uri()

@@ -67,8 +67,8 @@ class Servers:
         self._free: dict[tuple[str, int], list[int]] = {}
 
     def delay(self, cost: RequestCost, owner: int, step: Step, now: int) -> int:
-        """Return how long (ns) a step's requests, arriving now, wait for the channel's servers, or for those of worker
-        `owner` if each worker has its own."""
+        """Return how long (ns) a step's requests, arriving now, wait for the channel's servers, or for worker `owner`'s
+        if each worker has its own."""
         if not cost.servers:
             return 0
         queue = self._free.setdefault((cost.channel, owner if cost.per_worker else -1), [0] * cost.servers)

@@ -123,7 +123,7 @@ class _Reader:
         return {i: _last_before(ends, spans[i]["start_ns"]) if i in spans else () for i in called}
 
     def _executions(self) -> dict[str, Track]:
-        """Return the state machines' executions: transitions, each of which starts its invocation and waits for it."""
+        """Return the state machines' executions: transitions that start their invocations and wait for them."""
         executions = grouped((e["resource"].partition("/")[0], e) for e in self.events if e["op"] == TRANSITION)
         started = {e["resource"]: self._opens(e["event"]) for e in self.events if e["op"] == "execute"}
         ended = {name: self._gate() for name in executions}

@@ -10,21 +10,9 @@ from dataclasses import replace
 
 from slslab.errors import RequestError
 from slslab_lab.replay.kernel.program import Gathering, Program, Step, Track
-from slslab_lab.replay.programs.step_costs import (
-    Cost,
-    Key,
-    StepCosts,
-    is_first,
-    is_request,
-    measure,
-    name_of,
-    unit_of,
-    workload_of,
-)
+from slslab_lab.replay.programs.step_costs import StepCosts, is_first, is_request, name_of, unit_of
 from slslab_workers import patterns
 from slslab_workers.patterns import OWN, Activity, Part, Pattern, Place, Role, Signal
-
-__all__ = ["AFTER", "BEFORE", "Cost", "Key", "StepCosts", "generate", "measure", "workload_of"]
 
 # Operations whose CPU time grows with the samples of a minibatch.
 SAMPLED = ("compute", "prepare")

@@ -76,7 +76,7 @@ class StepCosts:
 
 
 def workload_of(plan: Plan, parameters: int) -> Workload:
-    """Return what a plan trains; its model has so many parameters."""
+    """Return the workload of a plan with a model of this number of parameters."""
     known = spec_of(plan)
     return Workload(
         plan.workers,
@@ -261,7 +261,7 @@ class _Measurement:
         )
 
     def _open_size(self, key: Key, tally: _Tally) -> float:
-        """Return the mean size of requests for which the pattern gives no size; of all requests, if there are none."""
+        """Return the mean size of requests for which the pattern gives no size; otherwise of all requests."""
         known = self.known_sizes[key[:3]]
         sizes = [size for size, _ in tally.sizes]
         open_sizes = [size for size in sizes if not any(size < one * RATIO and one < size * RATIO for one in known)]

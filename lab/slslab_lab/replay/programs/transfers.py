@@ -6,7 +6,8 @@ architecture has a step, its cost is unknown and its program is refused.
 
 from dataclasses import replace
 
-from slslab_lab.replay.programs.scaling import BEFORE, Cost, Key, StepCosts
+from slslab_lab.replay.programs.scaling import BEFORE
+from slslab_lab.replay.programs.step_costs import Cost, Key, StepCosts
 from slslab_workers.architecture import Architecture
 from slslab_workers.plan import Plan
 

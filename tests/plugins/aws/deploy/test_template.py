@@ -156,7 +156,7 @@ NO_CONDITION = "a condition is one of Condition, Fn::And, Fn::Equals, Fn::Not an
             "{KeySchema: [{AttributeName: a, KeyType: HASH}], "
             "AttributeDefinitions: [{AttributeName: b, AttributeType: S}]}}\n",
             2,
-            "T: AttributeDefinitions must be those of the keys, a, not b.",
+            "T: AttributeDefinitions must name the keys, a, not b.",
         ),
         (
             "Resources:\n  P: {Type: AWS::Lambda::Permission, Properties: {Action: lambda:InvokeFunction, "

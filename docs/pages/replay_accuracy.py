@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from docs.pages.markdown import paragraph, render, table
+from docs.pages.results import replayed
+
 from slslab.report.formats import listed, significant, span
 from slslab.report.page import Document
 from slslab.run.metrics import grouped
 from slslab_lab.pages.grids import grids, notes
 from slslab_lab.studies import find_committed, gradssharding
-from slslab_lab.studies.pages.markdown import paragraph, render, table
-from slslab_lab.studies.pages.results import replayed
 from slslab_lab.studies.patterns import TABLES
 
 TITLE = "# Accuracy of replay"
@@ -78,7 +79,7 @@ def _introduction(truths: Sequence[Truth], rounds: Document) -> Iterator[str]:
         "An error is modelled ÷ measured − 1, without its sign. *Fitted*: the model was made from these figures. "
         "*Left out of the fit*: each row by a fit to the others. *Predicted*: no row of its table went into the model "
         "(LambdaML's own latency and bandwidth of S3 did). *Predicted blind*: the predictions were committed before "
-        "they were compared. `python docs/build.py` builds this page."
+        "they were compared. `python -m docs.build` builds this page."
     )
 
 

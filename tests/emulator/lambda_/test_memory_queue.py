@@ -12,7 +12,7 @@ from tests.emulator.lambda_.test_concurrency import Somewhere
 from slslab.aws.errors import ServiceError
 from slslab.lambda_.events import Request
 from slslab.lambda_.functions import Target
-from slslab.lambda_.memory_waits import MemoryWaits
+from slslab.lambda_.memory_queue import MemoryQueue
 
 
 @dataclass
@@ -28,24 +28,24 @@ def request(name: str, trace_id: str, caller: str = "", memory_mb: int = 512) ->
     return Request(target, b"", f"{name} {trace_id}", trace_id, "RequestResponse", None, caller)
 
 
-def refused(budget_mb: int, holding: list[Request], waiting: list[Request], places: int = 1) -> list[str]:
+def refused(budget_mb: int, holding: list[Request], waiting: list[Request], count: int = 1) -> list[str]:
     """The request ids of refused invocations, in order; nothing else runs meanwhile.
 
-    Each place gives environments the budget, and has the ones that hold memory in turn.
+    Each host gives environments the budget, and has the ones that hold memory in turn.
     """
-    hosts = [Somewhere(budget_mb) for _ in range(places)]
+    hosts = [Somewhere(budget_mb) for _ in range(count)]
 
     async def check() -> list[str]:
-        waits, found = MemoryWaits(lambda: hosts, lambda: ()), []
+        queue, found = MemoryQueue(lambda: hosts, lambda: ()), []
         with ExitStack() as stack:
-            waits.holding.update(
+            queue.holding.update(
                 {held.request_id: (held, host) for held, host in zip(holding, cycle(hosts), strict=False)}
             )
             for waiter in waiting:
                 wait = stack.enter_context(ExitStack())
-                wait.enter_context(waits.waiting(waiter))
+                wait.enter_context(queue.waiting(waiter))
                 try:
-                    waits.check(waiter)
+                    queue.check(waiter)
                 except ServiceError:
                     found.append(waiter.request_id)
                     wait.close()
@@ -72,12 +72,12 @@ def test_the_last_of_those_that_leave_no_memory_to_each_other_is_refused() -> No
     assert refused(2048, holding, waiting) == []
 
 
-def test_what_is_left_of_several_places_is_no_room_together() -> None:
+def test_what_is_left_of_several_hosts_is_no_room_together() -> None:
     holding = [request("one", "a"), request("two", "a", "one")]
     three = request("three", "a", "two")
-    assert refused(1000, holding, [three], places=2) == ["three a"], "512 MB, and 488 are left of each"
-    assert refused(1024, holding, [three], places=2) == []
-    assert refused(1000, holding, [three], places=3) == []
+    assert refused(1000, holding, [three], count=2) == ["three a"], "512 MB, and 488 are left of each"
+    assert refused(1024, holding, [three], count=2) == []
+    assert refused(1000, holding, [three], count=3) == []
 
 
 def test_without_callers_that_are_known_nothing_is_refused() -> None:

@@ -5,8 +5,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from docs.pages.markdown import paragraph, table
+
 from slslab.run.metrics import grouped
-from slslab_lab.studies.pages.markdown import paragraph, table
 
 DATA = Path("results/lambdaml-space.json")
 TITLE = "# LambdaML's design space"

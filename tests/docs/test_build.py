@@ -7,14 +7,13 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from docs.pages import discrepancies
+from docs.pages.markdown import WIDTH, code, paragraph, table
 from tests import commands
 
 from slslab_lab.papers.paper import Paper, load_paper, paper_names
-from slslab_lab.papers.recomputation import work_out
-from slslab_lab.studies.pages import discrepancies
-from slslab_lab.studies.pages.markdown import WIDTH, code, paragraph, table
 
-DOCS = Path(__file__).parents[4] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 PAGE = "what-the-paper-did-not-say.md"
 
 
@@ -23,7 +22,7 @@ Build = Callable[..., commands.Done]
 
 @pytest.fixture
 def build(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Build:
-    """`python docs/build.py` with arguments."""
+    """`python -m docs.build` with arguments."""
 
     def call(*arguments: str) -> commands.Done:
         monkeypatch.setattr(sys, "argv", [str(DOCS / "build.py"), *arguments])
@@ -42,7 +41,7 @@ def test_committed_pages_are_what_would_be_built(build: Build) -> None:
 def test_a_page_that_is_missing_or_changed_is_found_and_built(build: Build, tmp_path: Path) -> None:
     missing = build("--check", "--to", str(tmp_path), PAGE)
     assert (missing.code, list(tmp_path.iterdir())) == (1, [])
-    assert f"{tmp_path / PAGE} is not what would be built. Hint: python docs/build.py" in missing.err
+    assert f"{tmp_path / PAGE} is not what would be built. Hint: python -m docs.build" in missing.err
     written = build("--to", str(tmp_path), PAGE)
     assert (written.code, f"{tmp_path / PAGE} is written." in written.out) == (0, True)
     page = tmp_path / PAGE
@@ -60,7 +59,7 @@ def test_every_discrepancy_stands_there_with_its_arithmetic() -> None:
         for number, one in enumerate(paper.discrepancies, start=1):
             assert f"#### {number}. {one.title}\n" in page
             for working in one.workings:
-                worked = work_out(paper, working)
+                worked = discrepancies.work_out(paper, working)
                 (line, *_) = [line for line in lines if f"| {working.what} |" in line and f"`{worked.filled}`" in line]
                 assert f"| {worked.shown} {worked.unit}".rstrip() in line
 
@@ -101,14 +100,14 @@ def test_a_working_has_its_own_inputs_unit_and_printed_figure() -> None:
             }],
         }
     )  # fmt: skip
-    formula, own, alone = (work_out(paper, working) for working in paper.discrepancies[0].workings)
+    formula, own, alone = (discrepancies.work_out(paper, working) for working in paper.discrepancies[0].workings)
     assert (formula.filled, formula.shown, formula.unit, formula.printed) == ("2 * 3", "6.00", "s", Decimal("6.0"))
     assert (own.filled, own.shown, own.unit, own.printed) == ("3 / 7", "0.429", "min", Decimal("0.5"))
     assert (alone.value, alone.shown, alone.unit, alone.printed) == (Decimal("0.625"), "0.63", "", None)
 
 
 def test_paragraphs_keep_code_together_and_tables_their_columns() -> None:
-    text = paragraph("word " * 21 + "`python docs/build.py --check` and more")
-    assert text.splitlines() == [("word " * 21).strip(), "`python docs/build.py --check` and more"]
+    text = paragraph("word " * 21 + "`python -m docs.build --check` and more")
+    assert text.splitlines() == [("word " * 21).strip(), "`python -m docs.build --check` and more"]
     assert table(("a", "b"), [["x|y", "1"]], (1,)) == "| a | b |\n| --- | ---: |\n| x\\|y | 1 |"
     assert (code("a * b"), code("")) == ("`a * b`", "")

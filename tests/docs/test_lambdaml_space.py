@@ -2,9 +2,9 @@
 
 import json
 
+from docs.pages.lambdaml_space import DATA, build
 from tests import lambdaml_space
 
-from slslab_lab.studies.pages.lambdaml_space import DATA, build
 from slslab_workers.plan import PlanError
 
 DOCUMENT = json.loads(DATA.read_text())

@@ -3,11 +3,11 @@
 import pytest
 
 from slslab.installation import __version__
-from slslab_ray.described import described, difference
+from slslab_ray.node_facts import collect_facts, difference
 
 
 def test_a_host_does_not_differ_from_itself() -> None:
-    assert difference(described(), described()) == ""
+    assert difference(collect_facts(), collect_facts()) == ""
 
 
 @pytest.mark.parametrize(
@@ -21,5 +21,5 @@ def test_a_host_does_not_differ_from_itself() -> None:
     ],
 )
 def test_a_difference_is_named(changed: dict[str, str], says: str) -> None:
-    own = described()
+    own = collect_facts()
     assert difference(own, own | changed).startswith(says)

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from docs.pages.systems import describe_systems, systems
 from tests.fault_table import DATA
 
 from slslab.predict.profiles import DEFAULT_PROFILE
@@ -15,7 +16,6 @@ from slslab_lab.replay.whatif import Platform, Variant, evaluate
 from slslab_lab.runs.planning import architectures
 from slslab_lab.studies import committed
 from slslab_lab.studies.atlas.systems import SYSTEMS
-from slslab_lab.studies.pages.systems import describe_systems, systems
 from slslab_workers.architecture import title
 
 ATLAS = committed("atlas")

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 from slslab.errors import StartFailed
 from slslab.lambda_.configuration import Function
-from slslab.lambda_.environment import Shared, State, environment_id
-from slslab.lambda_.outcome import Ending, PhaseEnd
-from slslab.lambda_.places import ExecutionEnvironment
+from slslab.lambda_.environment import environment_id
+from slslab.lambda_.hosts import ExecutionEnvironment, Hosts
+from slslab.lambda_.outcome import Ending, PhaseEnd, State
 from slslab.lambda_.runtime_api import NextInvocation
 from slslab.lambda_.system_log import SystemLog
 from slslab_ray.messages import EXITED, Order
@@ -42,11 +42,11 @@ class NodeLost(Exception):
 
 
 class AskedNode(Protocol):
-    """The parts of its node that an environment uses; see `slslab_ray.place.NodePlace`."""
+    """The parts of its node that an environment uses; see `slslab_ray.remote_host.NodeHost`."""
 
     name: str
     lost: bool
-    shared: Shared
+    hosts: Hosts
     clock: Clock
     environments: "dict[str, RemoteEnvironment]"
 
@@ -64,7 +64,7 @@ class RemoteEnvironment:
         self.id = environment_id(function, number)
         self.function = function
         self.state = State.STARTING
-        self.log_stream, self.log = node.shared.open_log(function, self.id)
+        self.log_stream, self.log = node.hosts.open_log(function, self.id)
         self.system_log = SystemLog(function, self.log, self.log_stream)
         self._node = node
         self._number = number
@@ -92,7 +92,7 @@ class RemoteEnvironment:
         if what["record"] == "clock":
             self._peak_bytes, self._delay_ns = what["peak_bytes"], what["host_delay_ns"]
         what |= {name: what[name] + self._offset_ns for name in MOMENTS if name in what}
-        self._node.shared.record(what)
+        self._node.hosts.record(what)
 
     async def start(self, limit_s: float) -> PhaseEnd:
         """Start the runtime on its node, after storing its packages there; see `Environment.start`."""
@@ -119,9 +119,9 @@ class RemoteEnvironment:
         return shifted(done.outcome, self._offset_ns)
 
     def _order(self) -> Order:
-        shared, name = self._node.shared, self.function.name
+        hosts, name = self._node.hosts, self.function.name
         function = self._node.without_directories(self.function)
-        return Order(function, self._number, self.log_stream, dict(shared.variables), shared.credentials(name))
+        return Order(function, self._number, self.log_stream, dict(hosts.variables), hosts.credentials(name))
 
     def _become(self, state: State) -> None:
         if self.state is not State.STOPPED:

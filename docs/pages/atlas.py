@@ -4,9 +4,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from docs.pages.markdown import code, paragraph, render
+
 from slslab_lab.pages import atlas
 from slslab_lab.studies import committed
-from slslab_lab.studies.pages.markdown import code, paragraph, render
 from slslab_lab.studies.saving import ATLAS, CHECKS
 
 TITLE = "# The atlas: fastest and cheapest"

@@ -2,29 +2,29 @@
 the result of its own inputs. Built only from `papers/`."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 
-from slslab_lab.papers.expressions import as_text
-from slslab_lab.papers.paper import Discrepancy, Paper, Ranking, Table, load_paper, paper_names
+from docs.pages.markdown import code, paragraph, table
+
+from slslab_lab.papers.expressions import as_decimal, as_text
+from slslab_lab.papers.paper import Discrepancy, Paper, Ranking, Table, Working, load_paper, paper_names
 from slslab_lab.papers.recomputation import (
     CANNOT,
     DIFFERS,
     Recomputed,
-    Worked,
     percent,
     rank,
     recompute,
     round_off,
-    work_out,
 )
-from slslab_lab.studies.pages.markdown import code, paragraph, table
 
 # Show a recomputed value with at least this many significant digits, and this many digits more than printed.
 SIGNIFICANT, BEYOND = 5, 2
 TITLE = "# What the paper did not say"
 INTRODUCTION = """
 This project keeps the papers' printed figures as data ([published numbers](papers.md)), and also records where they
-don't add up, contradict each other, or differ from the authors' released code. `python docs/build.py` builds this page
+don't add up, contradict each other, or differ from the authors' released code. `python -m docs.build` builds this page
 from that data. Every value on it is calculated exactly from the figures next to it; nothing here is measured or
 modelled.
 """
@@ -35,6 +35,19 @@ or if another way gives the printed digits and this value could come from the sa
 **differs**, by the percentage next to it. Values are shown with at least five significant digits, two more than
 printed; verdicts use the exact values.
 """
+
+
+@dataclass(frozen=True)
+class Worked:
+    """A line of arithmetic with its numbers filled in; `shown` is its value, rounded for reading."""
+
+    what: str
+    expression: str
+    filled: str
+    value: Decimal
+    shown: str
+    unit: str
+    printed: Decimal | None
 
 
 def build() -> str:
@@ -68,6 +81,25 @@ def _discrepancy(paper: Paper, number: int, discrepancy: Discrepancy) -> list[st
     if discrepancy.workings:
         parts.append(_workings([work_out(paper, working) for working in discrepancy.workings]))
     return [*parts, paragraph(f"**Here:** {discrepancy.consequence}")]
+
+
+def work_out(paper: Paper, working: Working) -> Worked:
+    """Calculate a line of arithmetic of this paper."""
+    expression, operands = paper.operands(working)
+    value = as_decimal(expression.evaluate(operands))
+    printed, unit = working.printed, working.unit
+    if working.column:
+        printed = paper.row(working.table, working.row, working.group).published.get(working.column)
+        unit = unit or paper.table(working.table).units[working.column]
+    return Worked(
+        working.what,
+        expression.text,
+        expression.fill(operands),
+        value,
+        as_text(round_off(value, working.places)),
+        unit,
+        printed,
+    )
 
 
 def _workings(lines: Sequence[Worked]) -> str:

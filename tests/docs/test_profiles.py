@@ -3,10 +3,10 @@
 import re
 
 import pytest
+from docs.pages.profiles import build
 
 from slslab.predict.profiles import DEFAULT_PROFILE
 from slslab.predict.profiles.profile import figures, load_profile, profile_names
-from slslab_lab.studies.pages.profiles import build
 
 PAGE = build()
 

@@ -1,4 +1,4 @@
-"""A node of the cluster as a place for environments: the calls to it, and its reports in between."""
+"""A node of the cluster as a host of environments: the calls to it, and its reports in between."""
 
 import asyncio
 import logging
@@ -12,12 +12,12 @@ from typing import Any
 from slslab.host.cgroups import Hierarchy
 from slslab.host.namespaces import Isolation
 from slslab.lambda_.configuration import Function
-from slslab.lambda_.environment import FAULTS, Shared
+from slslab.lambda_.environment import FAULTS
+from slslab.lambda_.hosts import ExecutionEnvironment, Host, Hosts
 from slslab.lambda_.packages import Code
-from slslab.lambda_.places import ExecutionEnvironment, Place
 from slslab_ray.calls import Caller, CallError, Happened
 from slslab_ray.relay import Relay
-from slslab_ray.remote import Clock, NodeLost, RemoteEnvironment
+from slslab_ray.remote_environment import Clock, NodeLost, RemoteEnvironment
 
 LOG = logging.getLogger(__name__)
 # Compare clocks by the shortest of this many round trips.
@@ -30,16 +30,16 @@ PIECE_BYTES = 1 << 20
 SERVICE = re.compile(r"\b(?:127\.0\.0\.1|localhost):(\d+)")
 
 
-class NodePlace(Place):
+class NodeHost(Host):
     """An open node; `lost` is permanent once it no longer answers."""
 
-    def __init__(self, caller: Caller, about: Mapping[str, Any], shared: Shared, relay: Relay | None) -> None:
+    def __init__(self, caller: Caller, about: Mapping[str, Any], hosts: Hosts, relay: Relay | None) -> None:
         super().__init__(about["budget_mb"])
         self.name = about["name"]
         self.hierarchy: Hierarchy = about["hierarchy"]
         self.isolation: Isolation = about["isolation"]
         self._cores: int = about["cores"]
-        self.shared = shared
+        self.hosts = hosts
         self.lost = False
         # `on_lost` is called when the node is lost or released; the other with the number of a plan's fault that
         # happened on it.
@@ -149,7 +149,7 @@ class NodePlace(Place):
             self.leave()
 
     async def _reach(self) -> None:
-        named = " ".join(self.shared.variables.values())
+        named = " ".join(self.hosts.variables.values())
         missing = {int(port) for port in SERVICE.findall(named)} - self._ports
         if self._relay is None or not missing:
             return

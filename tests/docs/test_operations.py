@@ -4,15 +4,15 @@ import json
 from pathlib import Path
 
 import pytest
+from docs.pages.operations import BEGIN, END, describe_operations, insert_operations, lambda_operations
 
 from slslab.aws.keys import OWNER
 from slslab.aws.limits import lambda_limits
 from slslab.aws.requests import own_models
 from slslab.statemachines.api import OPERATIONS, StatesApi
 from slslab.statemachines.executions import Machines
-from slslab_lab.studies.pages.operations import BEGIN, END, describe_operations, insert_operations, lambda_operations
 
-PAGE = Path(__file__).parents[4] / "docs" / "services.md"
+PAGE = Path(__file__).parents[2] / "docs" / "services.md"
 
 
 def test_every_operation_stands_there_once() -> None:

@@ -16,21 +16,16 @@ from typing import Any
 import pytest
 
 from slslab.aws.limits import lambda_limits
-from slslab.host.cgroups import Hierarchy
-from slslab.host.managed import Managed
-from slslab.host.namespaces import Isolation
-from slslab.lambda_.configuration import Function
 from slslab.lambda_.emulator import Emulator
-from slslab.lambda_.environment import Shared, State
-from slslab.lambda_.packages import Image
-from slslab.lambda_.places import Place
+from slslab.lambda_.hosts import Host, Hosts
+from slslab.lambda_.outcome import State
 from slslab.stack.mutual_tls import write_certificate
 from slslab.testing import create_function
-from slslab_ray import place
+from slslab_ray import remote_host
 from slslab_ray.calls import Caller, Listener
 from slslab_ray.messages import Opening
 from slslab_ray.node import ForwardedLog, Node
-from slslab_ray.place import NodePlace
+from slslab_ray.remote_host import NodeHost
 
 pytestmark = pytest.mark.server
 
@@ -61,10 +56,8 @@ def behind(caller: Caller) -> None:
     caller.take = take_behind  # type: ignore[method-assign]
 
 
-class TheseNodes(Managed):
-    """Nodes in this process, each with this much memory for environments, MB, as the only places."""
-
-    template, pack = "", False
+class TheseNodes(Hosts):
+    """Nodes in this process, each with this much memory for environments, MB, as the only hosts."""
 
     def __init__(self, *budgets_mb: int) -> None:
         self._budgets_mb = budgets_mb
@@ -74,11 +67,8 @@ class TheseNodes(Managed):
         write_certificate(self._key)
         self.nodes: list[Node] = []
 
-    def share(self, shared: Shared) -> None:
-        self._shared = shared
-
     async def open(self, on_changed: Callable[[], None]) -> None:
-        self.places = []
+        self.remote: list[NodeHost] = []
         listener = Listener("127.0.0.1", self._key)
         await listener.open()
         opening = Opening(
@@ -91,56 +81,43 @@ class TheseNodes(Managed):
             about = {"name": "far", "budget_mb": budget_mb, **await node.open()}
             caller = await connected
             behind(caller)
-            opened = NodePlace(caller, about, self._shared, None)
+            opened = NodeHost(caller, about, self, None)
             opened.on_lost = on_changed
             await opened.begin()
-            self.places.append(opened)
+            self.remote.append(opened)
         listener.close()
+        self.hierarchy, self.isolation = self.first.hierarchy, self.first.isolation
 
     async def end(self) -> None:
-        for each, node in zip(self.places, self.nodes, strict=True):
+        for each, node in zip(self.remote, self.nodes, strict=True):
             if each.lost:
                 await node.close()
             await each.close()
 
     @property
-    def place(self) -> NodePlace:
-        return self.places[0]
+    def first(self) -> NodeHost:
+        return self.remote[0]
 
     async def die(self) -> None:
         """End the first node's connection, as its death does."""
         self.nodes[0]._emulator.close()
 
-    @property
-    def hierarchy(self) -> Hierarchy:
-        return self.place.hierarchy
-
-    @property
-    def isolation(self) -> Isolation:
-        return self.place.isolation
-
-    def present(self) -> list[Place]:
-        return [each for each in self.places if not each.lost]
-
-    def prepare(self, function: Function) -> None:
-        pass
-
-    def find_image(self, uri: str) -> Image:
-        raise AssertionError(uri)
+    def present(self) -> list[Host]:
+        return [each for each in self.remote if not each.lost]
 
     def host(self) -> dict[str, Any]:
-        return {"nodes": [self.place.document()]}
+        return {"nodes": [self.first.document()]}
 
 
 @pytest.fixture
-def places() -> TheseNodes:
+def hosts() -> TheseNodes:
     return TheseNodes(2048)
 
 
 @pytest.fixture
-def far(places: TheseNodes) -> Iterator[Emulator]:
+def far(hosts: TheseNodes) -> Iterator[Emulator]:
     """An emulator with environments on that node."""
-    with Emulator(places=places, limits=LIMITS) as emulator:
+    with Emulator(hosts=hosts, limits=LIMITS) as emulator:
         yield emulator
 
 
@@ -156,7 +133,7 @@ def handler(event, context):
 """
 
 
-def test_an_invocation_is_metered_there_and_recorded_by_the_clock_of_here(far: Emulator, places: TheseNodes) -> None:
+def test_an_invocation_is_metered_there_and_recorded_by_the_clock_of_here(far: Emulator, hosts: TheseNodes) -> None:
     client = far.client("lambda")
     create_function(client, "f", SOURCE, Timeout=5)
     before = time.monotonic_ns()
@@ -165,7 +142,7 @@ def test_an_invocation_is_metered_there_and_recorded_by_the_clock_of_here(far: E
     after = time.monotonic_ns()
     assert [record.cold_start for record in records] == [True, False, False]
     for record in records:
-        error_ns = places.place.clock.error_ns
+        error_ns = hosts.first.clock.error_ns
         assert before - error_ns < record.start_ns < record.end_ns < after + error_ns
         assert 0 < record.duration_ms < 5000
         assert record.cpu_ms > 0
@@ -211,20 +188,20 @@ def wait_until(true: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-def is_busy(places: TheseNodes, name: str) -> bool:
+def is_busy(hosts: TheseNodes, name: str) -> bool:
     """Whether a node runs an invocation of the function."""
-    environments = [each for node in places.nodes for each in node._environments.values()]
+    environments = [each for node in hosts.nodes for each in node._environments.values()]
     return any(each.function.name == name and each.state is State.BUSY for each in environments)
 
 
-def test_an_invocation_ends_with_its_node(far: Emulator, places: TheseNodes) -> None:
+def test_an_invocation_ends_with_its_node(far: Emulator, hosts: TheseNodes) -> None:
     client = far.client("lambda")
     create_function(client, "f", SOURCE, Timeout=60)
     client.invoke(FunctionName="f", Payload=b'"one"')
     with far.recording() as records:
         hanging = Hanging(client, "f")
-        wait_until(lambda: is_busy(places, "f"))
-        far.wait_for(places.die())
+        wait_until(lambda: is_busy(hosts, "f"))
+        far.wait_for(hosts.die())
         assert hanging.end()["FunctionError"] == "Unhandled"
     assert records[0].error_type == "Runtime.ExitError"
     assert 0 < records[0].duration_ms < 60_000
@@ -232,15 +209,15 @@ def test_an_invocation_ends_with_its_node(far: Emulator, places: TheseNodes) -> 
         client.invoke(FunctionName="f", Payload=b'"one"')
 
 
-def test_events_of_one_invocation_are_by_one_comparison_of_the_clocks(far: Emulator, places: TheseNodes) -> None:
+def test_events_of_one_invocation_are_by_one_comparison_of_the_clocks(far: Emulator, hosts: TheseNodes) -> None:
     client = far.client("lambda")
     create_function(client, "f", SOURCE, Timeout=1)
     client.invoke(FunctionName="f", Payload=b'"one"')
     with far.recording() as records:
         hanging = Hanging(client, "f")
-        wait_until(lambda: is_busy(places, "f"))
-        clock = places.place.clock
-        places.place.clock = replace(clock, offset_ns=clock.offset_ns + 3600 * 10**9)
+        wait_until(lambda: is_busy(hosts, "f"))
+        clock = hosts.first.clock
+        hosts.first.clock = replace(clock, offset_ns=clock.offset_ns + 3600 * 10**9)
         hanging.end()
         after = time.monotonic_ns()
     assert records[0].end_ns < after + clock.error_ns
@@ -249,13 +226,13 @@ def test_events_of_one_invocation_are_by_one_comparison_of_the_clocks(far: Emula
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask nodes for their time more often, and wait less long for it."""
-    monkeypatch.setattr(place, "ALIGN_S", 0.1)
-    monkeypatch.setattr(place, "ANSWER_S", 2.0)
+    monkeypatch.setattr(remote_host, "ALIGN_S", 0.1)
+    monkeypatch.setattr(remote_host, "ANSWER_S", 2.0)
 
 
 @pytest.mark.usefixtures("impatient")
 def test_a_node_that_does_not_answer_any_more_is_lost(
-    far: Emulator, places: TheseNodes, monkeypatch: pytest.MonkeyPatch
+    far: Emulator, hosts: TheseNodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By then more time than the function's has passed; it is not charged with it."""
     client = far.client("lambda")
@@ -263,16 +240,16 @@ def test_a_node_that_does_not_answer_any_more_is_lost(
     client.invoke(FunctionName="f", Payload=b'"one"')
     with far.recording() as records:
         hanging = Hanging(client, "f")
-        wait_until(lambda: is_busy(places, "f"))
-        monkeypatch.setattr(places.place._caller, "take", lambda _value: None)
+        wait_until(lambda: is_busy(hosts, "f"))
+        monkeypatch.setattr(hosts.first._caller, "take", lambda _value: None)
         assert hanging.end()["FunctionError"] == "Unhandled"
-    assert places.place.lost
+    assert hosts.first.lost
     assert records[0].error_type == "Runtime.ExitError"
     assert records[0].duration_ms == 1000
 
 
 def test_a_package_that_could_not_be_stored_is_stored_by_the_next_environment(
-    far: Emulator, places: TheseNodes, monkeypatch: pytest.MonkeyPatch
+    far: Emulator, hosts: TheseNodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = far.client("lambda")
     create_function(client, "f", SOURCE)
@@ -281,14 +258,14 @@ def test_a_package_that_could_not_be_stored_is_stored_by_the_next_environment(
         raise OSError("No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(places.nodes[0], "store", full)
+        patch.setattr(hosts.nodes[0], "store", full)
         with pytest.raises(client.exceptions.ServiceException, match=r"far: No space left on device\. Hint"):
             client.invoke(FunctionName="f", Payload=b'"one"')
     assert client.invoke(FunctionName="f", Payload=b'"two"')["StatusCode"] == 200
 
 
 def test_a_package_travels_in_pieces(far: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(place, "PIECE_BYTES", 100)
+    monkeypatch.setattr(remote_host, "PIECE_BYTES", 100)
     client = far.client("lambda")
     create_function(client, "f", SOURCE)
     assert "FunctionError" not in client.invoke(FunctionName="f", Payload=b'"one"')
@@ -307,38 +284,38 @@ class EmulatorsRelay:
         return ""
 
 
-@pytest.mark.parametrize("places", [TheseNodes(2048, 1024)])
-def test_a_node_where_functions_would_reach_nothing_is_not_used(far: Emulator, places: TheseNodes) -> None:
+@pytest.mark.parametrize("hosts", [TheseNodes(2048, 1024)])
+def test_a_node_where_functions_would_reach_nothing_is_not_used(far: Emulator, hosts: TheseNodes) -> None:
     """The first has more room, and would be asked for every environment."""
 
     async def bound(ports: list[int]) -> str:
         return f"its port {ports[0]} cannot be bound: Address already in use"
 
-    places.place._relay = EmulatorsRelay()  # type: ignore[assignment]
-    places.nodes[0].reach = bound  # type: ignore[method-assign]
+    hosts.first._relay = EmulatorsRelay()  # type: ignore[assignment]
+    hosts.nodes[0].reach = bound  # type: ignore[method-assign]
     far.add_variables({"STORE": "http://127.0.0.1:4"})
     client = far.client("lambda")
     create_function(client, "f", SOURCE, MemorySize=512)
     with pytest.raises(client.exceptions.ServiceException, match="far: its port 4 cannot be bound: Address"):
         client.invoke(FunctionName="f", Payload=b'"one"')
-    assert [each.lost for each in places.places] == [True, False]
+    assert [each.lost for each in hosts.remote] == [True, False]
     assert "FunctionError" not in client.invoke(FunctionName="f", Payload=b'"two"')
 
 
 @pytest.mark.usefixtures("impatient", "far")
 @pytest.mark.parametrize("side", ["emulator's", "node's"])
 def test_a_node_is_lost_with_either_side_of_its_relay(
-    places: TheseNodes, side: str, caplog: pytest.LogCaptureFixture
+    hosts: TheseNodes, side: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     relay = EmulatorsRelay()
     if side == "node's":
-        places.nodes[0]._relay = relay  # type: ignore[assignment]
+        hosts.nodes[0]._relay = relay  # type: ignore[assignment]
     else:
-        places.place._relay = relay  # type: ignore[assignment]
+        hosts.first._relay = relay  # type: ignore[assignment]
     time.sleep(0.3)
-    assert not places.place.lost
+    assert not hosts.first.lost
     relay.has_ended = True
-    wait_until(lambda: places.place.lost)
+    wait_until(lambda: hosts.first.lost)
     assert ("its relay has ended" if side == "node's" else "the emulator's relay has ended") in caplog.text
 
 
@@ -359,12 +336,12 @@ def test_a_log_beyond_its_maximum_sends_tails_alone(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_listener_that_fails_does_not_cost_the_node(
-    far: Emulator, places: TheseNodes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    far: Emulator, hosts: TheseNodes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     client = far.client("lambda")
     create_function(client, "f", SOURCE)
     client.invoke(FunctionName="f", Payload=b'"one"')
-    (environment,) = places.place.environments.values()
+    (environment,) = hosts.first.environments.values()
 
     def fail(_what: Any) -> None:
         raise ValueError("of a listener")
@@ -372,17 +349,17 @@ def test_a_listener_that_fails_does_not_cost_the_node(
     with monkeypatch.context() as patch:
         patch.setattr(environment, "happened", fail)
         assert "FunctionError" not in client.invoke(FunctionName="f", Payload=b'"two"')
-    assert not places.place.lost
+    assert not hosts.first.lost
     assert "of a listener" in caplog.text
 
 
 @pytest.mark.parametrize("method", ["store", "make", "start"])
 def test_an_environment_that_ends_while_it_starts_leaves_nothing_on_its_node(
-    far: Emulator, places: TheseNodes, method: str
+    far: Emulator, hosts: TheseNodes, method: str
 ) -> None:
     """`method` is what the node is asked for when the environment ends."""
     asked, goes_on = threading.Event(), asyncio.Event()
-    node = places.nodes[0]
+    node = hosts.nodes[0]
     original = getattr(node, method)
 
     async def slow(*arguments: Any) -> Any:
@@ -413,16 +390,16 @@ def test_an_environment_that_ends_while_it_starts_leaves_nothing_on_its_node(
     far.wait_for(end())
     calling.join(30)
     assert "the emulator is ending" in str(failures[0].value)
-    assert (node._environments, places.place.environments) == ({}, {})
+    assert (node._environments, hosts.first.environments) == ({}, {})
 
 
-def test_a_runtime_that_exits_while_it_is_idle_is_not_used_again(far: Emulator, places: TheseNodes) -> None:
+def test_a_runtime_that_exits_while_it_is_idle_is_not_used_again(far: Emulator, hosts: TheseNodes) -> None:
     client = far.client("lambda")
     create_function(client, "f", SOURCE)
     client.invoke(FunctionName="f", Payload=b'"one"')
-    (environment,) = places.place.environments.values()
+    (environment,) = hosts.first.environments.values()
     wait_until(lambda: environment._resting is not None and environment._resting.done())
-    idle = places.nodes[0]._environments[environment.id]
+    idle = hosts.nodes[0]._environments[environment.id]
     far.wait_for(idle._thaw())  # what cgroup v1 has frozen dies when it is thawed
     idle.send_signal(signal.SIGKILL)
     wait_until(lambda: environment._exited)
@@ -437,9 +414,9 @@ held = b"x" * 300_000_000
 """ + SOURCE.replace("import time", "")
 
 
-@pytest.mark.parametrize("places", [TheseNodes(640, 640)])
+@pytest.mark.parametrize("hosts", [TheseNodes(640, 640)])
 def test_an_idle_environment_of_another_node_ends_where_there_is_no_room_at_home(
-    far: Emulator, places: TheseNodes
+    far: Emulator, hosts: TheseNodes
 ) -> None:
     client = far.client("lambda")
     for name, source in (("f", SOURCE), ("holding", HOLDING), ("busy", SOURCE)):
@@ -448,16 +425,16 @@ def test_an_idle_environment_of_another_node_ends_where_there_is_no_room_at_home
 
     def rests_on(name: str, number: int) -> bool:
         (environment,) = [each for each in pool.environments() if each.function.name == name]
-        return pool.place(environment) is places.places[number] and pool._held_mb[environment] < 512
+        return pool.host(environment) is hosts.remote[number] and pool._held_mb[environment] < 512
 
     client.invoke(FunctionName="f", Payload=b'"one"')
     wait_until(lambda: rests_on("f", 0))
     client.invoke(FunctionName="holding", Payload=b'"one"')
     wait_until(lambda: rests_on("holding", 1))
     hanging = Hanging(client, "busy")
-    wait_until(lambda: is_busy(places, "busy"))
+    wait_until(lambda: is_busy(hosts, "busy"))
     client.invoke(FunctionName="f", Payload=b'"two"')
-    assert {pool.place(each) for each in pool.environments() if each.function.name == "f"} >= {places.places[1]}
+    assert {pool.host(each) for each in pool.environments() if each.function.name == "f"} >= {hosts.remote[1]}
     assert not [each for each in pool.environments() if each.function.name == "holding"]
     far.wait_for(pool.end({"busy"}))
     hanging.end()

@@ -6,12 +6,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from docs.pages.markdown import code, insert, paragraph, table
+
 from slslab.errors import counted
 from slslab.run.metrics import grouped
-from slslab_lab.studies.pages.markdown import code, insert, paragraph, table
 
 DATA = Path("results/faults.json")
-BEGIN, END = "<!-- faults: `python docs/build.py` writes it -->", "<!-- end of faults -->"
+BEGIN, END = "<!-- faults: `python -m docs.build` writes it -->", "<!-- end of faults -->"
 # In the name of a system that differs from its architecture only in how it exchanges.
 OF = "/"
 # What survived has the parameters of a run without faults, or others.

@@ -1,6 +1,6 @@
 """Replace parts of moto where a client's text would become a regular expression that blocks the whole process.
 
-`mend` does so once per process.
+`patch` does so once per process.
 """
 
 import re
@@ -12,7 +12,7 @@ from moto.sqs.models import SQSBackend
 from slslab.statemachines.comparisons import matches
 
 
-def mend() -> None:
+def patch() -> None:
     """Match wildcards in linear time, and take prefixes of names as text."""
     EventPattern._wildcard_match = staticmethod(lambda value, pattern: matches("StringMatches", value, pattern))
     list_queues, list_rules = SQSBackend.list_queues, EventsBackend.list_rules

@@ -1,4 +1,4 @@
-"""Start servers on demand: their address exists at once, and the process starts with the first request.
+"""Start servers lazily: their address exists at once, and the process starts with the first request.
 
 The socket is bound here and passed on. A client that connects before the process is ready waits in the socket's queue.
 """
@@ -12,14 +12,14 @@ from contextlib import ExitStack
 from slslab.host.server_process import ServerProcess
 
 
-class OnDemandServer(ServerProcess):
+class LazyServer(ServerProcess):
     """A module of this package behind a socket that listens from the start.
 
-    A subclass makes the socket in `_listen` and launches the module with it in `_launch_at`. Without `on_demand` the
+    A subclass makes the socket in `_listen` and launches the module with it in `_launch_at`. Without `lazy` the
     process starts at once, in the background.
     """
 
-    on_demand = True
+    lazy = True
     _answered = False
 
     @property
@@ -52,7 +52,7 @@ class OnDemandServer(ServerProcess):
     def _start(self, undo: ExitStack) -> bool:
         self._asking = threading.Lock()
         listener = undo.enter_context(self._listen())
-        if not self.on_demand:
+        if not self.lazy:
             self._hand_over(listener)
             return True
         ending = os.eventfd(0)

@@ -3,8 +3,9 @@
 import tomllib
 from collections.abc import Iterator
 
+from docs.pages.markdown import code, paragraph, table
+
 from slslab.predict.profiles.profile import PROFILES, figures, load_profile, profile_names
-from slslab_lab.studies.pages.markdown import code, paragraph, table
 
 HEADINGS = ("figure", "value", "status", "source")
 

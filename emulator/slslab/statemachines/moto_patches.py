@@ -1,7 +1,6 @@
 """Replace parts of moto's interpreter, so that it evaluates and reports like AWS.
 
-Each replaces an attribute of one of its modules or classes; `mend` does so once per process. Tested with the version in
-constraints.txt. Lambda Tasks are in tasks.py.
+`patch` does so once per process. Tested with the version in constraints.txt. Lambda Tasks are in tasks.py.
 """
 
 import json
@@ -12,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from functools import partialmethod
 from typing import Any
 
 from moto.stepfunctions.parser import quotas
@@ -77,7 +77,22 @@ MOST_THREADS = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2 // 
 NOT_AN_ARRAY = re.compile(r"Map state input must be an array but was: <class '(\w+)'>")
 
 
-def mend(limits: Limits) -> None:
+Original = Callable[..., Any]
+# Methods that call the original: the class, the method's name, and the function that replaces it.
+WRAPPERS: list[tuple[type, str, Callable[..., Any]]] = []
+
+
+def wraps(kind: type, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Let a function replace this method, with the original as a further first argument."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        WRAPPERS.append((kind, name, function))
+        return function
+
+    return register
+
+
+def patch(limits: Limits) -> None:
     """Replace what differs from AWS, and enforce these limits."""
     quotas.MAX_STATE_SIZE_UTF8_BYTES = limits.state_payload_bytes + 1  # it compares with less than
     encoding._DateTimeEncoder = Encoder
@@ -90,22 +105,17 @@ def mend(limits: Limits) -> None:
     # It refuses names that begin with `States.`, but iterations and workers report such errors, too.
     CustomErrorName.__init__ = ErrorName.__init__
     ErrorEqualsDecl._eval_body = _match
-    StateTaskServiceCallback._from_error = _with_heartbeat(StateTaskServiceCallback._from_error)
-    FailureEvent.__init__ = _from_entered_state(FailureEvent.__init__)
     FailureEventException.get_execution_failed_event_details = _execution_failed
     FailureEventException.get_evaluation_failed_event_details = _evaluation_failed
     Timestamp._from_timestamp_string = staticmethod(timestamp)
     Timestamp._get_wait_seconds = _seconds_until
-    StateMap._eval_body = _checked(StateMap._eval_body)
-    CommonStateField._eval_state_input = _in_context(CommonStateField._eval_state_input)
-    CommonStateField._verify_size_quota = measured(CommonStateField._verify_size_quota)
-    CommonStateField._eval_body = _reported(CommonStateField._eval_body)
-    ExecutionState._evaluate_with_timeout = _observed(ExecutionState._evaluate_with_timeout)
-    ExecutionState._eval_state_output = _evaluated_before(ExecutionState._eval_state_output)
-    InlineIterationComponent._eval_body = _bounded(InlineIterationComponent._eval_body, limits.map_concurrency)
-    InlineIterationComponent._launch_worker = _with_room(InlineIterationComponent._launch_worker)
-    IterationWorker._eval_job = _closed(IterationWorker._eval_job)
-    BranchWorker._thread_routine = _reporting(BranchWorker._thread_routine)
+    InlineIterationComponent.most = limits.map_concurrency
+    for kind, name, function in WRAPPERS:
+        setattr(kind, name, partialmethod(_swapped, function, getattr(kind, name)))
+
+
+def _swapped(self: Any, function: Callable[..., Any], original: Original, *arguments: Any, **named: Any) -> Any:
+    return function(original, self, *arguments, **named)
 
 
 def name_fields(component: Any, field: str = "", expected: str | None = None) -> None:
@@ -150,11 +160,15 @@ class Encoder(json.JSONEncoder):
         return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
-def measured(verify: Callable[[Any, Any, Any], None]) -> Callable[[Any, Any, Any], None]:
-    """Make a check of a value's size measure its JSON: moto measures a text without JSON's quotes and escapes."""
-    return lambda state, env, value: verify(
-        state, env, json.dumps(value, ensure_ascii=False, separators=SEPARATORS, default=str)
-    )
+@wraps(CommonStateField, "_verify_size_quota")
+def verify_json(original: Original, state: Any, env: Any, value: Any) -> None:
+    """Check the size of a value's JSON: moto measures a text without JSON's quotes and escapes."""
+    original(state, env, compact(value, default=str))
+
+
+def compact(value: Any, **options: Any) -> str:
+    """Return JSON like AWS's: without white space, and without escaping non-ASCII characters."""
+    return json.dumps(value, ensure_ascii=False, separators=SEPARATORS, **options)
 
 
 def _string(parser_rule_context: Any) -> str | None:
@@ -195,7 +209,7 @@ def _evaluate_expression(component: Any, env: Any) -> None:
 def _unexpected(value: Any, expected: str | None, field: str) -> str | None:
     """Return the problem with an expression's value, or None; the text on integers is assumed."""
     if expected and expected != (kind := TYPES.get(type(value), "null")):
-        shown = json.dumps(value, ensure_ascii=False, separators=SEPARATORS)
+        shown = compact(value)
         return f" returned an unexpected result type. Expected '{expected}', but was '{kind}' for value: {shown}"
     least, most = (-math.inf if field == "MaxConcurrency" else LEAST.get(field, -math.inf)), MOST.get(field, math.inf)
     if expected == "number" and not (isinstance(value, int) and least <= value <= most):
@@ -227,26 +241,20 @@ def _match(declaration: Any, env: Any) -> None:
     env.stack.append(name is not None and (by_all or by_task or not names.isdisjoint(declared)))
 
 
-def _with_heartbeat(explain: Callable[[Any, Any, Exception], FailureEvent]) -> Callable[..., FailureEvent]:
+@wraps(StateTaskServiceCallback, "_from_error")
+def _with_heartbeat(original: Original, state: Any, env: Any, ex: Exception) -> FailureEvent:
     """Let a missing heartbeat also be caught by its documented name: its error is States.Timeout (measured)."""
-
-    def explained(state: Any, env: Any, ex: Exception) -> FailureEvent:
-        event = explain(state, env, ex)
-        if isinstance(ex, HeartbeatTimeoutError):
-            event.error_name.other_name = "States.HeartbeatTimeout"
-        return event
-
-    return explained
+    event = original(state, env, ex)
+    if isinstance(ex, HeartbeatTimeoutError):
+        event.error_name.other_name = "States.HeartbeatTimeout"
+    return event
 
 
-def _from_entered_state(initialise: Callable[..., None]) -> Callable[..., None]:
+@wraps(FailureEvent, "__init__")
+def _from_entered_state(original: Original, event: Any, env: Any, *arguments: Any, **named: Any) -> None:
     """Make failures name the event in which their state was entered, instead of the latest event."""
-
-    def from_entered_state(event: Any, env: Any, *arguments: Any, **named: Any) -> None:
-        initialise(event, env, *arguments, **named)
-        event.source_event_id = env.event_manager.entry(env.event_history_context) or event.source_event_id
-
-    return from_entered_state
+    original(event, env, *arguments, **named)
+    event.source_event_id = env.event_manager.entry(env.event_history_context) or event.source_event_id
 
 
 def _located(event: Any, cause: str) -> str:
@@ -281,58 +289,49 @@ def _seconds_until(component: Any, env: Any) -> int:
     return math.ceil(end[0] + end[1] / 1e9 - time.time())
 
 
-def _checked(evaluate_state: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+@wraps(StateMap, "_eval_body")
+def _checked(original: Original, state: Any, env: Any) -> None:
     """Make a Map with a negative MaxConcurrencyPath fail before it is entered (measured)."""
-
-    def checked(state: Any, env: Any) -> None:
-        if isinstance(state.max_concurrency_decl, MaxConcurrencyPath) and not env.is_frame():
-            env.stack.append(env.states.get_input())
-            try:
-                state.max_concurrency_decl.string_sampler.eval(env)
-                limit = env.stack.pop()
-            except (NoSuchJsonPathError, FailureEventException):
-                limit = None  # reported where it is evaluated
-            env.stack.clear()
-            if type(limit) is int and limit < 0:
-                env.event_manager.fail_unseen(RUNTIME, _negative(limit))
-                raise SystemExit  # ends only this thread
-        evaluate_state(state, env)
-
-    return checked
+    if isinstance(state.max_concurrency_decl, MaxConcurrencyPath) and not env.is_frame():
+        env.stack.append(env.states.get_input())
+        try:
+            state.max_concurrency_decl.string_sampler.eval(env)
+            limit = env.stack.pop()
+        except (NoSuchJsonPathError, FailureEventException):
+            limit = None  # reported where it is evaluated
+        env.stack.clear()
+        if type(limit) is int and limit < 0:
+            env.event_manager.fail_unseen(RUNTIME, _negative(limit))
+            raise SystemExit  # ends only this thread
+    original(state, env)
 
 
 def _negative(limit: int) -> str:
     return f"Expected non-negative integer for MaxConcurrency, got '{limit}' instead."
 
 
-def _in_context(evaluate_input: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+@wraps(CommonStateField, "_eval_state_input")
+def _in_context(original: Original, state: Any, env: Any) -> None:
     """Set the state in the Context object, with AWS's time format."""
-
-    def in_context(state: Any, env: Any) -> None:
-        entered = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        env.states.context_object.context_object_data["State"] = {"Name": state.name, "EnteredTime": entered}
-        evaluate_input(state, env)
-
-    return in_context
+    entered = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    env.states.context_object.context_object_data["State"] = {"Name": state.name, "EnteredTime": entered}
+    original(state, env)
 
 
-def _reported(evaluate_state: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+@wraps(CommonStateField, "_eval_body")
+def _reported(original: Original, state: Any, env: Any) -> None:
     """Record a failed expression of a state without Retry and Catch; moto does so only for states with them."""
-
-    def reported(state: Any, env: Any) -> None:
-        try:
-            evaluate_state(state, env)
-        except FailureEventException as error:
-            event = error.failure_event
-            if event.event_type == "EvaluationFailed" and not isinstance(state, ExecutionState):
-                env.event_manager.add_event(env.event_history_context, event.event_type, event.event_details)
-            raise
-        except Exception as error:
-            if _is_defect(error):
-                raise runtime_failure(env, _explained(error)) from error
-            raise
-
-    return reported
+    try:
+        original(state, env)
+    except FailureEventException as error:
+        event = error.failure_event
+        if event.event_type == "EvaluationFailed" and not isinstance(state, ExecutionState):
+            env.event_manager.add_event(env.event_history_context, event.event_type, event.event_details)
+        raise
+    except Exception as error:
+        if _is_defect(error):
+            raise runtime_failure(env, _explained(error)) from error
+        raise
 
 
 def _is_defect(error: Exception) -> bool:
@@ -350,39 +349,36 @@ def _explained(error: Exception) -> str:
     return text if readable else "The state could not be evaluated with this input"
 
 
-def _observed(evaluate_attempt: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+@wraps(ExecutionState, "_evaluate_with_timeout")
+def _observed(original: Original, state: Any, env: Any) -> None:
     """Report attempts to the history, but nothing about a state that was ended meanwhile.
 
     A state is ended if the execution is stopped or times out, or if a sibling branch fails. A state's Output belongs to
     the attempt: a failed expression in it can be caught (measured).
     """
-
-    def observed(state: Any, env: Any) -> None:
-        env.event_manager.attempt(env.event_history_context)
-        _renew_token(env)
-        try:
-            if getattr(state, "heartbeat", None):  # moto reads it for only some Tasks
-                state.heartbeat.eval(env)
-                env.stack.pop()
-            evaluate_attempt(state, env)
-            if state.output and env.is_running():
-                state.output.jsonata_template_value.eval(env=env)
-                env.heap["output"] = env.stack.pop()
-        except Exception as error:
-            env.variable_store.waiting = {}
-            env.event_manager.attempt_failed(env.event_history_context)
-            if env.is_running():
-                if isinstance(error, NoSuchJsonPathError):
-                    raise _unrecorded(state, _path_failure(env, error)) from None
-                if isinstance(error, FailureEventException):
-                    raise _unrecorded(state, _of_items(state, env, error)) from None
-                if _is_defect(error):
-                    raise _unrecorded(state, runtime_failure(env, _explained(error))) from error
-                raise
-        if not env.is_running():
-            raise SystemExit  # ends only this thread, without Retry, Catch or an event
-
-    return observed
+    env.event_manager.attempt(env.event_history_context)
+    _renew_token(env)
+    try:
+        if getattr(state, "heartbeat", None):  # moto reads it for only some Tasks
+            state.heartbeat.eval(env)
+            env.stack.pop()
+        original(state, env)
+        if state.output and env.is_running():
+            state.output.jsonata_template_value.eval(env=env)
+            env.heap["output"] = env.stack.pop()
+    except Exception as error:
+        env.variable_store.waiting = {}
+        env.event_manager.attempt_failed(env.event_history_context)
+        if env.is_running():
+            if isinstance(error, NoSuchJsonPathError):
+                raise _unrecorded(state, _path_failure(env, error)) from None
+            if isinstance(error, FailureEventException):
+                raise _unrecorded(state, _of_items(state, env, error)) from None
+            if _is_defect(error):
+                raise _unrecorded(state, runtime_failure(env, _explained(error))) from error
+            raise
+    if not env.is_running():
+        raise SystemExit  # ends only this thread, without Retry, Catch or an event
 
 
 def _renew_token(env: Any) -> None:
@@ -411,7 +407,7 @@ def _of_items(state: Any, env: Any, error: FailureEventException) -> FailureEven
 
 
 def _path_failure(env: Any, error: Any) -> FailureEventException:
-    data = json.dumps(error.data, ensure_ascii=False, separators=SEPARATORS)
+    data = compact(error.data)
     field = getattr(error, "field", env.next_field_name)
     return runtime_failure(
         env,
@@ -426,63 +422,48 @@ def _unrecorded(state: Any, error: FailureEventException) -> FailureEventExcepti
     return error
 
 
-def _evaluated_before(evaluate_output: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+@wraps(ExecutionState, "_eval_state_output")
+def _evaluated_before(original: Original, state: Any, env: Any) -> None:
     """Use the Output that the attempt has evaluated."""
-
-    def evaluated_before(state: Any, env: Any) -> None:
-        if "output" in env.heap:
-            env.states.reset(env.heap.pop("output"))
-        else:
-            evaluate_output(state, env)
-
-    return evaluated_before
+    if "output" in env.heap:
+        env.states.reset(env.heap.pop("output"))
+    else:
+        original(state, env)
 
 
-def _bounded(evaluate_items: Callable[[Any, Any], None], limit: int) -> Callable[[Any, Any], None]:
+@wraps(InlineIterationComponent, "_eval_body")
+def _bounded(original: Original, component: Any, env: Any) -> None:
     """Run at most 40 iterations of an inline Map at once, whatever its MaxConcurrency (0 means no limit)."""
-
-    def bounded(component: Any, env: Any) -> None:
-        evaluation = env.stack[-1]
-        items = len(evaluation.input_items)
-        if evaluation.max_concurrency < 0:
-            raise runtime_failure(env, _negative(evaluation.max_concurrency))
-        evaluation.max_concurrency = min(evaluation.max_concurrency or items, items, limit)
-        evaluate_items(component, env)
-
-    return bounded
+    evaluation = env.stack[-1]
+    items = len(evaluation.input_items)
+    if evaluation.max_concurrency < 0:
+        raise runtime_failure(env, _negative(evaluation.max_concurrency))
+    evaluation.max_concurrency = min(evaluation.max_concurrency or items, items, component.most)
+    original(component, env)
 
 
-def _with_room(launch: Callable[..., Any]) -> Callable[..., Any]:
+@wraps(InlineIterationComponent, "_launch_worker")
+def _with_room(original: Original, *arguments: Any, **named: Any) -> Any:
     """Make a Map fail, as if no thread could start, before its iterations use up the threads of other executions."""
-
-    def launched(*arguments: Any, **named: Any) -> Any:
-        if threading.active_count() > MOST_THREADS:
-            raise RuntimeError("can't start new thread")
-        return launch(*arguments, **named)
-
-    return launched
+    if threading.active_count() > MOST_THREADS:
+        raise RuntimeError("can't start new thread")
+    return original(*arguments, **named)
 
 
-def _closed(evaluate_job: Callable[[Any, Any, Any], None]) -> Callable[[Any, Any, Any], None]:
+@wraps(IterationWorker, "_eval_job")
+def _closed(original: Original, worker: Any, env: Any, job: Any) -> None:
     """Close the job of an ended execution with ExecutionOver, because the Map waits for all its jobs."""
-
-    def closed(worker: Any, env: Any, job: Any) -> None:
-        try:
-            evaluate_job(worker, env, job)
-        except ExecutionOver as over:
-            job.job_output = over
-
-    return closed
+    try:
+        original(worker, env, job)
+    except ExecutionOver as over:
+        job.job_output = over
 
 
-def _reporting(evaluate_branch: Callable[[Any], None]) -> Callable[[Any], None]:
+@wraps(BranchWorker, "_thread_routine")
+def _reporting(original: Original, worker: Any) -> None:
     """Report a branch that can't start (no thread, or the execution has ended) as failed: the Parallel waits for it."""
-
-    def reporting(worker: Any) -> None:
-        try:
-            evaluate_branch(worker)
-        except RuntimeError as error:
-            worker.env.set_error({"error": RUNTIME, "cause": _explained(error)})
-            worker._branch_worker_comm.on_terminated(env=worker.env)
-
-    return reporting
+    try:
+        original(worker)
+    except RuntimeError as error:
+        worker.env.set_error({"error": RUNTIME, "cause": _explained(error)})
+        worker._branch_worker_comm.on_terminated(env=worker.env)

@@ -5,6 +5,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from docs.pages.faults import DATA as FAULTS
+from docs.pages.faults import survived
+from docs.pages.markdown import insert, table
+
 from slslab.errors import counted
 from slslab.predict.profiles import DEFAULT_PROFILE
 from slslab.predict.profiles.profile import load_profile
@@ -17,13 +21,10 @@ from slslab_lab.runs.planning import architectures
 from slslab_lab.studies import committed
 from slslab_lab.studies.atlas.jobs import AVERAGING, CHANNELS_OF, TOPOLOGIES, lenet
 from slslab_lab.studies.lambdaml import recordings as table1
-from slslab_lab.studies.pages.faults import DATA as FAULTS
-from slslab_lab.studies.pages.faults import survived
-from slslab_lab.studies.pages.markdown import insert, table
 from slslab_workers.architecture import title
 from slslab_workers.channels.choice import OPENERS, PARAMETER_SERVER
 
-BEGIN, END = "<!-- systems: `python docs/build.py` writes them -->", "<!-- end of systems -->"
+BEGIN, END = "<!-- systems: `python -m docs.build` writes them -->", "<!-- end of systems -->"
 # Recordings with a few workers are replayed with this many.
 MANY = 64
 LAMBDAML = "LambdaML, SIGMOD 2021"

@@ -9,24 +9,24 @@ from contextlib import contextmanager
 from slslab.aws.errors import ServiceError
 from slslab.lambda_.concurrency import MORE_MEMORY
 from slslab.lambda_.events import Request
-from slslab.lambda_.places import Place, terms
+from slslab.lambda_.hosts import Host, terms
 
 SAID_AFTER_S = 2.0
 LOG = logging.getLogger(__name__)
 
 
-class MemoryWaits:
-    """The invocations that hold or wait for memory of the places that `places` returns.
+class MemoryQueue:
+    """The invocations that hold or wait for memory of the hosts that `hosts` returns.
 
     `held` returns the function and MB of each existing environment. When an invocation has waited for two seconds, a
     log line says which functions wait and which hold memory. Another line follows when these functions change.
     """
 
-    def __init__(self, places: Callable[[], Iterable[Place]], held: Callable[[], Iterable[tuple[str, int]]]) -> None:
-        self._places = places
+    def __init__(self, hosts: Callable[[], Iterable[Host]], held: Callable[[], Iterable[tuple[str, int]]]) -> None:
+        self._hosts = hosts
         self._held = held
-        # The invocations that hold memory, with the place of that memory, by request id.
-        self.holding: dict[str, tuple[Request, Place]] = {}
+        # The invocations that hold memory, with the host of that memory, by request id.
+        self.holding: dict[str, tuple[Request, Host]] = {}
         self._waiting: dict[str, Request] = {}
         self._said: tuple[set[str], set[str]] | None = None
 
@@ -53,13 +53,13 @@ class MemoryWaits:
         A function that invokes another one synchronously holds its memory until the answer. A request's keys and trace
         id identify the calling invocation; without them, the request just waits.
         """
-        waiting, places = list(self._waiting.values()), list(self._places())
+        waiting, hosts = list(self._waiting.values()), list(self._hosts())
         while True:
             kept = {caller.request_id: caller for waiter in waiting for caller in self._callers(waiter)}
-            kept_mb: Counter[Place] = Counter()
+            kept_mb: Counter[Host] = Counter()
             for identifier, caller in kept.items():
                 kept_mb[self.holding[identifier][1]] += _memory_mb(caller)
-            left_mb = max((place.budget_mb - kept_mb[place] for place in places), default=0)
+            left_mb = max((host.budget_mb - kept_mb[host] for host in hosts), default=0)
             # Invocations that fit next to all other reserved memory get their turn; then their callers continue.
             hopeless = [waiter for waiter in waiting if _memory_mb(waiter) > left_mb]
             if len(hopeless) == len(waiting):
@@ -74,7 +74,7 @@ class MemoryWaits:
                 "ServiceException",
                 f"{request.target.function.name} cannot run beside the functions that wait for it and for others like "
                 f"it: {' + '.join(sizes_kept)} + {needed_mb:,} MB = {kept_mb.total() + needed_mb:,} MB, and "
-                f"environments have {terms(place.budget_mb for place in places)} MB here. Hint: {MORE_MEMORY}",
+                f"environments have {terms(host.budget_mb for host in hosts)} MB here. Hint: {MORE_MEMORY}",
             )
 
     def _callers(self, request: Request) -> Iterator[Request]:
@@ -110,7 +110,7 @@ class MemoryWaits:
             "Invocations have waited %.0f s for this host's memory: %s. Of the %s MB for environments %s. Hint: %s",
             SAID_AFTER_S,
             "; ".join(waits),
-            terms(place.budget_mb for place in self._places()),
+            terms(host.budget_mb for host in self._hosts()),
             f"these are held: {', '.join(holds)}",
             MORE_MEMORY,
         )

@@ -5,16 +5,17 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
+from docs.pages.markdown import insert, paragraph, render
+
 from slslab.report.page import Document
 from slslab_lab.pages.grids import grids, notes, reasons
 from slslab_lab.pages.verdicts import model_errors
 from slslab_lab.studies.catalogue import STUDIES
-from slslab_lab.studies.pages.markdown import insert, paragraph, render
 
 TITLE = "# Results"
-BEGIN, END = "<!-- byzantine: `python docs/build.py` writes what was found -->", "<!-- end of byzantine -->"
+BEGIN, END = "<!-- byzantine: `python -m docs.build` writes what was found -->", "<!-- end of byzantine -->"
 INTRODUCTION = """
-This page compares the papers with this project's own recordings. `python docs/build.py` builds it from the recordings
+This page compares the papers with this project's own recordings. `python -m docs.build` builds it from the recordings
 and curves in `results/` and the published numbers in `papers/`; the command next to each part prints the same.
 **Published** figures are shown as printed, **recomputed** ones are arithmetic on the paper's own figures, **measured**
 ones come from the named host, and **modelled** ones (≈) from replaying a recording on AWS.

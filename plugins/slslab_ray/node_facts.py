@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 
-def described() -> dict[str, Any]:
+def collect_facts() -> dict[str, Any]:
     """Return the version of slslab (empty without it) and a digest of its code, Python's version, the processor's kind,
     and the node's network."""
     try:

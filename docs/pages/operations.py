@@ -5,11 +5,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from docs.pages.markdown import insert, table
+
 from slslab.aws.requests import own_models
 from slslab.lambda_ import emulator
-from slslab_lab.studies.pages.markdown import insert, table
 
-BEGIN, END = "<!-- operations: `python docs/build.py` writes them -->", "<!-- end of operations -->"
+BEGIN, END = "<!-- operations: `python -m docs.build` writes them -->", "<!-- end of operations -->"
 
 
 def insert_operations(

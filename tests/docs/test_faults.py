@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from docs.pages.faults import describe_faults, survived
 from tests import fault_table
 
 from slslab_lab.runs.planning import architectures
-from slslab_lab.studies.pages.faults import describe_faults, survived
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,141 @@
+"""The hosts of execution environments: this one, or several."""
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from slslab.aws.errors import invalid
+from slslab.aws.limits import Limits
+from slslab.host.cgroups import Hierarchy
+from slslab.host.managed import Managed
+from slslab.host.namespaces import Isolation
+from slslab.host.output import FunctionLog
+from slslab.lambda_.configuration import Function
+from slslab.lambda_.outcome import PhaseEnd, State
+from slslab.lambda_.packages import Image
+from slslab.lambda_.runtime_api import NextInvocation
+from slslab.lambda_.system_log import SystemLog
+
+
+class ExecutionEnvironment(Protocol):
+    """An execution environment on any host. `Environment` is one on this host, and documents each method."""
+
+    id: str
+    function: Function
+    state: State
+    log: FunctionLog
+    system_log: SystemLog
+
+    async def start(self, limit_s: float) -> PhaseEnd: ...
+
+    async def invoke(self, invocation: NextInvocation, limit_s: float) -> PhaseEnd: ...
+
+    async def ready(self) -> bool: ...
+
+    def rest(self, rests: "Callable[[ExecutionEnvironment], object]") -> None: ...
+
+    def resting_mb(self) -> int: ...
+
+    def send_signal(self, number: int) -> None: ...
+
+    async def reset(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+class Host(ABC):
+    """A host of environments. `budget_mb` is the memory that they may take together; `used_mb` is taken.
+
+    If there are several hosts, each has a `name`.
+    """
+
+    name = ""
+
+    def __init__(self, budget_mb: int) -> None:
+        self.budget_mb = budget_mb
+        self.used_mb = 0
+
+    @property
+    def left_mb(self) -> int:
+        """The memory that is not taken."""
+        return self.budget_mb - self.used_mb
+
+    @abstractmethod
+    def make(self, function: Function, number: int) -> ExecutionEnvironment:
+        """Make an environment, to be started by `start`; OSError if the host can't."""
+
+    @abstractmethod
+    async def runtime(self, function: Function) -> str:
+        """Return what the function really runs on here, for its log."""
+
+
+class Hosts(Managed):
+    """All hosts of one emulator, and what their environments share; leaving it removes everything.
+
+    `template` names the modules that each environment begins with, if any. With `pack`, environments fill one host
+    before the next; otherwise they spread. `hierarchy` describes the control groups on the first host, and `isolation`
+    what else separates environments there.
+    """
+
+    limits: Limits
+    hierarchy: Hierarchy
+    isolation: Isolation
+    template = ""
+    pack = False
+
+    def share(
+        self,
+        *,
+        emulator_id: str,
+        home: Path,
+        variables: Mapping[str, str],
+        credentials: Callable[[str], Mapping[str, str]],
+        open_log: Callable[[Function, str], tuple[str, FunctionLog]],
+        record: Callable[[dict[str, Any]], None],
+    ) -> None:
+        """Take what the environments share; call this first.
+
+        Each environment has a directory in `home`, `variables`, and the variables with its keys, which `credentials`
+        returns by the function's name. `open_log` returns its log stream and its log, by its function and its id.
+        """
+        self.emulator_id = emulator_id
+        self.home = home
+        self.variables = variables
+        self.credentials = credentials
+        self.open_log = open_log
+        self.record = record
+        # The numbers of the faults that workers have reported.
+        self.happened: set[int] = set()
+
+    async def open(self, on_changed: Callable[[], None]) -> None:
+        """Open the hosts, and call `on_changed` when some join or are lost later; HostError without any."""
+
+    async def end(self) -> None:
+        """Leave all hosts, after their environments have ended."""
+
+    @abstractmethod
+    def present(self) -> Sequence[Host]:
+        """Return the hosts that can be used now."""
+
+    def prepare(self, function: Function) -> None:
+        """Start slow preparations that all environments of a new or changed function share."""
+
+    def find_image(self, uri: str) -> Image:
+        """Return the container image of this name; InvalidParameterValueException if it is missing or cannot run."""
+        raise invalid(f"The image {uri} can only run in a container; package the function as a zip archive.")
+
+    @abstractmethod
+    def host(self) -> dict[str, Any]:
+        """Return the host's part of a run's document: cores, whether the CPU share is enforced, the confinement."""
+
+
+def terms(budgets_mb: Iterable[int]) -> str:
+    """Return the hosts' memory for environments, MB, as a sum; equal hosts are multiplied, such as 3 × 4,000."""
+    return " + ".join(f"{f'{count} × ' * (count > 1)}{mb:,}" for mb, count in Counter(budgets_mb).items())
+
+
+def confinement(hierarchy: Hierarchy, isolation: Isolation) -> str:
+    """Return what confines environments, in one line."""
+    return f"{hierarchy.description}; {isolation.description}"
