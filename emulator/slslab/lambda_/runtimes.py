@@ -18,7 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import distribution
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from py_compile import PycInvalidationMode
 from py_compile import compile as compile_module
@@ -135,9 +135,11 @@ class Runtimes(Managed):
             command.with_name(name).symlink_to(runtime.interpreter.program)
         home = os.path.dirname(runtime.interpreter.program)
         (runtime.lang / "pyvenv.cfg").write_text(f"home = {home}\ninclude-system-site-packages = false\n")
-        for path in {path.name: path for name in self._layer for path in _contents(distribution(name))}.values():
-            if runtime.own and path.suffix != ".pth":
-                (packages / path.name).symlink_to(path)
+        for name in self._layer if runtime.own else ():
+            with suppress(PackageNotFoundError):  # another node of a cluster may lack what the driver's host has
+                for path in _contents(distribution(name)):
+                    if path.suffix != ".pth" and not (packages / path.name).is_symlink():
+                        (packages / path.name).symlink_to(path)
         if runtime.own and not self._strict:
             lines = [f"import site; site.addsitedir({path!r})\n" for path in package_directories()]
             (packages / "host.pth").write_text("".join(lines))

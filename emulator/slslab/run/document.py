@@ -380,7 +380,7 @@ class Details(TypedDict, total=False):
 
 
 class Page(TypedDict):
-    """The run's page: its file, or why there is none."""
+    """The run's page: its file, or why it lacks one."""
 
     file: str | None
     error: str | None

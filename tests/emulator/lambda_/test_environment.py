@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -368,22 +367,23 @@ def test_an_initialisation_after_a_reset_is_charged_its_own_cpu_time_alone(tmp_p
 
 
 def test_a_runtime_that_is_being_ended_still_reaches_its_api(tmp_path: Path) -> None:
-    """Else it would write into the function's log that nobody answers."""
-    sandboxes, reached = ExitingSandboxes(inherit=True), []
+    """Otherwise it would write an error into the function's log."""
+    reached: list[str] = []
 
-    async def start(setting: Setting, former: Exiting | None = None) -> Exiting:
-        sandbox = await sandboxes.start(setting, former)
+    class Connecting(ExitingSandboxes):
+        async def start(self, environment: Environment, former: Any = None) -> Any:
+            sandbox = await super().start(environment, former)
 
-        async def end() -> None:
-            host, _, port = setting.variables["AWS_LAMBDA_RUNTIME_API"].partition(":")
-            _reader, writer = await asyncio.open_connection(host, int(port))
-            writer.close()
-            reached.append(port)
+            async def end() -> None:
+                host, _, port = environment.variables()["AWS_LAMBDA_RUNTIME_API"].partition(":")
+                _reader, writer = await asyncio.open_connection(host, int(port))
+                writer.close()
+                reached.append(port)
 
-        sandbox.end = end  # type: ignore[method-assign]
-        return sandbox
+            sandbox.end = end
+            return sandbox
 
-    asyncio.run(start_twice(tmp_path, SimpleNamespace(start=start, address=sandboxes.address)))
+    asyncio.run(start_twice(tmp_path, Connecting(inherit=True)))
     assert len(reached) == 2
 
 

@@ -1,4 +1,4 @@
-"""Find the installed packages that functions import: those of their layer, and those that their own packages require.
+"""Find the installed packages that functions import: a layer's, and what their own packages require.
 
 Functions run on the driver's Python, so the files of an installed distribution are the ones that they need.
 """
