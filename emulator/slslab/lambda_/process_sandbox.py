@@ -201,8 +201,8 @@ class ProcessSandboxes(LocalHost):
 
     `modules` are imported once, by a process from which all runtimes of this Python are forked; `isolate=False` leaves
     runtimes in the host's namespaces; `strict_packages` hides the host's packages from all of them, except for the
-    distributions in `layer_packages`. Entering raises HostError if a module can't be
-    imported, RequestError for a template that can't work.
+    distributions in `layer_packages`. Entering raises HostError if a module can't be imported, RequestError for a
+    template that can't work.
     """
 
     address = LOOPBACK

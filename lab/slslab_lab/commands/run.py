@@ -250,8 +250,8 @@ def _host_options() -> list[click.Parameter]:
 
 
 def _strict_option() -> click.Option:
-    help_ = f"{STRICT_HELP} PyTorch and what else their image has stay."
-    return click.Option(["--strict-packages"], is_flag=True, help=help_)
+    kept = "The packages of the workers' image stay, PyTorch among them."
+    return click.Option(["--strict-packages"], is_flag=True, help=f"{STRICT_HELP} {kept}")
 
 
 def _output_options(prices: str | None) -> list[click.Parameter]:

@@ -81,8 +81,8 @@ def make_readme(plan: Plan, cost: Cost, requirements: Requirements, missing: Seq
 def missing_note(missing: Sequence[str]) -> str:
     """Return a sentence on packages that the functions imported from this machine and `code/` lacks."""
     return (
-        f"`code/` lacks {listed(missing)}: the functions imported that from this machine, and on AWS the import fails. "
-        "Let your package require it, and run and export again."
+        f"`code/` lacks {listed(missing)}, which the functions imported from the machine of the run. On AWS the import "
+        "fails. Name what is missing in your package's dependencies, then run and export again."
     )
 
 
