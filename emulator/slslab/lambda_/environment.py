@@ -328,17 +328,18 @@ class Environment:
         await asyncio.shield(self._end)
 
     async def _kill(self) -> None:
-        self._runtime.stop()
         with contextlib.suppress(OSError):  # a frozen sandbox can be ended, too
             await self._thaw()
-        if self.sandbox is not None:
-            try:
+        try:
+            if self.sandbox is not None:
                 await self.sandbox.end()
                 # The phase that this ended is metered first, because closing the sandbox closes its accounts.
                 await self._metered.wait()
-            finally:
-                if self._tasks is not None:
-                    self._tasks.files.close()
+        finally:
+            # Not before, because a runtime that lost its connection would write an error into the log.
+            self._runtime.stop()
+            if self._tasks is not None:
+                self._tasks.files.close()
 
     def variables(self) -> dict[str, str]:
         """Return its environment variables that do not depend on the kind of sandbox."""

@@ -105,6 +105,7 @@ class Service(Run):
             "functions": function_rows(self.predicted),
             "cost": bill(self.invocations),
             "faults": injected(self.events, about.get("faults")),
+            "host_imports": metrics.host_imports(self.events),
             "trace_torn": self.torn,
         }
         if self.status == "interrupted":

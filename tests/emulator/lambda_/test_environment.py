@@ -364,6 +364,27 @@ def test_an_initialisation_after_a_reset_is_charged_its_own_cpu_time_alone(tmp_p
     assert asyncio.run(start_twice(tmp_path, ExitingSandboxes(inherit=inherit))).cpu_ns == 20_000_000
 
 
+def test_a_runtime_that_is_being_ended_still_reaches_its_api(tmp_path: Path) -> None:
+    """Otherwise it would write an error into the function's log."""
+    reached: list[str] = []
+
+    class Connecting(ExitingSandboxes):
+        async def start(self, environment: Environment, former: Any = None) -> Any:
+            sandbox = await super().start(environment, former)
+
+            async def end() -> None:
+                host, _, port = environment.variables()["AWS_LAMBDA_RUNTIME_API"].partition(":")
+                _reader, writer = await asyncio.open_connection(host, int(port))
+                writer.close()
+                reached.append(port)
+
+            sandbox.end = end
+            return sandbox
+
+    asyncio.run(start_twice(tmp_path, Connecting(inherit=True)))
+    assert len(reached) == 2
+
+
 def test_a_restart_that_the_host_refuses_leaves_no_former_sandbox(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

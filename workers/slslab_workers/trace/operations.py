@@ -113,6 +113,8 @@ OPERATIONS: Mapping[str, Operation] = {
     "transition": Operation(protocol=True, billed="Step Functions state transitions", beside=True),
     # A script's execution in the database, while the worker waits for the reply.
     "tensor.script.run": Operation(beside=True),
+    # A package that a function imported from the host, because its own package and its layer lack it.
+    "import": Operation(),
     # Other work of workers. A fault of the run's fault plan, for as long as it delays a worker.
     **dict.fromkeys((*WORK, "wait", "execute", "invoke", "fault"), Operation()),
     **dict.fromkeys(EMULATED, Operation()),
