@@ -23,7 +23,8 @@ from slslab.testing import FunctionFailed, create_function
 
 pytestmark = pytest.mark.server
 
-DOCS = Path(__file__).parents[2] / "docs" / "testing.md"
+ROOT = Path(__file__).parents[2]
+DOCS, README = ROOT / "docs" / "testing.md", ROOT / "README.md"
 PIPELINES: dict[str, Callable[[Any], list[str]]] = {
     ".github/workflows/functions.yml": lambda of: [
         step["run"] for step in of["jobs"]["functions"]["steps"] if "run" in step
@@ -98,6 +99,14 @@ def test_a_costly_test_fails_with_the_lines_of_its_bill(tmp_path: Path) -> None:
     assert "To measure it, run: slslab calibrate --processor" in done.out
     assert re.search(r"As this host metered them, they cost 0\.0000\d+ USD:", done.out)
     assert "Lambda requests: 1 request = 0.0000002" in done.out
+
+
+def test_the_readmes_test_passes_with_a_directory_named_in_text(tmp_path: Path) -> None:
+    written(tmp_path)
+    (block,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    (tmp_path / "test_readme.py").write_text(block.replace("DIRECTORY", "."))
+    done = session(tmp_path, "test_readme.py")
+    assert "1 passed" in done.out, done.out + done.err
 
 
 def test_a_directory_is_used_in_place_and_only_what_was_deployed(
