@@ -76,4 +76,6 @@ def insert_byzantine(page: Path) -> str:
     parts = [*map(paragraph, document["findings"])]
     for table in grids(document):
         parts += [f"**{table.caption}**", render(table)]
-    return insert(page, BEGIN, END, "\n\n".join((*parts, *map(paragraph, document["notes"]))))
+    return insert(
+        page.read_text(encoding="utf-8"), BEGIN, END, "\n\n".join((*parts, *map(paragraph, document["notes"])))
+    )

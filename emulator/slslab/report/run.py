@@ -28,6 +28,7 @@ from slslab.report.summaries import (
     epochs_of,
     figure_text,
     headline,
+    imports_notes,
     instances_note,
     limit_notes,
     made_of,
@@ -187,7 +188,7 @@ def _headline(document: Document, *, brief: bool = False) -> Iterator[Note]:
         (headline(document), "answer" if found or predicted(document) else "answer warn"),
         (advice(document), "answer"),
         ("\n".join(filter(None, notes)), "muted"),
-        ("\n".join(limit_notes(document)), "warn"),
+        ("\n".join((*limit_notes(document), *imports_notes(document))), "warn"),
     )
     yield from (Note(text, mood) for text, mood in parts if text)
 

@@ -32,6 +32,10 @@ PREDICTED_RANGES = (
     "moment at which the CPU quota sets in (docs/reports.md)."
 )
 RECORDED_BEFORE = "Recorded before ranges: `slslab replay RUN` gives one."
+IMPORTS_HINT = (
+    "On Lambda these imports fail. Put the packages into the function's archive (docs/own.md); with --strict-packages "
+    "such imports fail here, too."
+)
 
 
 def replayed(document: Document) -> Document | None:
@@ -272,6 +276,16 @@ def limit_notes(document: Document) -> list[str]:
         others = f", and so for {counted(len(alike) - 1, 'other function')}" if len(alike) > 1 else ""
         notes.append(f"On Lambda {what} of {worst['function']} {takes}{others}.")
     return notes
+
+
+def imports_notes(document: Document) -> list[str]:
+    """Return a sentence for each function that imported this machine's packages, and then what to do."""
+    found = document.get("host_imports", {})
+    said = [
+        f"{function} imported {listed(names)} from this machine, not from its package."
+        for function, names in found.items()
+    ]
+    return [*said, IMPORTS_HINT] if said else []
 
 
 def bills(documents: Sequence[Document]) -> tuple[str, list[Document | None]]:

@@ -14,6 +14,7 @@ from slslab.report.summaries import (
     epochs_of,
     figure_text,
     headline,
+    imports_notes,
     instances_note,
     limit_notes,
     peak_limit_mb,
@@ -130,7 +131,7 @@ def _warnings(document: Document, events: Rows | None) -> Iterator[Note]:
             f"Invocations waited for this host's memory ({times}, {formats.seconds(waited_s)} in all). Their durations "
             "don't include that, but those of functions that waited for their answers do."
         )
-    yield from map(Note, limit_notes(document))
+    yield from map(Note, (*limit_notes(document), *imports_notes(document)))
     if cpu_share_enforced(document) is False:
         yield Note("This host could not enforce Lambda's CPU share.")
     if document.get("trace_torn"):

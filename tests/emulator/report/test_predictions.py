@@ -138,6 +138,20 @@ def test_a_function_has_a_row_for_each_memory_size_with_its_requests_to_s3() -> 
     assert predict([second], requests_of(puts), make_predictor(UNANCHORED, None, True)).costs()["cost"] == large["cost"]
 
 
+def test_a_poll_costs_the_invocation_before_it_and_handlers_their_own_requests_to_queues() -> None:
+    first, second = metered(50, 100), metered(50, 100, start_ns=START_NS + 2 * 10**9, end_ns=START_NS + 21 * 10**8)
+    moments = [-(10**9), 10**6, 10**9, 3 * 10**9]
+    polls = [Request("sqs.poll", START_NS + moment, START_NS + moment + 10**6, 0) for moment in moments]
+    sent = Request("sqs.request", START_NS + 2 * 10**9 + 1, START_NS + 2 * 10**9 + 2, 65_537)
+    found = predict([second, first], {"f": [*polls, sent], "idle": polls}, make_predictor(SAME, None, True))
+    assert found.requests == {1: polls[1:3], 0: [sent, polls[3]]}
+    assert found.predictions == predict([second, first], {}, make_predictor(SAME, None, True)).predictions
+    bills = [one.bill()(one.records) for one in found.by(["second", "first"]).values()]
+    quantities = [{line["item"]: line["quantity"] for line in bill["lines"]} for bill in bills]
+    assert [one.get("SQS requests") for one in quantities] == ["2", None]
+    assert [one["SQS requests of event sources"] for one in quantities] == ["1", "2"]
+
+
 def test_a_service_without_invocations_has_nothing_to_predict() -> None:
     document = service().summary()
     assert headline(document) == ""
