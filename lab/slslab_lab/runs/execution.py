@@ -75,7 +75,13 @@ def run_plan(
 
 
 def run_again(
-    path: Path, *, out: Path | None, book: str | None, progress: Progress, strict: bool = False, say: Say = print_warning
+    path: Path,
+    *,
+    out: Path | None,
+    book: str | None,
+    progress: Progress,
+    strict: bool = False,
+    say: Say = print_warning,
 ) -> EndedDocument:
     """Run the plan in a file again, billed by another price book if one is given; see `run_plan`."""
     with refused_plans():
