@@ -39,9 +39,7 @@ CHECKS = ("lab/checks/test_planted.py", "lab/checks/test_rules.py")
 MODULES = {
     "slslab.aws.limits": ("emulator/aws/test_limits.py", "emulator/lambda_/test_clock.py"),
     "slslab.run.bill": ("emulator/run/test_bill.py",),
-    "slslab.host.delay": ("emulator/lambda_/test_clock.py",),
     "slslab.lambda_.clock": ("emulator/lambda_/test_clock.py",),
-    "slslab.lambda_.report_line": ("emulator/lambda_/test_clock.py",),
     "slslab.run.metrics": ("emulator/run/test_metrics.py",),
     "slslab.run.records": ("emulator/lambda_/test_clock.py", "emulator/run/test_records.py"),
     "slslab_workers.gloo.ring": ("workers/gloo/test_ring.py",),

@@ -82,7 +82,6 @@ class Node:
             ProcessSandboxes(
                 self._session,
                 opening.limits,
-                isolate=opening.isolate,
                 modules=opening.template,
                 strict_packages=opening.strict_packages,
             )

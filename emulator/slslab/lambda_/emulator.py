@@ -35,7 +35,6 @@ from slslab.lambda_.api import application, body_limit
 from slslab.lambda_.archives import Archives
 from slslab.lambda_.deployment import DeploymentOperations
 from slslab.lambda_.environment import LocalHost
-from slslab.lambda_.environment_logs import EnvironmentLogs
 from slslab.lambda_.event_handling import EventInvokeConfigs
 from slslab.lambda_.event_sources import EventSourceMappings
 from slslab.lambda_.faults import FunctionFaults, read_function_plan
@@ -43,7 +42,7 @@ from slslab.lambda_.functions import FunctionOperations, Functions
 from slslab.lambda_.hosts import Hosts
 from slslab.lambda_.invocation import InvocationService
 from slslab.lambda_.layers import LayerOperations
-from slslab.lambda_.log_events import LogEvents
+from slslab.lambda_.log_events import EnvironmentLogs, LogEvents
 from slslab.lambda_.packages import Packages
 from slslab.lambda_.permissions import PolicyOperations
 from slslab.lambda_.process_sandbox import ProcessSandboxes

@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from slslab.aws.arns import ACCOUNT, REGION, function_arn
+from slslab.aws.arns import ACCOUNT, REGION
 from slslab.aws.errors import ServiceError, invalid, missing
-from slslab.lambda_.call import Answer, Call, Operations
+from slslab.lambda_.api import Answer, Call, Operations
 from slslab.lambda_.functions import Functions, check_tags
 from slslab.lambda_.invocation import InvocationService
 from slslab.lambda_.queue_client import QueueClient, QueueError
 from slslab.lambda_.queue_poller import QueuePoller
-from slslab.lambda_.references import Reference, parse
+from slslab.lambda_.references import Reference, function_arn, parse
 from slslab.lambda_.stack_client import StackClient
 
 QUEUE = "arn:aws:sqs:"

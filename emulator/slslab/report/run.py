@@ -23,6 +23,7 @@ from slslab.report.summaries import (
     HOST_PRICED,
     advice,
     alone_note,
+    buffers_note,
     cpu_share_enforced,
     epochs_of,
     figure_text,
@@ -67,6 +68,7 @@ def brief(document: Document) -> Iterator[Part]:
         "" if cpu_share_enforced(document) in (True, None) else "Lambda's CPU share was NOT enforced on this machine.",
         f"The vCPUs and memory of {launched[0]['type']} weren't enforced." if launched else "",
         *(f"It {said}." for said in document["cost"].get("notes", ())),
+        buffers_note(document),
         uncertain_note(document),
     )
     if said := "\n".join(filter(None, notes)):
@@ -89,6 +91,7 @@ def summary(document: Document) -> Iterator[Part]:
         yield Note(alone_note(alone), "" if alone.get("quiet") else "warn")
     yield _measured(document)
     yield from _cards(document, functions_card, phases_card, invocations_card, traffic_card, _learning)
+    yield from map(Note, filter(None, [buffers_note(document)]))
     yield from _details(document.get("details", {}))
     if not found:
         yield run_bill(document)

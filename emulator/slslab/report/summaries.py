@@ -305,6 +305,15 @@ def cpu_share_enforced(document: Document) -> bool | None:
     return enforced
 
 
+def buffers_note(document: Document) -> str:
+    """Return which worker's buffers were evaluated, if workers have different ones."""
+    if document.get("details", {}).get("buffers_equal", True):
+        return ""
+    return (
+        "Workers have different buffers (batch normalisation's means and variances); the evaluated model has rank 0's."
+    )
+
+
 def uncertain_note(document: Document) -> str:
     """Return how much of the invocations' durations this host may have caused; empty if none."""
     host = document.get("host", {})

@@ -369,7 +369,7 @@ class FailedFunction(TypedDict):
 
 class Details(TypedDict, total=False):
     """What an architecture tells of its own; others may tell more. `shares` counts the samples of each class that each
-    worker has, if the partition is uneven."""
+    worker has, if the partition is uneven. `buffers_equal` tells whether all workers' buffers are equal in the end."""
 
     joins: list[Join]
     deaths: list[Death]
@@ -377,6 +377,7 @@ class Details(TypedDict, total=False):
     scale_in: list[ScaleIn]
     failed_functions: list[FailedFunction]
     shares: list[list[int]]
+    buffers_equal: bool
 
 
 class Page(TypedDict):

@@ -21,7 +21,7 @@ from slslab.lambda_.packages import layer_size
 from slslab.lambda_.runtimes import find_interpreter, obstacle
 from slslab.report.doctor import MISSING, OK, PARTLY, Finding
 from slslab.stack.channels import find_server
-from slslab.stack.instances.devices import cuda_devices
+from slslab.stack.instances.fleet import cuda_devices
 from slslab.stack.queues import find_rabbitmq
 
 

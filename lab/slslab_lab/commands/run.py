@@ -70,11 +70,14 @@ class RunGroup(click.Group):
             )
             for option in architecture.options
         ]
+        # Hidden, so that the plan's refusal says why there is no such option.
+        own += [click.Option([f"--{name}"], hidden=True) for name in architecture.lacks]
+        names = [*(option.name for option in architecture.options), *architecture.lacks]
 
         def run(**values: Any) -> None:
             from slslab_lab.runs.execution import run_plan
 
-            options = {option.name: values.pop(option.name.replace("-", "_")) for option in architecture.options}
+            options = {name: values.pop(name.replace("-", "_")) for name in names}
             chosen = {name: value for name, value in options.items() if value is not None}
             out, book, json_ = values.pop("out"), values.pop("prices"), values.pop("json_")
             reuse = values["record"] is None

@@ -9,6 +9,7 @@ from slslab.report.page import Card, Document, Figure, Note, Page, Played
 from slslab.report.summaries import (
     HOST_PRICED,
     advice,
+    buffers_note,
     cpu_share_enforced,
     epochs_of,
     figure_text,
@@ -121,7 +122,7 @@ def _warnings(document: Document, events: Rows | None) -> Iterator[Note]:
         did = f" {error['last_activity']}" if error.get("last_activity") else ""
         hint = f" Hint: {error['hint']}" if error.get("hint") else ""
         yield Note(f"{error['type']}: {error['message']}{did}{hint}", "bad")
-    yield from map(Note, filter(None, [uncertain_note(document)]))
+    yield from map(Note, filter(None, [buffers_note(document), uncertain_note(document)]))
     if waits := [event for event in events or () if event["op"] == "host.wait"]:
         waited_s = sum(event["end_ns"] - event["start_ns"] for event in waits) / 1e9
         times = counted(len(waits), "time")

@@ -24,7 +24,7 @@ from slslab.installation import HOSTS, plugin, require
 from slslab.lambda_.emulator import Emulator, memory_budget_mb
 from slslab.run.records import InvocationRecord
 from slslab.stack.assembly import EmbeddedStack
-from slslab.stack.instances.devices import choose_devices
+from slslab.stack.instances.fleet import choose_devices
 from slslab.stack.instances.processes import ProcessLauncher
 from slslab.stack.queues import queue_kind
 from slslab.stack.state_machines import EmbeddedStateMachines

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from slslab.errors import HostError
-from slslab.host.pressure import read_times
+from slslab.host.procfs import read_times
 from slslab.run.bill import Book, load_book
 from slslab.run.directory import BILL, RunDirectory, root
 from slslab.run.document import Alone, EndedDocument, NotAlone

@@ -15,14 +15,12 @@ from tests.emulator.lambda_.registry import make_functions
 from slslab.aws.limits import lambda_limits
 from slslab.errors import StartFailed
 from slslab.host.cgroup_accounts import GroupAccounts
-from slslab.host.pressure import Pressure
-from slslab.host.procfs import Sample
+from slslab.host.procfs import Pressure, Sample
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.environment import Environment, LocalHost
-from slslab.lambda_.environment_logs import EnvironmentLogs
-from slslab.lambda_.log_events import LogEvents
-from slslab.lambda_.outcome import PhaseEnd
+from slslab.lambda_.hosts import PhaseEnd
+from slslab.lambda_.log_events import EnvironmentLogs, LogEvents
 from slslab.lambda_.runtime_api import RuntimeApi
 from slslab.lambda_.runtimes import OWN
 from slslab.run.records import InvocationRecord

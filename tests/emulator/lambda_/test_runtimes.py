@@ -12,11 +12,11 @@ from uuid import UUID
 
 import pytest
 
-from slslab.aws.arns import function_arn
 from slslab.errors import RequestError
 from slslab.lambda_ import runtimes
 from slslab.lambda_.configuration import RUNTIMES
 from slslab.lambda_.emulator import Emulator
+from slslab.lambda_.references import function_arn
 from slslab.lambda_.runtimes import OWN, Runtimes, find_interpreter, obstacle
 from slslab.testing import create_function
 from slslab.up import doctor

@@ -5,8 +5,8 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from tests.emulator.predict.test_invocation import ANCHORED, PROFILE, SAME, START_NS, record
 from tests.lab.replay.recordings import TRACES
+from tests.metered import ANCHORED, PROFILE, SAME, START_NS, record
 
 from slslab.errors import RequestError
 from slslab.predict.invocation import Predictor, Request, make_predictor
@@ -35,11 +35,8 @@ ABOUT: dict[str, Any] = {
 
 def metered(*arguments: Any, **changed: Any) -> dict[str, Any]:
     """A record with what bills and tables read, too."""
-    whole = {
-        "request_id": "1", "version": "$LATEST", "environment": "f-0001", "ephemeral_mb": 512, "billed_ms": 100,
-        "max_memory_mb": 60, "status": "success", "template": "", "requests": 1,
-    }  # fmt: skip
-    return {**whole, **record(*arguments, **changed)}
+    more = {"version": "$LATEST", "environment": "f-0001", "status": "success", "template": ""}
+    return {**more, **record(*arguments, **changed)}
 
 
 def service(*records: dict[str, Any], **about: Any) -> Service:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from docs.pages.systems import describe_systems
 from tests.commands import forked_environments, slslab
+from tests.entry_points import register
 from tests.fault_table import DATA as FAULTS
 from tests.workers.architectures.conftest import INSTANCES, InMemory
 
@@ -43,16 +44,9 @@ Run = Callable[..., dict[str, Any]]
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The example as `pip install` would leave it: its metadata on the path, which names its entry point."""
     site = tmp_path_factory.mktemp("site")
-    metadata = site / "own-1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: own\nVersion: 1.0\n")
     groups = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]["entry-points"]
-    lines = [
-        line
-        for group, entries in groups.items()
-        for line in (f"[{group}]", *(f"{name} = {value}" for name, value in entries.items()))
-    ]
-    (metadata / "entry_points.txt").write_text("\n".join(lines))
+    lines = {group: "\n".join(" = ".join(entry) for entry in entries.items()) for group, entries in groups.items()}
+    register(site, "own", **{group.removeprefix("slslab."): text for group, text in lines.items()})
     return site
 
 
@@ -215,10 +209,7 @@ def test_the_example_stands_in_the_table_of_systems_once_the_atlas_has_its_recor
 
 
 def test_one_that_cannot_be_imported_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    metadata = tmp_path / "torn-1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: torn\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text("[slslab.architectures]\ntorn = torn.package:architecture\n")
+    register(tmp_path, "torn", architectures="torn = torn.package:architecture")
     monkeypatch.syspath_prepend(str(tmp_path))
     assert "--workers" in slslab("run", "allreduce", "--help").out
     why = "torn.package:architecture cannot be imported: ModuleNotFoundError: No module named 'torn'."

@@ -12,9 +12,10 @@ import pytest
 from tests.emulator.lambda_.client_answers import answer, invalid, missing
 from tests.plugins.aws.edge.conftest import Endpoint
 
-from slslab.aws.arns import ACCOUNT, REGION, function_arn
+from slslab.aws.arns import ACCOUNT, REGION
 from slslab.aws.errors import ServiceError, throttled
 from slslab.lambda_ import concurrency
+from slslab.lambda_.references import function_arn
 from slslab.run.records import InvocationRecord
 from slslab.testing import create_function
 
