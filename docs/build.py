@@ -90,7 +90,8 @@ PAGES: dict[str, Callable[[], str]] = {
         LAMBDA_NOTES,
         LAMBDA_REFUSALS,
     ),
-    "byzantine.md": partial(results.insert_byzantine, DOCS / "byzantine.md"),
+    "byzantine.md": partial(results.insert_study, "byzantine", DOCS / "byzantine.md"),
+    "serverless-gpus.md": partial(results.insert_study, "serverless-gpu", DOCS / "serverless-gpus.md"),
     "systems.md": partial(systems.insert_systems, DOCS / "systems.md"),
     **{f"sequences/{name}.svg": partial(sequences.draw_sequence, name) for name in architectures()},
 }
