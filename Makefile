@@ -65,7 +65,7 @@ coverage: $(VENV)/installed-dev $(VENV)/redis7 $(VENV)/byzfl
 	print(reached); sys.exit(min(reached.values()) < 90)'
 
 # Do the tests of billing, limits, metering, aggregation and check notice errors put into these? Tests the modules that
-# changed, or those of MODULE="NAME …", and writes docs/mutation.md.
+# changed, or those of MODULE="NAME …", and writes results/mutation.md.
 mutation: $(VENV)/installed-mutation
 	$(BIN)/python tests/mutation.py $(MODULE)
 

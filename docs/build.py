@@ -1,8 +1,8 @@
-"""Builds the pages of the documentation that are made of data: `python -m docs.build`, after the data has changed.
+"""Build the pages of the documentation that are made from data: `python -m docs.build`, after the data has changed.
 
-`--check` writes nothing, and fails if a page is not what would be built; names of pages choose these alone. A page is a
-function without arguments that returns its text, and a line in PAGES. Those that are made of data alone (SITE) stand in
-no commit: `make site` builds them."""
+`--check` writes nothing, and fails if a page differs from what would be built. Names of pages build only these. Each
+page is a function without arguments that returns its text, and a line in PAGES. Pages made only from data (SITE) aren't
+committed: `make site` builds them."""
 
 import argparse
 import sys
@@ -34,10 +34,10 @@ STATES_NOTES = {
     "StartSyncExecution": "answers `StateMachineTypeNotSupported`, as AWS does for a Standard workflow",
     "ListExecutions": "of a machine, a version or an alias; without Map Runs",
 }
-# The same for Lambda's; those that are only stored, and those that have an error of their own.
+# The same for Lambda's operations; then the stored ones, and the ones with their own error.
 NO_CODE_SIGNING = "answers that no code signing configuration exists"
 LAMBDA_NOTES = {
-    "CreateFunction": "stores settings without effect here, and names them in the function's log (`slslab limits`)",
+    "CreateFunction": "stores settings that have no effect here, and names them in its log (`slslab limits`)",
     **dict.fromkeys(
         ("GetFunctionCodeSigningConfig", "DeleteFunctionCodeSigningConfig", "ListCodeSigningConfigs"), NO_CODE_SIGNING
     ),
@@ -49,18 +49,36 @@ LAMBDA_NOTES = {
             "ListProvisionedConcurrencyConfigs",
             "DeleteProvisionedConcurrencyConfig",
         ),
-        "answers that none is provisioned",
+        "answers that no concurrency is provisioned",
     ),
-    "InvokeWithResponseStream": "Python's runtimes don't stream: one chunk, at most 6 MB",
+    "InvokeWithResponseStream": "Python's runtimes don't stream, so the answer is one chunk of at most 6 MB",
 }
 LAMBDA_STORED = {
-    "PutFunctionRecursionConfig": "loops are not looked for",
-    "PutRuntimeManagementConfig": "a runtime has one version here; Manual is refused",
+    "PutFunctionRecursionConfig": "slslab doesn't look for loops",
+    "PutRuntimeManagementConfig": "a runtime has one version here, and Manual is refused",
 }
 LAMBDA_REFUSALS = {
     "PutProvisionedConcurrencyConfig": "`InvalidParameterValueException`, because a configuration without effect would "
     "hide cold starts and their cost",
 }
+
+
+def services() -> str:
+    """Return the page of services, with the operations of Lambda and of Step Functions."""
+    emulated = {*lambda_operations()} - {*LAMBDA_STORED, *LAMBDA_REFUSALS}
+    page = insert_operations(
+        (DOCS / "services.md").read_text(encoding="utf-8"),
+        "lambda",
+        emulated,
+        "`UnknownOperationException` (404)",
+        LAMBDA_STORED,
+        LAMBDA_NOTES,
+        LAMBDA_REFUSALS,
+    )
+    refusal = f"`{states.refused('').error_type}`"
+    return insert_operations(page, "stepfunctions", states.OPERATIONS, refusal, notes=STATES_NOTES)
+
+
 SITE: dict[str, Callable[[], str]] = {
     "what-the-paper-did-not-say.md": discrepancies.build,
     "results.md": results.build,
@@ -72,27 +90,10 @@ PAGES: dict[str, Callable[[], str]] = {
     **SITE,
     "atlas.md": atlas.build,
     "reliability.md": partial(faults.insert_faults, DOCS / "reliability.md", DOCS.parent / faults.DATA),
-    "services.md": partial(
-        insert_operations,
-        DOCS / "services.md",
-        "stepfunctions",
-        states.OPERATIONS,
-        f"`{states.refused('').error_type}`, with its name",
-        notes=STATES_NOTES,
-    ),
-    "lambda-api.md": partial(
-        insert_operations,
-        DOCS / "lambda-api.md",
-        "lambda",
-        {*lambda_operations()} - {*LAMBDA_STORED, *LAMBDA_REFUSALS},
-        "`UnknownOperationException`, 404, with its name",
-        LAMBDA_STORED,
-        LAMBDA_NOTES,
-        LAMBDA_REFUSALS,
-    ),
+    "services.md": services,
     "byzantine.md": partial(results.insert_study, "byzantine", DOCS / "byzantine.md"),
     "serverless-gpus.md": partial(results.insert_study, "serverless-gpu", DOCS / "serverless-gpus.md"),
-    "systems.md": partial(systems.insert_systems, DOCS / "systems.md"),
+    "architectures.md": partial(systems.insert_systems, DOCS / "architectures.md"),
     **{f"sequences/{name}.svg": partial(sequences.draw_sequence, name) for name in architectures()},
 }
 
@@ -109,7 +110,7 @@ def main() -> int:
     parser.add_argument("pages", nargs="*", metavar="PAGE", help=f"of {', '.join(PAGES)}; by default all")
     arguments = parser.parse_args()
     if unknown := [name for name in arguments.pages if name not in PAGES]:
-        parser.error(f"there is no page {unknown[0]}; choose of {', '.join(PAGES)}")
+        parser.error(f"there isn't a page {unknown[0]}; choose from {', '.join(PAGES)}")
     stale = 0
     for name in arguments.pages or (PAGES.keys() - SITE.keys() if arguments.check else PAGES):
         path = arguments.to / name

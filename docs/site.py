@@ -1,4 +1,4 @@
-"""What the site has beside the pages of this folder (`mkdocs.yml`): files of the repository's root, and the reference.
+"""Add to the site (`mkdocs.yml`) what isn't a page of this folder: files of the repository's root, and the reference.
 
 The folder's own README is the site's `overview.md`. The reference is generated: of the commands by mkdocs-click, of
 what a plug-in may use by mkdocstrings, of the document of a run from its schema.
@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 from slslab.run.document import EndedDocument
 
 ROOT = Path(__file__).parent.parent
-# Of files beside this folder, their names in the site.
+# Files of the root, and their names in the site.
 BESIDE = {"README.md": "README.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 COMMANDS = """# Commands
 
@@ -31,7 +31,7 @@ COMMANDS = """# Commands
 """
 
 
-# What a package of yours may use: modules, and the names of each that are documented.
+# What a package of your own may use: modules, and the documented names of each.
 PLUGIN_SURFACE = {
     "slslab_workers.architecture": (
         "Architecture", "Requirements", "Fleet", "ResidentPhase", "Outcome", "RunFailed", "Progress", "Cloud",
@@ -91,9 +91,11 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
             markdown = markdown.replace(f"]({here}", f"]({there}")
     for here, there in BESIDE.items():
         markdown = markdown.replace(f"](../{here}", f"]({there}")
-    # What is in the repository alone is named, not linked.
+    # Files that only the repository has are named, not linked.
     return re.sub(
-        r"\[([^\]]+)\]\((?:\.\./)?(?:emulator|examples|lab|plugins|workers|LICENSE|CITATION)[^)]*\)", r"\1", markdown
+        r"\[([^\]]+)\]\((?:\.\./)?(?:emulator|examples|lab|plugins|workers|results/|papers/|LICENSE|CITATION)[^)]*\)",
+        r"\1",
+        markdown,
     )
 
 

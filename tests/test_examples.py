@@ -1,4 +1,4 @@
-"""Commands that the README and docs/examples.md show exist, with all the options that they are shown with."""
+"""Commands that the README and docs/reference.md show exist, with all the options that they are shown with."""
 
 import re
 import shlex
@@ -11,7 +11,7 @@ from tests.commands import slslab
 from slslab_lab.runs.planning import architectures
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/examples.md")
+PAGES = ("README.md", "docs/reference.md")
 
 
 def commands() -> list[list[str]]:

@@ -1,4 +1,4 @@
-"""docs/mutation.md speaks of the modules as they are."""
+"""results/mutation.md is about the modules as they are."""
 
 import re
 
@@ -10,6 +10,6 @@ def test_the_mutation_page_is_of_the_present_modules() -> None:
     present = {module: digest(module) for module in MODULES}
     changed = sorted(present.items() - dict(rows).items())
     assert dict(rows).keys() <= present.keys(), (
-        "docs/mutation.md has modules that are no longer tested: `make mutation`."
+        "results/mutation.md has modules that are no longer tested: `make mutation`."
     )
-    assert not changed, f"docs/mutation.md is older than {', '.join(dict(changed))}: run `make mutation`."
+    assert not changed, f"results/mutation.md is older than {', '.join(dict(changed))}: run `make mutation`."

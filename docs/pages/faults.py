@@ -23,7 +23,9 @@ Cell = Mapping[str, Any]
 
 def insert_faults(page: Path, data: Path = DATA) -> str:
     """Return a page with the table between its marks; ValueError if the marks are missing."""
-    return insert(page, BEGIN, END, describe_faults(json.loads(data.read_text(encoding="utf-8"))))
+    return insert(
+        page.read_text(encoding="utf-8"), BEGIN, END, describe_faults(json.loads(data.read_text(encoding="utf-8")))
+    )
 
 
 def survived(data: Path = DATA) -> Mapping[str, str]:
@@ -88,7 +90,7 @@ def _outcomes(cells: Iterable[Cell], systems: Sequence[str]) -> str:
         [code(fault), *(_outcome([cell for cell in own if cell["system"] == system]) for system in systems)]
         for fault, own in by_fault.items()
     ]
-    return table(["fault", *map(code, systems)], rows)
+    return table(["fault", *map(code, systems)], [row for row in rows if any(row[1:])])
 
 
 def _outcome(cells: Sequence[Cell]) -> str:

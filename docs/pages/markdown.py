@@ -3,7 +3,6 @@
 import re
 import textwrap
 from collections.abc import Sequence
-from pathlib import Path
 
 from slslab.report.page import Table
 
@@ -31,12 +30,12 @@ def render(shown: Table) -> str:
     return table(shown.columns, rows, [number for number in range(len(shown.columns)) if number not in shown.words])
 
 
-def insert(page: Path, begin: str, end: str, text: str) -> str:
+def insert(page: str, begin: str, end: str, text: str) -> str:
     """Return a page with this text between two marks, each on its own line; ValueError if the page lacks them."""
-    before, mark, rest = page.read_text(encoding="utf-8").partition(f"{begin}\n")
+    before, mark, rest = page.partition(f"{begin}\n")
     _, closing, after = rest.partition(f"{end}\n")
     if not (mark and closing):
-        raise ValueError(f"{page} lacks the marks {begin} and {end}")
+        raise ValueError(f"the page lacks the marks {begin} and {end}")
     return f"{before}{mark}\n{text}\n\n{closing}{after}"
 
 

@@ -1,41 +1,50 @@
-"""A page's table of a service's operations: which are emulated, stored without effect, or refused."""
+"""A page's lists of a service's operations: emulated, stored without effect, or refused."""
 
-from collections.abc import Collection, Mapping
-from pathlib import Path
+from collections.abc import Collection, Iterator, Mapping
+from itertools import groupby
 from types import MappingProxyType
 from typing import Any
 
-from docs.pages.markdown import insert, table
+from docs.pages.markdown import code, insert, paragraph
 
 from slslab.aws.requests import own_models
 from slslab.lambda_ import emulator
 
-BEGIN, END = "<!-- operations: `python -m docs.build` writes them -->", "<!-- end of operations -->"
+NONE: Mapping[str, str] = MappingProxyType({})
 
 
 def insert_operations(
-    page: Path,
+    text: str,
     service: str,
     emulated: Collection[str],
     refusal: str,
-    stored: Mapping[str, str] | None = None,
-    notes: Mapping[str, str] | None = None,
-    refusals: Mapping[str, str] | None = None,
+    stored: Mapping[str, str] = NONE,
+    notes: Mapping[str, str] = NONE,
+    refusals: Mapping[str, str] = NONE,
 ) -> str:
-    """Return a page with the table of a service's operations between its marks; see `describe_operations`."""
-    operations = describe_operations(service, emulated, refusal, stored or {}, notes or {}, refusals or {})
-    return insert(page, BEGIN, END, operations)
+    """Return the text of a page with the lists of a service's operations between its marks; see `describe_operations`.
+
+    ValueError if the page lacks the marks.
+    """
+    operations = describe_operations(service, emulated, refusal, stored, notes, refusals)
+    return insert(text, *marks(service), operations)
+
+
+def marks(service: str) -> tuple[str, str]:
+    """Return the lines before and after the lists of a service."""
+    begin = f"<!-- operations of {service}: `python -m docs.build` writes them -->"
+    return begin, f"<!-- end of the operations of {service} -->"
 
 
 def describe_operations(
     service: str,
     emulated: Collection[str],
     refusal: str,
-    stored: Mapping[str, str],
-    notes: Mapping[str, str],
-    refusals: Mapping[str, str] = MappingProxyType({}),
+    stored: Mapping[str, str] = NONE,
+    notes: Mapping[str, str] = NONE,
+    refusals: Mapping[str, str] = NONE,
 ) -> str:
-    """Return a table of all operations in botocore's model of a service.
+    """Return lists of all operations in botocore's model of a service.
 
     `stored` says why an operation is only stored, `notes` adds to an emulated one, `refusals` gives the error of some
     operations, `refusal` the error of all others. ValueError for an operation that the model lacks, or that is in two
@@ -46,16 +55,27 @@ def describe_operations(
         raise ValueError(f"botocore's model of {service} has no operation {unknown[0]}")
     if both := sorted({*emulated} & {*stored, *refusals}) or sorted({*notes} - {*emulated}):
         raise ValueError(f"{both[0]} is not emulated, or stored as well")
-    rows = []
-    for operation in model:
-        if operation in stored:
-            here = f"kept without effect: {stored[operation]}"
-        elif operation in emulated:
-            here = f"emulated: {notes[operation]}" if operation in notes else "emulated"
-        else:
-            here = f"refused: {refusals.get(operation, refusal)}"
-        rows.append((f"`{operation}`", here))
-    return table(("operation", "here"), rows)
+    others = [name for name in model if name not in {*emulated, *stored, *refusals}]
+    parts = [
+        paragraph(f"**Emulated**: {_names(sorted({*emulated} - {*notes}))}."),
+        *_listed("Emulated, with a difference", notes),
+        *_listed("Stored without effect", stored),
+        *_listed("Refused for a reason", refusals),
+        paragraph(f"**Refused** with {refusal}: {_names(others)}."),
+    ]
+    return "\n\n".join(parts)
+
+
+def _listed(title: str, operations: Mapping[str, str]) -> Iterator[str]:
+    """Yield the title and the list of operations, those with the same remark in one line."""
+    if operations:
+        remarks = groupby(sorted(operations, key=lambda name: (operations[name], name)), key=operations.__getitem__)
+        yield f"**{title}**:"
+        yield "\n".join(sorted(f"- {_names(names)}: {remark}" for remark, names in remarks))
+
+
+def _names(names: Collection[str] | Iterator[str]) -> str:
+    return ", ".join(map(code, names))
 
 
 def lambda_operations() -> list[str]:

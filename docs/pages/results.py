@@ -78,4 +78,4 @@ def insert_study(name: str, page: Path) -> str:
     for table in grids(document):
         parts += [f"**{table.caption}**", render(table)]
     text = "\n\n".join((*parts, *map(paragraph, document["notes"])))
-    return insert(page, BEGIN.format(name), END.format(name), text)
+    return insert(page.read_text(encoding="utf-8"), BEGIN.format(name), END.format(name), text)

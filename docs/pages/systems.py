@@ -67,7 +67,9 @@ def systems(recordings: Path) -> Iterator[Listed]:
 
 def insert_systems(page: Path) -> str:
     """Return a page with the table between its marks; ValueError if the marks are missing."""
-    return insert(page, BEGIN, END, describe_systems(page.parents[1] / FAULTS, committed("atlas")))
+    return insert(
+        page.read_text(encoding="utf-8"), BEGIN, END, describe_systems(page.parents[1] / FAULTS, committed("atlas"))
+    )
 
 
 def describe_systems(faults: Path, recordings: Path) -> str:

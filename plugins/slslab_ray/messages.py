@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from slslab.aws.limits import Limits
 from slslab.lambda_.configuration import Function
-from slslab.lambda_.outcome import PhaseEnd, State
+from slslab.lambda_.hosts import PhaseEnd, State
 
 # The kind of a record that only the emulator gets: the runtime of the environment has exited.
 EXITED = "exited"
@@ -20,9 +20,9 @@ class Opening:
     """
 
     limits: Limits
-    isolate: bool
     template: tuple[str, ...]
     strict_packages: bool
+    layer_packages: tuple[str, ...]
     key: bytes
     name: str = ""
     address: tuple[str, int] = ("", 0)

@@ -82,9 +82,9 @@ class Node:
             ProcessSandboxes(
                 self._session,
                 opening.limits,
-                isolate=opening.isolate,
                 modules=opening.template,
                 strict_packages=opening.strict_packages,
+                layer_packages=opening.layer_packages,
             )
         )
         self._sandboxes.share(

@@ -10,8 +10,7 @@ from typing import Any, Protocol
 from slslab.errors import StartFailed
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.environment import environment_id
-from slslab.lambda_.hosts import ExecutionEnvironment, Hosts
-from slslab.lambda_.outcome import Ending, PhaseEnd, State
+from slslab.lambda_.hosts import Ending, ExecutionEnvironment, Hosts, PhaseEnd, State
 from slslab.lambda_.runtime_api import NextInvocation
 from slslab.lambda_.system_log import SystemLog
 from slslab_ray.messages import EXITED, Order

@@ -49,7 +49,7 @@ def test_a_page_that_is_missing_or_changed_is_found_and_built(build: Build, tmp_
     page.write_text(page.read_text().replace("0.0660", "0.0661", 1))
     assert build("--check", "--to", str(tmp_path), PAGE).code == 1
     unknown = build("nowhere.md")
-    assert (unknown.code, "there is no page nowhere.md" in unknown.err) == (2, True)
+    assert (unknown.code, "there isn't a page nowhere.md" in unknown.err) == (2, True)
 
 
 def test_every_discrepancy_stands_there_with_its_arithmetic() -> None:

@@ -1,10 +1,11 @@
-"""Tables of operations: complete, by botocore's model, and what they say is what the service answers."""
+"""Lists of operations: complete, by botocore's model, and what they say is what the service answers."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
-from docs.pages.operations import BEGIN, END, describe_operations, insert_operations, lambda_operations
+from docs.pages.operations import describe_operations, insert_operations, lambda_operations, marks
 
 from slslab.aws.keys import OWNER
 from slslab.aws.limits import lambda_limits
@@ -15,15 +16,26 @@ from slslab.statemachines.executions import Machines
 PAGE = Path(__file__).parents[2] / "docs" / "services.md"
 
 
+def listed(text: str) -> dict[str, str]:
+    """Return the title of the list in which each operation stands."""
+    found: dict[str, str] = {}
+    for title, rest in re.findall(r"^\*\*(.+?)\*\*(.*?)(?=^\*\*|\Z)", text, re.MULTILINE | re.DOTALL):
+        for operation in re.findall(r"`(\w+)`", re.sub(r"with `\w+`", "", rest)):
+            assert operation not in found
+            found[operation] = title
+    return found
+
+
 def test_every_operation_stands_there_once() -> None:
     operations = own_models().load_service_model("stepfunctions", "service-2")["operations"]
-    lines = describe_operations("stepfunctions", OPERATIONS, "`X`", {"TestState": "why"}, {"StopExecution": "note"})
-    rows = dict(line.strip("| ").split(" | ") for line in lines.splitlines()[2:])
-    assert [*rows] == [f"`{operation}`" for operation in sorted(operations)]
-    assert rows["`StartExecution`"] == "emulated"
-    assert rows["`StopExecution`"] == "emulated: note"
-    assert rows["`TestState`"] == "kept without effect: why"
-    assert rows["`RedriveExecution`"] == "refused: `X`"
+    text = describe_operations("stepfunctions", OPERATIONS, "`X`", {"TestState": "why"}, {"StopExecution": "note"})
+    titles = listed(text)
+    assert sorted(titles) == sorted(operations)
+    assert titles["StartExecution"] == "Emulated"
+    assert "**Emulated, with a difference**:\n\n- `StopExecution`: note\n" in text
+    assert "**Stored without effect**:\n\n- `TestState`: why\n" in text
+    assert titles["RedriveExecution"] == "Refused"
+    assert "**Refused** with `X`: " in text
 
 
 @pytest.mark.parametrize(
@@ -41,26 +53,24 @@ def test_names_that_do_not_fit(
         describe_operations("stepfunctions", emulated, "", stored, notes)
 
 
-def test_a_page_without_marks_is_named(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("# Page\n")
-    with pytest.raises(ValueError, match=r"page\.md lacks the marks"):
-        insert_operations(page, "stepfunctions", [], "")
-    page.write_text(f"# Page\n{BEGIN}\nold\n{END}\nafter\n")
-    built = insert_operations(page, "stepfunctions", OPERATIONS, "`X`")
-    assert built.startswith(f"# Page\n{BEGIN}\n\n| operation | here |\n")
-    assert built.endswith(f"\n\n{END}\nafter\n")
+def test_a_page_without_marks_is_refused() -> None:
+    begin, end = marks("stepfunctions")
+    with pytest.raises(ValueError, match="lacks the marks <!-- operations of stepfunctions"):
+        insert_operations("# Page\n", "stepfunctions", [], "")
+    built = insert_operations(f"# Page\n{begin}\nold\n{end}\nafter\n", "stepfunctions", OPERATIONS, "`X`")
+    assert built.startswith(f"# Page\n{begin}\n\n**Emulated**: ")
+    assert built.endswith(f"\n\n{end}\nafter\n")
+    assert "old" not in built
 
 
 def test_what_the_page_calls_refused_is_refused_and_nothing_else() -> None:
     api = StatesApi(Machines(lambda_limits(), lambda _record: None))
-    table = PAGE.read_text().partition(BEGIN)[2].partition(END)[0]
-    rows = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("| `")]
-    here = {name.strip("`"): what for name, what in rows}
+    begin, end = marks("stepfunctions")
+    here = listed(PAGE.read_text().partition(begin)[2].partition(end)[0])
     for operation in own_models().load_service_model("stepfunctions", "service-2")["operations"]:
         status, document = api._call(operation, json.dumps({}).encode(), OWNER)
         refused = document.get("__type") == "UnknownOperationException"
-        assert refused == here[operation].startswith("refused: ")
+        assert refused == here[operation].startswith("Refused")
         assert status == 200 if operation == "ListStateMachines" else status == 400
         assert not refused or operation in document["message"]
 
@@ -71,6 +81,7 @@ def test_lambdas_operations_are_those_of_all_groups() -> None:
 
 
 def test_an_operation_may_be_refused_with_an_error_of_its_own() -> None:
-    table = describe_operations("lambda", (), "`All`", {}, {}, {"Invoke": "`Own`"})
-    assert "| `Invoke` | refused: `Own` |" in table
-    assert "| `GetPolicy` | refused: `All` |" in table
+    text = describe_operations("lambda", (), "`All`", {}, {}, {"Invoke": "`Own`"})
+    assert "- `Invoke`: `Own`\n" in text
+    assert "**Refused** with `All`: " in text
+    assert "`GetPolicy`" in text.partition("**Refused** with")[2]

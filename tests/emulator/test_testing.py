@@ -23,7 +23,8 @@ from slslab.testing import FunctionFailed, create_function
 
 pytestmark = pytest.mark.server
 
-DOCS = Path(__file__).parents[2] / "docs" / "testing.md"
+ROOT = Path(__file__).parents[2]
+DOCS, README = ROOT / "docs" / "testing.md", ROOT / "README.md"
 PIPELINES: dict[str, Callable[[Any], list[str]]] = {
     ".github/workflows/functions.yml": lambda of: [
         step["run"] for step in of["jobs"]["functions"]["steps"] if "run" in step
@@ -100,6 +101,14 @@ def test_a_costly_test_fails_with_the_lines_of_its_bill(tmp_path: Path) -> None:
     assert "Lambda requests: 1 request = 0.0000002" in done.out
 
 
+def test_the_readmes_test_passes_with_a_directory_named_in_text(tmp_path: Path) -> None:
+    written(tmp_path)
+    (block,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+    (tmp_path / "test_readme.py").write_text(block.replace("DIRECTORY", "."))
+    done = session(tmp_path, "test_readme.py")
+    assert "1 passed" in done.out, done.out + done.err
+
+
 def test_a_directory_is_used_in_place_and_only_what_was_deployed(
     lambda_client: Any, deploy: Callable[..., str], invoke: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -150,7 +159,7 @@ def test_a_function_finds_the_object_store_and_only_its_own_records_count(
     ("place", "handler", "refusal"),
     [
         ("none", "app.handler", "{}/none is not there."),
-        ("app.py", "app.handler", "{}/app.py is no directory."),
+        ("app.py", "app.handler", "{}/app.py isn't a directory."),
         (".", "other.handler", "There is no module for the Handler other.handler: {}/other.py is not there."),
         (
             ".",
@@ -347,7 +356,7 @@ def test_a_session_that_is_killed_leaves_no_report_of_another(tmp_path: Path) ->
     ("name", "refusal"),
     [
         ("none/c.json", "none/c.json cannot be written: No such file or directory. Hint: choose another file.\n"),
-        ("c.txt", "--slslab-report c.txt is no page and no JSON. Hint: give FILE.html or FILE.json.\n"),
+        ("c.txt", "--slslab-report c.txt is neither a page nor JSON. Hint: give FILE.html or FILE.json.\n"),
     ],
 )
 def test_a_report_that_cannot_be_written_is_refused_before_any_test(tmp_path: Path, name: str, refusal: str) -> None:

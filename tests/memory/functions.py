@@ -13,14 +13,13 @@ from tests.memory.processes import Kernel, Sandbox
 from slslab.aws.errors import ServiceError
 from slslab.aws.keys import Keyring
 from slslab.aws.limits import lambda_limits
-from slslab.host.pressure import NONE
+from slslab.host.procfs import NO_STALLS
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.environment import Environment, LocalHost
-from slslab.lambda_.environment_logs import EnvironmentLogs
 from slslab.lambda_.event_handling import EventInvokeConfigs
 from slslab.lambda_.functions import Functions
 from slslab.lambda_.invocation import InvocationService, new_trace_id
-from slslab.lambda_.log_events import LogEvents
+from slslab.lambda_.log_events import EnvironmentLogs, LogEvents
 from slslab.lambda_.packages import Code
 from slslab_lab.runs.recorder import Recorder
 from slslab_lab.runs.throttling import Throttling
@@ -36,7 +35,7 @@ class Memory(LocalHost):
 
     def __init__(self, kernel: Any) -> None:
         super().__init__(lambda_limits(), BUDGET_MB)
-        self.pressure: Any = SimpleNamespace(known=False, stalls=lambda: NONE)
+        self.pressure: Any = SimpleNamespace(known=False, stalls=lambda: NO_STALLS)
         self.address, self._kernel = kernel.address, kernel
 
     async def runtime(self, _function: Function) -> str:

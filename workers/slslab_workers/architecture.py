@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Self
 from typing import Protocol as Interface
 
+from slslab_workers.models import exchanged_buffers
 from slslab_workers.option import Option
 from slslab_workers.patterns import Chain, Counts, Pattern, Workload, count
 from slslab_workers.patterns.messages import Protocol, Recorded, derive
@@ -201,6 +202,8 @@ class Architecture(Interface):
     # Other spellings of --workers, if its authors call workers something else.
     workers_also: tuple[str, ...] = ()
     options: tuple[Option, ...] = ()
+    # Options of other architectures that it doesn't have, with a sentence that says why.
+    lacks: ClassVar[Mapping[str, str]] = MappingProxyType({})
     # Makes what `pattern` returns, for a workload with all options. None: replay doesn't support it.
     messages: ClassVar[Callable[..., Pattern] | None] = None
     # "module:function" that returns a recorded run's `protocol`, if the keys of `messages` don't define it.
@@ -237,7 +240,7 @@ class Architecture(Interface):
 
     def counts_of(self, plan: Plan, epochs: int, parameters: int) -> Counts:
         """Return the `counts` of a plan that trained a model of this size for this number of epochs."""
-        return self.counts(plan.workers, plan.batches, epochs, parameters, plan.options)
+        return self.counts(plan.workers, plan.batches, epochs, parameters + exchanged_buffers(plan), plan.options)
 
     def pattern(self, workload: Workload) -> Pattern | None:
         """Return the pattern of messages between workers, from which replay predicts runs of other sizes.
@@ -266,7 +269,7 @@ class Architecture(Interface):
             return made
         plan = run.plan
         # If the number is unknown, no size is used.
-        parameters = run.parameters or plan.workers
+        parameters = (run.parameters or plan.workers) + exchanged_buffers(plan)
         workload = Workload(plan.workers, plan.batches, plan.epochs, parameters, plan.options)
         # A single worker may have no partner for its messages.
         pattern, several = self.pattern(workload), self.pattern(replace(workload, workers=max(2, plan.workers)))

@@ -113,6 +113,11 @@ def spec_of(plan: Plan) -> ModelSpec:
     )
 
 
+def exchanged_buffers(plan: Plan) -> int:
+    """Return how many numbers of buffers follow each vector that the plan's workers exchange; 0 if none do."""
+    return 0 if plan.options.get("buffers", "local") == "local" else spec_of(plan).buffers
+
+
 def to_document(known: ModelSpec) -> dict[str, Any] | None:
     """Return the model_spec that a plan records; None for a built-in model that its name describes fully."""
     document = asdict(known)

@@ -153,9 +153,7 @@ class Keyring:
         try:
             self._granted = statements(function_policy, principals=False) if function_policy else ()
         except (ValueError, NotImplementedError) as error:
-            raise RequestError(
-                f"The policy of functions cannot be used: {error}.", "see docs/threat-model.md."
-            ) from error
+            raise RequestError(f"The policy of functions cannot be used: {error}.", "see docs/design.md.") from error
         self._secrets = {pair.key_id: pair for pair in self.owners}
         # Each token is verified only once. There is one per function, so this stays small.
         self._sessions: dict[str, tuple[Pair, Principal]] = {}

@@ -1,4 +1,4 @@
-"""Run a plan on a running compose stack: functions run in the stack's emulator, whose recording is the run's trace.
+"""Run a plan on a running compose stack: functions run in the stack's emulator, and its recording is the run's trace.
 
 The driver calls the emulator and S3 directly and Step Functions through LocalStack, all at the host's ports. It names
 every resource to the emulator before creating it, so that a killed driver leaves nothing behind.
@@ -123,7 +123,7 @@ class RemoteEmulator:
 
 
 class RemoteRecording:
-    """A recording in progress, whose records arrive on `connection`.
+    """A recording in progress; its records arrive on `connection`.
 
     `path` is the recording's path in the control API; `tensors` has the id of every tensor database's server by its
     address inside the network.

@@ -142,7 +142,7 @@ class FunctionLog:
         self.tail = b""
 
     def write(self, chunk: bytes) -> None:
-        """Append a runtime's output: text, and records, each of which begins and ends a line."""
+        """Append a runtime's output: text and records; each record begins and ends a line."""
         for piece, record in self._records.feed(chunk):
             if record:
                 self._end_line(b"")

@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from statistics import median
 
-from slslab.host.pressure import Pressure
+from slslab.host.procfs import Pressure
 
 TIMES = 8
 # On a busy host the probe stops earlier, because a few repetitions are enough to tell.

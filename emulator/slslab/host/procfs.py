@@ -9,7 +9,144 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from slslab.host.cgroup_accounts import GroupAccounts
-from slslab.host.pressure import NONE, Stalls
+
+PRESSURE_FILES = ("/proc/pressure/cpu", "/proc/pressure/memory", "/proc/pressure/io")
+# All environments share the last reading, because one takes half as long as all other counters of an invocation.
+FRESH_NS = 10_000_000
+
+
+class Stalls(NamedTuple):
+    """How long something has waited since boot, ns: for a processor, or for memory or a disk."""
+
+    cpu_ns: int
+    disk_ns: int
+
+
+NO_STALLS = Stalls(0, 0)
+
+
+class Pressure:
+    """The host's pressure; `known` is False where the kernel doesn't report it."""
+
+    def __init__(self) -> None:
+        self._descriptors: list[int] = []
+        with suppress(OSError):
+            for path in PRESSURE_FILES:
+                self._descriptors.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        self._read_ns, self._stalls = 0, NO_STALLS
+        self.known = len(self._descriptors) == len(PRESSURE_FILES) and self._read() is not None
+
+    def stalls(self) -> Stalls:
+        """Return the stalls until now, or up to 10 ms ago; zeros if they are unknown."""
+        now = time.monotonic_ns()
+        if self.known and now - self._read_ns > FRESH_NS:
+            self._read_ns, self._stalls = now, self._read() or NO_STALLS
+        return self._stalls
+
+    def close(self) -> None:
+        """Close the open files."""
+        while self._descriptors:
+            os.close(self._descriptors.pop())
+
+    def _read(self) -> Stalls | None:
+        """Return the totals of the lines `some avg10=… total=MICROSECONDS`; None if the kernel doesn't count them."""
+        try:
+            lines = [os.pread(descriptor, 256, 0).partition(b"\n")[0] for descriptor in self._descriptors]
+        except OSError:  # the kernel was started with psi=0
+            return None
+        cpu, memory, disk = (int(line.rpartition(b"total=")[2]) * 1000 for line in lines)
+        return Stalls(cpu, memory + disk)
+
+
+class Times(NamedTuple):
+    """What this host's processors did since boot, clock ticks: work, and waiting while the hypervisor ran others."""
+
+    busy: int
+    stolen: int
+
+    def stolen_share(self, before: "Times") -> float:
+        """Return the share of the busy time since `before` in which the hypervisor ran others."""
+        busy, stolen = self.busy - before.busy, self.stolen - before.stolen
+        return stolen / (busy + stolen) if stolen > 0 else 0.0
+
+
+def read_times() -> Times:
+    """Return the times until now.
+
+    The Lambda clock can't leave stolen time out: the kernel doesn't count it as a thread's waiting, nor, where the
+    hypervisor reports it, as the thread's CPU time.
+    """
+    with open("/proc/stat") as lines:
+        user, nice, system, _idle, _iowait, interrupts, soft, stolen, *_ = map(int, lines.readline().split()[1:])
+    return Times(user + nice + system + interrupts + soft, stolen)
+
+
+KEPT_FILES = 64
+
+
+class KeptFiles:
+    """Files of processes in /proc. They stay open, because opening one takes several times as long as reading it."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, int] = {}
+
+    def read(self, path: str) -> bytes:
+        """Return a file's content; empty if its process or thread has exited."""
+        try:
+            return os.pread(self._descriptor(path, os.O_RDONLY), 8192, 0)
+        except OSError:
+            self._forget(path)
+            return b""
+
+    def write(self, path: str, data: bytes) -> None:
+        """Write to a file, unless its process has exited."""
+        try:
+            os.pwrite(self._descriptor(path, os.O_WRONLY), data, 0)
+        except OSError:
+            self._forget(path)
+
+    def close(self) -> None:
+        """Close all files."""
+        while self._open:
+            os.close(self._open.popitem()[1])
+
+    def _descriptor(self, path: str, flags: int) -> int:
+        descriptor = self._open.get(path)
+        if descriptor is None:
+            if len(self._open) >= KEPT_FILES:  # some may be of processes that have exited
+                self.close()
+            descriptor = self._open[path] = os.open(path, flags | os.O_CLOEXEC)
+        return descriptor
+
+    def _forget(self, path: str) -> None:
+        if path in self._open:
+            os.close(self._open.pop(path))
+
+
+class Tasks:
+    """The processes and threads of one environment at the last reading: `pids`, and the `times` of each thread.
+
+    `find` lists the processes, and `count` returns the number of threads, where that is known. While that number stays
+    the same and no thread has exited, nothing is listed again. `files` keeps the open files.
+    """
+
+    def __init__(self, find: Callable[[], list[int]], count: Callable[[], int | None]) -> None:
+        self.pids: list[int] = []
+        self.times: dict[int, ThreadTimes] = {}
+        self.files = KeptFiles()
+        self._find = find
+        self._count = count
+        self._schedstats: dict[int, str] = {}
+
+    def read(self) -> None:
+        """Read them now."""
+        if self._count() == len(self._schedstats):
+            self.times = thread_times(self._schedstats, self.files.read)
+            if len(self.times) == len(self._schedstats):
+                return
+        self.pids = self._find()
+        self._schedstats = schedstats(self.pids)
+        self.times = thread_times(self._schedstats, self.files.read)
 
 
 class ThreadTimes(NamedTuple):
@@ -35,7 +172,7 @@ class Sample(NamedTuple):
     cpu_ns: int
     throttled_ns: int
     threads: dict[int, ThreadTimes]
-    stalls: Stalls = NONE
+    stalls: Stalls = NO_STALLS
 
 
 def processors() -> str:
@@ -76,7 +213,7 @@ def take_sample(wall_ns: int, pids: list[int], group: GroupAccounts | None) -> S
 
 
 def make_sample(
-    wall_ns: int | None, threads: dict[int, ThreadTimes], group: GroupAccounts | None, stalls: Stalls = NONE
+    wall_ns: int | None, threads: dict[int, ThreadTimes], group: GroupAccounts | None, stalls: Stalls = NO_STALLS
 ) -> Sample:
     """Return a sample of thread times that were just read and of the group's counters now.
 

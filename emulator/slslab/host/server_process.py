@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import random
+import re
 import resource
 import select
 import signal
@@ -21,13 +22,22 @@ from typing import Any, Self
 
 import psutil
 
-from slslab.aws.credentials import without_foreign
 from slslab.aws.keys import Keyring
 from slslab.errors import HostError
 from slslab.host.output import TraceFrames
 from slslab.host.priority import weigh_session
 from slslab.host.processes import tied_to_this_process
 from slslab.host.service_process import KEYS_VARIABLE
+
+# The user's settings for AWS itself, and proxies, which don't lead to this host.
+FOREIGN = re.compile(r"AWS_.*|SLSLAB_.*|.*_proxy", re.IGNORECASE)
+NO_FILES = {"AWS_CONFIG_FILE": os.devnull, "AWS_SHARED_CREDENTIALS_FILE": os.devnull}
+
+
+def without_foreign(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables for one of our programs: without the user's settings for AWS, slslab and proxies."""
+    return {name: value for name, value in variables.items() if not FOREIGN.fullmatch(name)} | NO_FILES
+
 
 ATTEMPTS = 3
 END_LIMIT_S = 30.0
@@ -139,7 +149,7 @@ class ServerProcess:
         inherited: Sequence[int] = (),
         on_event: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
-        """Launch a module whose service `serve_child` runs with this socket, these keys and these options."""
+        """Launch a module that calls `serve_child`; its service gets this socket, these keys and these options."""
         given = json.dumps({"listener": listener.fileno(), **options})
         variables = {**without_foreign(os.environ), KEYS_VARIABLE: keys.text(), **variables}
         self._launch_module(module, [given], variables, inherited=[listener.fileno(), *inherited], on_event=on_event)

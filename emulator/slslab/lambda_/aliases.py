@@ -7,13 +7,12 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from slslab.aws.arns import function_arn
 from slslab.aws.errors import conflict, invalid, missing
+from slslab.lambda_.api import Answer, Call, Operations
 from slslab.lambda_.attachments import Alias
-from slslab.lambda_.call import Answer, Call, Operations
 from slslab.lambda_.functions import Entry, Functions
 from slslab.lambda_.policies import check_revision
-from slslab.lambda_.references import LATEST
+from slslab.lambda_.references import LATEST, function_arn
 
 
 class Aliases(Operations):

@@ -5,13 +5,16 @@ https://docs.aws.amazon.com/lambda/latest/api/API_Operations.html
 """
 
 import asyncio
+import base64
 import json
 import re
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from botocore import xform_name
 from botocore.model import StructureShape
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
@@ -19,14 +22,89 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from slslab.aws.arns import function_arn
-from slslab.aws.errors import ServiceError
-from slslab.aws.gate import principal
-from slslab.aws.heads import WholeResponse
+from slslab.aws.errors import ServiceError, invalid
+from slslab.aws.gate import WholeResponse, principal
 from slslab.aws.limits import MB, Limits
 from slslab.aws.requests import READ_AT_ONCE, Members, header_members, input_shape, members, service_model
-from slslab.lambda_.call import Call, Handler
-from slslab.lambda_.references import parse
+from slslab.lambda_.references import LATEST, Reference, function_arn, parse
+
+PAGE = 50
+FUNCTIONS_ONLY = (
+    "This operation is permitted on Lambda functions only. Aliases and versions do not support this operation. Please "
+    "specify either a function name or an unqualified function ARN."
+)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request of an operation: its members, which comply with AWS's model, the request itself, and its function."""
+
+    members: Members
+    request: Request
+    function: Reference | None = None
+
+    @property
+    def headers(self) -> Headers:
+        """The request's headers."""
+        headers: Headers = self.request.scope["state"]["headers"]
+        return headers
+
+    @property
+    def body(self) -> bytes:
+        """The request's body, which the gate has read."""
+        body: bytes = self.request.scope["state"]["body"]
+        return body
+
+    @property
+    def name(self) -> str:
+        """The name of the function that the request is about."""
+        assert self.function is not None
+        return self.function.name
+
+    @property
+    def qualifier(self) -> str | None:
+        """The version or alias that the request asks for, in the function's ARN or next to it."""
+        assert self.function is not None
+        return self.function.qualifier
+
+    @property
+    def unqualified(self) -> str:
+        """The name of the function; an error if the request names a version or an alias."""
+        if self.qualifier not in (None, LATEST):
+            raise invalid(FUNCTIONS_ONLY)
+        return self.name
+
+    def page(self, key: str, documents: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+        """Return one page of a list in the order of its keys.
+
+        The marker names the last key of the page, so that a deletion between two pages hides nothing.
+        """
+        size, marker = self.members.get("MaxItems", PAGE), self.members.get("Marker") or ""
+        try:
+            last = base64.urlsafe_b64decode(marker.encode()).decode()
+        except ValueError as error:
+            raise invalid(f"Invalid marker: {marker}") from error
+        left = sorted(name for name in documents if not marker or name > last)
+        shown = left[: min(PAGE, size)]
+        document: dict[str, Any] = {key: [documents[name] for name in shown]}
+        if len(shown) < len(left):
+            document["NextMarker"] = base64.urlsafe_b64encode(shown[-1].encode()).decode()
+        return document
+
+
+Answer = Mapping[str, Any]
+# The members of an answer, None for an answer without a body (status 204), or a whole response.
+Handler = Callable[[Call], Awaitable[Answer | WholeResponse | None]]
+
+
+class Operations:
+    """Operations of Lambda's API: the handler of CreateAlias is a method `_create_alias`, which boto3 has, too."""
+
+    def handlers(self) -> dict[str, Handler]:
+        """Return the handler of each operation."""
+        methods = {name: f"_{xform_name(name)}" for name in service_model("lambda").operation_names}
+        return {name: getattr(self, method) for name, method in methods.items() if hasattr(self, method)}
+
 
 Answering = Callable[[Request], Awaitable[WholeResponse]]
 # AWS's message names this limit (recorded): an archive of 50 MB in Base64, and a quarter of a megabyte more.
@@ -137,7 +215,7 @@ def _answering(operation: str, handler: Handler | None) -> Answering:
         name, resource = found.get("FunctionName") or found.get("Resource"), "*"
         function = parse(name) if name is not None and ":layer:" not in name else None
         if function is not None:
-            function.check_place(caller, f"lambda:{action}")
+            function.check_local(caller, f"lambda:{action}")
             resource = function_arn(function.name)
         caller.require(f"lambda:{action}", resource)
         if function is not None:
@@ -154,11 +232,11 @@ async def _read_members(request: Request, operation: str) -> Members:
     elsewhere: dict[str, Any] = {}
     state = request.scope["state"]
     headers: Headers = state["headers"]
-    for name, place, key, kind in _places(operation):
+    for name, location, key, kind in _locations(operation):
         value: Any = None
-        if place == "uri":
+        if location == "uri":
             value = _typed(request.path_params[key], kind)
-        elif place == "header":
+        elif location == "header":
             value = headers.get(key)
         elif not request.scope["query_string"]:
             continue
@@ -184,13 +262,13 @@ def _typed(text: str | None, kind: str) -> Any:
 
 
 @cache
-def _places(operation: str) -> list[tuple[str, str, str, str]]:
-    """Return name, place, key there and type of the members that are not in a request's body."""
+def _locations(operation: str) -> list[tuple[str, str, str, str]]:
+    """Return name, location, key there and type of the members that are not in a request's body."""
     found = []
     for name, member in input_shape("lambda", operation).members.items():
-        place = member.serialization.get("location")
-        if place is not None:
-            found.append((name, place, member.serialization.get("name", name), member.type_name))
+        location = member.serialization.get("location")
+        if location is not None:
+            found.append((name, location, member.serialization.get("name", name), member.type_name))
     return found
 
 
@@ -225,7 +303,7 @@ async def _internal_error(request: Request, error: Exception) -> WholeResponse:
 
 def _not_emulated(operation: str) -> ServiceError:
     return ServiceError(
-        404, "UnknownOperationException", f"slslab does not emulate {operation}; docs/lambda-api.md lists what it does."
+        404, "UnknownOperationException", f"slslab does not emulate {operation}; docs/services.md lists what it does."
     )
 
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Self
 
-from slslab.aws.arns import REGION, function_arn
+from slslab.aws.arns import REGION
+from slslab.lambda_.references import function_arn
 
 # Programs call a URL by its path at the emulator's own address, because some resolvers don't know that names below
 # localhost mean loopback (RFC 6761). A browser may call it by its host, so that each URL has its own origin.

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from slslab.aws.arns import REGION, function_arn
+from slslab.aws.arns import REGION
 from slslab.aws.errors import ServiceError, constraint, invalid
 from slslab.aws.limits import Limits, Range
 from slslab.aws.requests import input_shape
 from slslab.lambda_.layers import LayerVersion
 from slslab.lambda_.packages import Code
-from slslab.lambda_.references import LATEST
+from slslab.lambda_.references import LATEST, function_arn
 from slslab.lambda_.stored_settings import REFUSED, stored
 
 ROLE = re.compile(r"arn:(aws[a-zA-Z-]*)?:iam::\d{12}:role/?[a-zA-Z_0-9+=,.@\-_/]+")

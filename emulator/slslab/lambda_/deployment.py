@@ -4,12 +4,11 @@ Terraform's provider reads code signing after every creation. Answers and errors
 comment says otherwise.
 """
 
-from slslab.aws.arns import function_arn
 from slslab.aws.errors import ServiceError, invalid, missing
-from slslab.lambda_.call import Answer, Call, Operations
+from slslab.lambda_.api import Answer, Call, Operations
 from slslab.lambda_.configuration import no_code_signing
 from slslab.lambda_.functions import Functions, qualified
-from slslab.lambda_.references import LATEST
+from slslab.lambda_.references import LATEST, function_arn
 
 
 class DeploymentOperations(Operations):

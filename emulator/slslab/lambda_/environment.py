@@ -18,15 +18,12 @@ from slslab.aws.limits import MB, Limits, cpu_share, init_share
 from slslab.errors import StartFailed
 from slslab.host.connections import Address
 from slslab.host.output import TraceFrames
-from slslab.host.pressure import Pressure
-from slslab.host.procfs import Sample, make_sample
+from slslab.host.procfs import Pressure, Sample, Tasks, make_sample
 from slslab.host.reaper import MARK
-from slslab.host.tasks import Tasks
 from slslab.lambda_.clock import LambdaClock
 from slslab.lambda_.configuration import Function
-from slslab.lambda_.hosts import ExecutionEnvironment, Host, Hosts, confinement
+from slslab.lambda_.hosts import Ending, ExecutionEnvironment, Host, Hosts, PhaseEnd, State, confinement
 from slslab.lambda_.memory import TICK_S, MemoryMeter, held_bytes
-from slslab.lambda_.outcome import Ending, PhaseEnd, State
 from slslab.lambda_.runtime_api import NextInvocation, RuntimeApi
 from slslab.lambda_.sandbox import Sandbox
 from slslab.lambda_.system_log import SystemLog
@@ -331,17 +328,18 @@ class Environment:
         await asyncio.shield(self._end)
 
     async def _kill(self) -> None:
-        self._runtime.stop()
         with contextlib.suppress(OSError):  # a frozen sandbox can be ended, too
             await self._thaw()
-        if self.sandbox is not None:
-            try:
+        try:
+            if self.sandbox is not None:
                 await self.sandbox.end()
                 # The phase that this ended is metered first, because closing the sandbox closes its accounts.
                 await self._metered.wait()
-            finally:
-                if self._tasks is not None:
-                    self._tasks.files.close()
+        finally:
+            # Not before, because a runtime that lost its connection would write an error into the log.
+            self._runtime.stop()
+            if self._tasks is not None:
+                self._tasks.files.close()
 
     def variables(self) -> dict[str, str]:
         """Return its environment variables that do not depend on the kind of sandbox."""

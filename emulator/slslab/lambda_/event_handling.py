@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from slslab.aws.arns import ACCOUNT, REGION, function_arn
+from slslab.aws.arns import ACCOUNT, REGION
 from slslab.aws.errors import ServiceError, invalid, missing
+from slslab.lambda_.api import Answer, Call, Operations
 from slslab.lambda_.attachments import EventInvokeConfig, Handling
-from slslab.lambda_.call import Answer, Call, Operations
 from slslab.lambda_.functions import Functions, Target
-from slslab.lambda_.references import LATEST, parse
+from slslab.lambda_.references import LATEST, function_arn, parse
 
 BUCKET, FUNCTION, QUEUE = "arn:aws:s3:::", "arn:aws:lambda:", "arn:aws:sqs:"
 TOPIC = "arn:aws:sns:"

@@ -14,13 +14,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from slslab.aws.arns import function_arn
 from slslab.aws.errors import ServiceError
 from slslab.aws.json_text import parse_json
 from slslab.aws.limits import Limits
 from slslab.lambda_.event_handling import BUCKET, FUNCTION, EventInvokeConfigs
 from slslab.lambda_.functions import Functions, Target
-from slslab.lambda_.references import LATEST, parse
+from slslab.lambda_.references import LATEST, function_arn, parse
 from slslab.lambda_.stack_client import Attributes
 
 LONGEST_THROTTLE_S = 300.0

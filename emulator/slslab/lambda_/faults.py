@@ -14,8 +14,7 @@ from typing import Any
 from slslab.aws.errors import throttled
 from slslab.errors import RequestError
 from slslab.lambda_.events import Request
-from slslab.lambda_.hosts import ExecutionEnvironment
-from slslab.lambda_.outcome import State
+from slslab.lambda_.hosts import ExecutionEnvironment, State
 from slslab.run.events import own_event
 from slslab_workers.faults.plan import FUNCTION_KINDS, Fault, FaultPlan
 from slslab_workers.plan import PlanError

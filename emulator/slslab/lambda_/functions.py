@@ -12,17 +12,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from slslab.aws.arns import function_arn
 from slslab.aws.errors import ServiceError, conflict, invalid, missing, violation
 from slslab.aws.limits import Limits
+from slslab.lambda_.api import FUNCTIONS_ONLY, Answer, Call, Operations
 from slslab.lambda_.archives import Archives
 from slslab.lambda_.attachments import Alias, EventInvokeConfig, FunctionUrl
-from slslab.lambda_.call import FUNCTIONS_ONLY, Answer, Call, Operations
 from slslab.lambda_.configuration import ACTIVE, CREATING, UPDATING, Function, check_kind, settings
 from slslab.lambda_.layers import LayerVersions, timestamp
 from slslab.lambda_.packages import Code, Image, Packages
 from slslab.lambda_.policies import Policy, check_revision
-from slslab.lambda_.references import LATEST, parse
+from slslab.lambda_.references import LATEST, function_arn, parse
 
 TAGS = 50
 NAME_LENGTH = 64

@@ -8,33 +8,53 @@ import asyncio
 import base64
 import json
 import secrets
+import struct
 import time
 import uuid
-from collections.abc import Callable, Container, Sequence, Set
+import zlib
+from collections.abc import Callable, Container, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from slslab.aws.errors import ServiceError
-from slslab.aws.event_streams import MEDIA_TYPE, event_message
-from slslab.aws.gate import principal
-from slslab.aws.heads import WholeResponse
+from slslab.aws.gate import WholeResponse, principal
 from slslab.aws.json_text import parse_json
 from slslab.aws.limits import MB, Limits, cpu_share, init_share, lambda_limits
 from slslab.errors import StartFailed
-from slslab.lambda_.call import Call, Operations
+from slslab.lambda_.api import Call, Operations
 from slslab.lambda_.concurrency import Concurrency
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.events import Answer, Asynchronous, Request
 from slslab.lambda_.functions import Functions, Target
-from slslab.lambda_.hosts import ExecutionEnvironment, Hosts
-from slslab.lambda_.outcome import Ending, PhaseEnd, State, exit_reason, peak_mb
+from slslab.lambda_.hosts import Ending, ExecutionEnvironment, Hosts, PhaseEnd, State, exit_reason, peak_mb
 from slslab.lambda_.packages import Packages
 from slslab.lambda_.pool import Pool
 from slslab.lambda_.runtime_api import NextInvocation
 from slslab.lambda_.stack_client import StackClient
 from slslab.run.events import own_event
 from slslab.run.records import InvocationRecord, billed_ms, billed_requests
+
+# https://smithy.io/2.0/aws/amazon-eventstream.html
+MEDIA_TYPE = "application/vnd.amazon.eventstream"
+EVENT_STRING = 7
+
+
+def event_message(event: str, content_type: str, payload: bytes) -> bytes:
+    """Return one event: its headers, its payload, and two checksums, of its lengths and of everything."""
+    headers = _event_headers({":message-type": "event", ":event-type": event, ":content-type": content_type})
+    lengths = struct.pack("!II", 16 + len(headers) + len(payload), len(headers))
+    message = lengths + struct.pack("!I", zlib.crc32(lengths)) + headers + payload
+    return message + struct.pack("!I", zlib.crc32(message))
+
+
+def _event_headers(values: Mapping[str, str]) -> bytes:
+    parts = []
+    for name, value in values.items():
+        parts.append(struct.pack("!B", len(name)) + name.encode())
+        parts.append(struct.pack("!BH", EVENT_STRING, len(value)) + value.encode())
+    return b"".join(parts)
+
 
 CLOSE_LIMIT_S = 5.0
 

@@ -14,8 +14,8 @@ from typing import Any
 from slslab.aws.arns import ACCOUNT, REGION
 from slslab.aws.errors import ServiceError, constraint, invalid, missing
 from slslab.aws.limits import Limits
+from slslab.lambda_.api import Answer, Call, Operations
 from slslab.lambda_.archives import Archives
-from slslab.lambda_.call import Answer, Call, Operations
 from slslab.lambda_.packages import HOT_RELOAD_BUCKET, Code, Packages
 from slslab.lambda_.policies import NO_POLICY, Policy, as_text, check_revision, layer_statement
 

@@ -4,10 +4,12 @@ Nothing is copied while functions run. Their logs are files, and an index holds 
 when somebody asks for them.
 """
 
+import json
 import os
 import struct
 import time
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -20,6 +22,8 @@ from starlette.routing import Route
 
 from slslab.aws.errors import invalid
 from slslab.aws.gate import principal
+from slslab.host.output import FunctionLog
+from slslab.lambda_.configuration import Function
 
 PATH = "/slslab/logs"
 # Text that an environment writes within this time is one entry of the index, with the time of its first byte.
@@ -147,3 +151,46 @@ def _line_start(file: int, position: int) -> int:
             return back + found + 1
         position = back
     return 0
+
+
+# documented: monitoring-cloudwatchlogs-log-level.html.
+LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
+
+
+class EnvironmentLogs:
+    """Opens logs in `directory`; Invoke returns at most `tail_bytes` of one, and `events` is the index of all."""
+
+    def __init__(self, directory: Path, tail_bytes: int, events: LogEvents) -> None:
+        self.directory = directory
+        self._tail_bytes = tail_bytes
+        self._events = events
+
+    def open(self, function: Function, environment: str) -> tuple[str, FunctionLog]:
+        """Return the name of the log stream of an environment, by its id, and its log."""
+        # documented: monitoring-cloudwatchlogs-view.html shows such a name; its 32 hexadecimal digits are measured.
+        # A log group that the function chose may also contain other functions' logs (measured).
+        prefix = function.name if "LogGroup" in function.logging else ""
+        day = time.strftime("%Y/%m/%d", time.gmtime())
+        stream = f"{day}/{prefix}[{function.version}]{uuid.uuid4().hex}"
+        path = self.directory / f"{environment}.log"
+        wrote = self._events.writer(function.log_group, stream, path)
+        return stream, FunctionLog(path, self._tail_bytes, wrote, line_filter(function.logging))
+
+
+def line_filter(config: Mapping[str, str]) -> Callable[[bytes], bool] | None:
+    """Return a function that decides whether a line is logged at this ApplicationLogLevel; None if all lines are.
+
+    documented: monitoring-cloudwatchlogs-log-level.html: levels need the JSON format. A JSON line has the level that it
+    names; all other lines are INFO.
+    """
+    least = LEVELS.index(config.get("ApplicationLogLevel", LEVELS[0]))
+    return (lambda line: _level(line) >= least) if least else None
+
+
+def _level(line: bytes) -> int:
+    try:
+        said = str(json.loads(line)["level"]).upper()
+    except (ValueError, LookupError, TypeError, RecursionError):
+        said = "INFO"
+    said = {"WARNING": "WARN", "CRITICAL": "FATAL"}.get(said, said)  # Python's names
+    return LEVELS.index(said if said in LEVELS else "INFO")

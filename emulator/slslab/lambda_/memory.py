@@ -13,12 +13,12 @@ from slslab.aws.limits import MB
 from slslab.host.cgroup_accounts import GroupAccounts
 from slslab.host.procfs import (
     ResidentSet,
+    Tasks,
     memory_files_bytes,
     proportional_bytes,
     reset_peak_resident,
     resident_sets,
 )
-from slslab.host.tasks import Tasks
 from slslab.lambda_.sandbox import Sandbox
 
 TICK_S = 0.1

@@ -7,13 +7,12 @@ the policy shares with its function, version or alias (recorded).
 import uuid
 from dataclasses import replace
 
-from slslab.aws.arns import function_arn
 from slslab.aws.errors import ServiceError, invalid, missing
-from slslab.lambda_.call import Answer, Call, Operations
+from slslab.lambda_.api import Answer, Call, Operations
 from slslab.lambda_.functions import Entry, Functions, qualified
 from slslab.lambda_.layers import NO_RESOURCE
 from slslab.lambda_.policies import Policy, as_text, check_revision, function_statement
-from slslab.lambda_.references import LATEST
+from slslab.lambda_.references import LATEST, function_arn
 
 
 class PolicyOperations(Operations):

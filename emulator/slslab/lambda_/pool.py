@@ -13,9 +13,8 @@ from slslab.lambda_.concurrency import Admission, Concurrency
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.events import Request
 from slslab.lambda_.functions import Functions
-from slslab.lambda_.hosts import ExecutionEnvironment, Host, Hosts
+from slslab.lambda_.hosts import ExecutionEnvironment, Host, Hosts, PhaseEnd, State
 from slslab.lambda_.memory_queue import MemoryQueue
-from slslab.lambda_.outcome import PhaseEnd, State
 from slslab.run.events import own_event
 
 Result = TypeVar("Result")

@@ -1,4 +1,4 @@
-"""Names of functions as AWS accepts them: a name, a partial ARN or an ARN, with a version or an alias behind it.
+"""Names and ARNs of functions. AWS accepts a name, a partial ARN or an ARN, with a version or an alias behind it.
 
 https://docs.aws.amazon.com/lambda/latest/api/API_Invoke.html#API_Invoke_RequestParameters
 """
@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from slslab.aws.arns import ACCOUNT, REGION, function_arn
+from slslab.aws.arns import ACCOUNT, REGION
 from slslab.aws.errors import ServiceError, constraint, invalid, missing
 from slslab.aws.keys import Principal
 
@@ -32,7 +32,7 @@ class Reference:
         """The ARN of what it names."""
         return function_arn(self.name, self.qualifier)
 
-    def check_place(self, caller: Principal, action: str) -> None:
+    def check_local(self, caller: Principal, action: str) -> None:
         """Raise ServiceError for a function of another account or region (texts measured: recorded from AWS)."""
         if self.account not in (None, ACCOUNT):
             # assumed: functions of other accounts don't allow this one.
@@ -62,3 +62,8 @@ def parse(text: str) -> Reference:
     if match is None:
         raise constraint(text, "functionName", f"Member must satisfy regular expression pattern: {PATTERN.pattern}")
     return Reference(match["name"], match["qualifier"], match["region"], match["account"])
+
+
+def function_arn(name: str, qualifier: str | None = None) -> str:
+    """Return the ARN of a function, or of one of its versions or aliases."""
+    return f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{name}" + (f":{qualifier}" if qualifier else "")

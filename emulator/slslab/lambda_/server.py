@@ -12,8 +12,7 @@ import uvicorn
 import uvloop
 from starlette.types import ASGIApp
 
-from slslab.aws.gate import BodyLimit, Gate, Public
-from slslab.aws.heads import BoundedHeads
+from slslab.aws.gate import BodyLimit, BoundedHeads, Gate, Public
 from slslab.aws.keys import Keyring
 
 Result = TypeVar("Result")

@@ -1,7 +1,7 @@
 """Operations on reserved concurrency, tags and the account."""
 
 from slslab.aws.limits import Limits
-from slslab.lambda_.call import Answer, Call, Operations
+from slslab.lambda_.api import Answer, Call, Operations
 from slslab.lambda_.event_sources import EventSourceMappings
 from slslab.lambda_.functions import Functions, add_tags
 

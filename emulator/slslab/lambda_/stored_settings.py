@@ -52,13 +52,9 @@ def _vpc(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _dead_letters(config: Mapping[str, Any]) -> dict[str, Any] | None:
-    return {"TargetArn": config["TargetArn"]} if config.get("TargetArn") else None
-
-
 # As in AWS's answers (measured: recorded from AWS; assumed for a key and file systems). None removes a setting.
 SHOWN: Mapping[str, Callable[[Any], Any]] = {
-    "DeadLetterConfig": _dead_letters,
+    "DeadLetterConfig": lambda config: {"TargetArn": config["TargetArn"]} if config.get("TargetArn") else None,
     "FileSystemConfigs": lambda configs: list(configs) or None,
     "KMSKeyArn": lambda arn: arn or None,
     "SnapStart": dict,

@@ -28,7 +28,7 @@ def preflight(cors: Mapping[str, Any], method: str, headers: Mapping[str, str]) 
     granted = [*plain, ("access-control-allow-origin", headers["origin"]), ("vary", "Origin")]
     for member in ("AllowHeaders", "AllowMethods"):
         if cors.get(member):
-            granted.append((f"access-control-{_dashed(member)}", ",".join(cors[member])))
+            granted.append((f"access-control-allow-{member.removeprefix('Allow').lower()}", ",".join(cors[member])))
     if cors.get("MaxAge") is not None:
         granted.append(("access-control-max-age", str(cors["MaxAge"])))
     return UrlAnswer(200, [*granted, *_credentials(cors)])
@@ -59,8 +59,3 @@ def _allows(cors: Mapping[str, Any], member: str, value: str) -> bool:
 
 def _credentials(cors: Mapping[str, Any]) -> Headers:
     return [("access-control-allow-credentials", "true")] if cors.get("AllowCredentials") else []
-
-
-def _dashed(member: str) -> str:
-    """Return `allow-headers` for `AllowHeaders`."""
-    return member.replace("Allow", "allow-").lower()

@@ -11,18 +11,17 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from slslab.aws.arns import function_arn
 from slslab.aws.errors import ServiceError, conflict, missing
 from slslab.aws.gate import IndexedHeaders, authenticate, read_body
 from slslab.aws.keys import Keyring, Principal
 from slslab.aws.limits import Limits
+from slslab.lambda_.api import Answer, Call, Operations
 from slslab.lambda_.attachments import BUFFERED, HOST, PREFIX, FunctionUrl, called
-from slslab.lambda_.call import Answer, Call, Operations
 from slslab.lambda_.functions import Entry, Functions, Target
 from slslab.lambda_.invocation import InvocationService, new_trace_id
 from slslab.lambda_.layers import NO_RESOURCE
 from slslab.lambda_.policies import Policy
-from slslab.lambda_.references import LATEST
+from slslab.lambda_.references import LATEST, function_arn
 from slslab.lambda_.url_cors import preflight, shared
 from slslab.lambda_.url_payloads import UrlAnswer, UrlRequest, answer
 

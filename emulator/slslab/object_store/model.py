@@ -53,8 +53,8 @@ MOST_TAGS = 100_000
 INTEGER = re.compile(r"-?[0-9]{1,18}")
 
 
-class Place(NamedTuple):
-    """The place of a member in a request or an answer."""
+class Location(NamedTuple):
+    """The location of a member in a request or an answer."""
 
     member: str
     shape: Shape
@@ -64,18 +64,18 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation: its name, and the places of its input's and output's members.
+    """An operation: its name, and the locations of its input's and output's members.
 
     `payload` is the member in the body, and `streams` says whether the body is an object's bytes.
     """
 
     name: str
     model: OperationModel
-    inputs: tuple[Place, ...]
+    inputs: tuple[Location, ...]
     payload: Shape | None
     payload_member: str
     streams: bool
-    outputs: Mapping[str, Place]
+    outputs: Mapping[str, Location]
     parameters: frozenset[str]
 
 
@@ -186,14 +186,14 @@ def document(operation: Operation, output: Mapping[str, Any]) -> bytes:
 def header_fields(operation: Operation, output: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield the headers of an answer."""
     for member, value in output.items():
-        place = operation.outputs.get(member)
-        if place is None or value is None:
+        at = operation.outputs.get(member)
+        if at is None or value is None:
             continue
-        if place.location == "headers":
+        if at.location == "headers":
             for name, text in value.items():
-                yield place.name + name, text
-        elif place.location == "header":
-            yield place.name, _header_text(value)
+                yield at.name + name, text
+        elif at.location == "header":
+            yield at.name, _header_text(value)
 
 
 def http_date(time: datetime) -> str:
@@ -224,7 +224,7 @@ def encoded(name: str) -> str:
 
 def _operation(model: OperationModel) -> Operation:
     shape, output = model.input_shape, model.output_shape
-    inputs = [place for place in _places(shape) if place.location != "uri"]
+    inputs = [at for at in _locations(shape) if at.location != "uri"]
     payload_member = shape.serialization.get("payload", "") if shape else ""
     payload = shape.members[payload_member] if isinstance(shape, StructureShape) and payload_member else None
     return Operation(
@@ -234,19 +234,19 @@ def _operation(model: OperationModel) -> Operation:
         payload,
         payload_member,
         payload is not None and payload.type_name == "blob",
-        {place.member: place for place in _places(output)},
-        frozenset(place.name for place in inputs if place.location == "querystring"),
+        {at.member: at for at in _locations(output)},
+        frozenset(at.name for at in inputs if at.location == "querystring"),
     )
 
 
-def _places(shape: Shape | None) -> Iterator[Place]:
+def _locations(shape: Shape | None) -> Iterator[Location]:
     if not isinstance(shape, StructureShape):
         return
     for member, of in shape.members.items():
         location = of.serialization.get("location")
         if location is not None:
             name = of.serialization.get("name", member)
-            yield Place(member, of, location, name if location in ("querystring", "uri") else name.lower())
+            yield Location(member, of, location, name if location in ("querystring", "uri") else name.lower())
 
 
 def _parsed(shape: Shape, text: str, name: str) -> Any:
@@ -315,7 +315,7 @@ def _elements(shape: StructureShape) -> Mapping[str, tuple[str, Shape]]:
     return {of.serialization.get("name", member): (member, of) for member, of in shape.members.items()}
 
 
-def _to_xml(shape: StructureShape, value: Mapping[str, Any], elsewhere: Mapping[str, Place]) -> Iterator[str]:
+def _to_xml(shape: StructureShape, value: Mapping[str, Any], elsewhere: Mapping[str, Location]) -> Iterator[str]:
     attribute = {member for member, of in shape.members.items() if of.serialization.get("xmlAttribute")}
     for member, of in shape.members.items():
         given = value.get(member)

@@ -18,6 +18,12 @@ from slslab.report.summaries import (
     replayed,
 )
 
+ALONE = "total_alone"
+SHARE = (
+    "Totals and comparisons have a share, by the second, of hosts that are always on. With hosts of its own, each hour "
+    "that its cache begins would be billed."
+)
+
 
 def both_bills(document: Document) -> Iterator[Part]:
     """Yield what `bill` prints for a run: Lambda's bill, then this host's seconds, priced."""
@@ -64,14 +70,16 @@ def bill_table(cost: Document, title: str = "", *, folded: bool = False) -> Tabl
         )
         for line in cost["not_billed"]
     ]
+    alone = [("with hosts of its own", "", "", "", _amount(cost["total_alone"]))] if ALONE in cost else []
+    notes = [SHARE] * bool(alone) + cost.get("notes", [])
     price = f"price {cost['currency']}"
     return Table(
         ("item", "quantity", "unit", price, f"amount {cost['currency']}"),
         rows,
-        (("total", "", "", "", _amount(cost["total"])), *unpriced),
+        (("total", "", "", "", _amount(cost["total"])), *alone, *unpriced),
         title,
         folded=folded,
-        note="\n".join(cost.get("notes", ())),
+        note="\n".join(notes),
         dispensable=(price,),
     )
 

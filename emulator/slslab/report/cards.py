@@ -51,9 +51,10 @@ def functions_card(document: Document) -> Card | None:
     durations = (*(f"{key} ms" for key in SPREAD), "Lambda: median ms")
     columns: Sequence[str] = ("function", "memory size", "invocations", "cold", "errors", *durations)
     columns = (*columns, "billed s", "peak memory")
+    used = [f"{each['peak_memory_mb'] / each['memory_mb']:.0%} of it" for each in functions]
     rows: Sequence[Row] = [
-        _function(each["function"], formats.megabytes(each["memory_mb"]), each, f"{_used(each):.0%} of it")
-        for each in functions
+        _function(each["function"], formats.megabytes(each["memory_mb"]), each, share)
+        for each, share in zip(functions, used, strict=True)
     ]
     if "cost" in functions[0]:
         columns = (*columns, "Lambda: cost")
@@ -75,10 +76,6 @@ def _function(name: str, memory: str, figures: Document, about: str = "") -> Row
         f"{figures['billed_seconds']:,.3f}",
         Cell(formats.megabytes(figures["peak_memory_mb"]), about),
     )
-
-
-def _used(figures: Document) -> float:
-    return float(figures["peak_memory_mb"] / figures["memory_mb"])
 
 
 def cost_cell(row: Document) -> str:

@@ -23,10 +23,12 @@ from slslab.report.summaries import (
     HOST_PRICED,
     advice,
     alone_note,
+    buffers_note,
     cpu_share_enforced,
     epochs_of,
     figure_text,
     headline,
+    imports_notes,
     instances_note,
     limit_notes,
     made_of,
@@ -67,6 +69,7 @@ def brief(document: Document) -> Iterator[Part]:
         "" if cpu_share_enforced(document) in (True, None) else "Lambda's CPU share was NOT enforced on this machine.",
         f"The vCPUs and memory of {launched[0]['type']} weren't enforced." if launched else "",
         *(f"It {said}." for said in document["cost"].get("notes", ())),
+        buffers_note(document),
         uncertain_note(document),
     )
     if said := "\n".join(filter(None, notes)):
@@ -89,6 +92,7 @@ def summary(document: Document) -> Iterator[Part]:
         yield Note(alone_note(alone), "" if alone.get("quiet") else "warn")
     yield _measured(document)
     yield from _cards(document, functions_card, phases_card, invocations_card, traffic_card, _learning)
+    yield from map(Note, filter(None, [buffers_note(document)]))
     yield from _details(document.get("details", {}))
     if not found:
         yield run_bill(document)
@@ -184,7 +188,7 @@ def _headline(document: Document, *, brief: bool = False) -> Iterator[Note]:
         (headline(document), "answer" if found or predicted(document) else "answer warn"),
         (advice(document), "answer"),
         ("\n".join(filter(None, notes)), "muted"),
-        ("\n".join(limit_notes(document)), "warn"),
+        ("\n".join((*limit_notes(document), *imports_notes(document))), "warn"),
     )
     yield from (Note(text, mood) for text, mood in parts if text)
 

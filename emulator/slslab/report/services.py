@@ -105,6 +105,7 @@ class Service(Run):
             "functions": function_rows(self.predicted),
             "cost": bill(self.invocations),
             "faults": injected(self.events, about.get("faults")),
+            "host_imports": metrics.host_imports(self.events),
             "trace_torn": self.torn,
         }
         if self.status == "interrupted":
@@ -181,7 +182,7 @@ def _counts(events: metrics.Rows) -> dict[str, int]:
 
 
 def function_rows(predicted: Predicted, book: Book | None = None) -> list[dict[str, Any]]:
-    """Return a row for each function and memory size that it had; the cost includes its S3 requests."""
+    """Return a row for each function and memory size that it had; the cost includes its requests to S3 and SQS."""
     split = predicted.by([(record["function"], record["memory_mb"]) for record in predicted.records])
     return [{**_counted(own.records), **own.costs(book)} for _, own in sorted(split.items())]
 

@@ -21,8 +21,8 @@ def session_document(
 ) -> dict[str, Any]:
     """Return the document for pairs of a test's name and an invocation's record. Costs are exact, as text.
 
-    `requests` are each function's S3 requests. `warnings` are sentences on missing data. A function that was invoked
-    with several memory sizes has a row for each.
+    `requests` are each function's requests to S3 and SQS. `warnings` are sentences on missing data. A function that was
+    invoked with several memory sizes has a row for each.
     """
     records = [record for _, record in invoked]
     found = predict(records, requests, predictor)
@@ -34,7 +34,12 @@ def session_document(
         "cost": bill(records),
         "predicted": found.document(bill),
         "tests": [
-            {"test": test, **_totals(own.records), "peak_memory_mb": _peak(own.records), **own.costs()}
+            {
+                "test": test,
+                **_totals(own.records),
+                "peak_memory_mb": max(record["max_memory_mb"] for record in own.records),
+                **own.costs(),
+            }
             for test, own in tests.items()
         ],
         "functions": function_rows(found),
@@ -49,10 +54,6 @@ def _totals(records: Records) -> dict[str, Any]:
         "cold_starts": sum(record["cold_start"] for record in records),
         "billed_seconds": sum(record["billed_ms"] for record in records) / 1000,
     }
-
-
-def _peak(records: Records) -> int:
-    return max(int(record["max_memory_mb"]) for record in records)
 
 
 def _answer(document: Mapping[str, Any]) -> str:

@@ -34,6 +34,10 @@ PREDICTED_RANGES = (
     "moment at which the CPU quota sets in (docs/reports.md)."
 )
 RECORDED_BEFORE = "Recorded before ranges: `slslab replay RUN` gives one."
+IMPORTS_HINT = (
+    "On Lambda these imports fail. Put the packages into the function's archive (docs/own.md); with --strict-packages "
+    "such imports fail here, too."
+)
 
 
 def replayed(document: Document) -> Document | None:
@@ -276,6 +280,16 @@ def limit_notes(document: Document) -> list[str]:
     return notes
 
 
+def imports_notes(document: Document) -> list[str]:
+    """Return a sentence for each function that imported this machine's packages, and then what to do."""
+    found = document.get("host_imports", {})
+    said = [
+        f"{function} imported {listed(names)} from this machine, not from its package."
+        for function, names in found.items()
+    ]
+    return [*said, IMPORTS_HINT] if said else []
+
+
 def bills(documents: Sequence[Document]) -> tuple[str, list[Document | None]]:
     """Return a title and each run's bill on Lambda, None if it isn't modelled.
 
@@ -305,6 +319,15 @@ def cpu_share_enforced(document: Document) -> bool | None:
     """Return whether functions were limited to Lambda's CPU share; None if none ran, and if unknown."""
     enforced: bool | None = document["host"]["cpu_share_enforced"] if document.get("invocations") else None
     return enforced
+
+
+def buffers_note(document: Document) -> str:
+    """Return which worker's buffers were evaluated, if workers have different ones."""
+    if document.get("details", {}).get("buffers_equal", True):
+        return ""
+    return (
+        "Workers have different buffers (batch normalisation's means and variances); the evaluated model has rank 0's."
+    )
 
 
 def uncertain_note(document: Document) -> str:

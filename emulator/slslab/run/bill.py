@@ -42,7 +42,9 @@ METERS = {
     "lambda.duration.arm64": ("Lambda duration, arm64", "GB-second"),
     "lambda.requests": ("Lambda requests", "request"),
     "lambda.ephemeral": ("Lambda ephemeral storage above 512 MB", "GB-second"),
-    **{op: (line, "request unit" if OPERATIONS[op].unit_bytes else "request") for op, line in BILLED.items()},
+    **{
+        op: (line, "request unit" if OPERATIONS[op].channel == "dynamodb" else "request") for op, line in BILLED.items()
+    },
     "states.transitions": (OPERATIONS["transition"].billed, "transition"),
     "container.vcpu": ("vCPUs of containers", "vCPU-second"),
     "container.memory": ("Memory of containers", "GiB-second"),
@@ -97,12 +99,25 @@ class Tier(Rate):
     above: Annotated[int, Field(gt=0)]
 
 
+class Sourced(_Entry):
+    """A figure of a host, and its source."""
+
+    value: Annotated[Decimal, BeforeValidator(_parse_price), Field(gt=0)]
+    source: Annotated[str, Field(min_length=1)]
+    status: Literal["documented", "assumed"]
+
+
 class Price(Rate):
-    """The `price` of `per` units of one meter; with a `minimum`, a launch is billed in whole units, at least that."""
+    """The `price` of `per` units of one meter; with a `minimum`, a launch is billed in whole units, at least that.
+
+    A host that AWS bills by periods that have begun has a period of `begun_s` seconds. `memory_gib` is a host's memory.
+    """
 
     unit: str
     per: Annotated[int, Field(gt=0)] = 1
     minimum: Annotated[int, Field(ge=0)] | None = None
+    begun_s: Sourced | None = None
+    memory_gib: Sourced | None = None
     tiers: Annotated[tuple[Tier, ...], Field(strict=False)] = ()
 
     @field_validator("tiers")
@@ -143,8 +158,9 @@ class Book(_Entry):
                 raise ValueError(f"{meter} is not something this program meters") from None
             if price.unit != unit:
                 raise ValueError(f"{meter} is metered per {unit}, not per {price.unit}")
-            if price.minimum is not None and not meter.startswith(HOST):
-                raise ValueError(f"{meter} cannot have a minimum: only hosts are launched")
+            launched = price.minimum, price.begun_s, price.memory_gib
+            if launched != (None, None, None) and not meter.startswith(HOST):
+                raise ValueError(f"{meter} cannot have a minimum, begun_s or memory_gib: only hosts are launched")
         return prices
 
 
@@ -191,11 +207,12 @@ class Usage:
 
     `invocations` are metered records. Their `memory_mb`, `billed_ms`, `architecture`, `ephemeral_mb` and `requests` (by
     default 1) count. `object_requests` counts S3 requests by op (object.put, object.list, object.get, object.delete)
-    and DynamoDB's request units (dynamodb.put, …). S3 bills 4xx answers, too (S3 user guide, "Billing for Amazon S3
-    error responses"), so a failed get is a get. RabbitMQ messages, and requests to Memcached and Redis, cost only the
-    host. `hosts` holds one (instance type, seconds) for each launch, seconds as int or Decimal. `service_hosts` holds
-    the same for databases, queues and channels; their instance types are assumed. `containers` holds (meter, quantity)
-    of containers with GPUs while they run, `idle` the same while they wait for an invocation that doesn't come.
+    DynamoDB's request units (dynamodb.put, …) and SQS's requests (sqs.request, …). S3 bills 4xx answers, too (S3 user
+    guide, "Billing for Amazon S3 error responses"), so a failed get is a get. RabbitMQ messages, and requests to
+    Memcached and Redis, cost only the host. `hosts` holds one (instance type, seconds) for each launch, seconds as int
+    or Decimal. `service_hosts` holds the same for databases, queues and channels; their instance types are assumed.
+    `containers` holds (meter, quantity) of containers with GPUs while they run, `idle` the same while they wait for an
+    invocation that doesn't come.
     """
 
     invocations: Iterable[Mapping[str, Any]] = ()
@@ -272,11 +289,15 @@ class BookName(TypedDict):
 
 
 class Cost(TypedDict):
-    """What usage costs; `notes` are caveats for readers (a bill of Lambda lacks them)."""
+    """What usage costs; `notes` are caveats for readers (a bill of Lambda lacks them).
+
+    `total_alone` exists if a run that has its hosts to itself costs more than the total (`Bill.alone`).
+    """
 
     book: BookName
     currency: str
     total: Decimals
+    total_alone: NotRequired[Decimals]
     lines: list[BillLine]
     not_billed: list[NotBilled]
     notes: NotRequired[list[str]]
@@ -284,13 +305,18 @@ class Cost(TypedDict):
 
 @dataclass(frozen=True)
 class Bill:
-    """The lines of a bill, and usage that its book doesn't price."""
+    """The lines of a bill, and usage that its book doesn't price.
+
+    They have the run's share of hosts that are always on, by the second. `alone` is the total if the run has its hosts
+    to itself, so that it pays for each period of a host that has begun.
+    """
 
     book: str
     date: date
     currency: str
     lines: tuple[Line, ...]
     not_billed: tuple[Unpriced, ...]
+    alone: Decimal
 
     @property
     def total(self) -> Decimal:
@@ -304,6 +330,7 @@ class Bill:
             "book": {"name": self.book, "date": self.date.isoformat()},
             "currency": self.currency,
             "total": _plain(self.total),
+            **({"total_alone": _plain(self.alone)} if self.alone != self.total else {}),
             "lines": [_document(line) for line in self.lines],
             "not_billed": [_document(left_out) for left_out in self.not_billed],
         }
@@ -332,7 +359,13 @@ def compute_bill(usage: Usage, book: Book) -> Bill:
                 lines += (replace(line, assumed=meter in assumed) for line in split)
             else:
                 not_billed.append(Unpriced(item, quantity, unit))
-    return Bill(book.name, book.date, book.currency, tuple(lines), tuple(not_billed))
+        alone = sum((line.amount for line in lines), Decimal(0))
+        for instance_type, seconds in (*usage.service_hosts, *usage.hosts):
+            price = book.prices.get(HOST + instance_type)
+            if price is not None and price.begun_s is not None:
+                rest = Decimal(seconds) % price.begun_s.value
+                alone += (price.begun_s.value - rest if rest else 0) * _unit_price(price, price)
+    return Bill(book.name, book.date, book.currency, tuple(lines), tuple(not_billed), alone)
 
 
 def _meter(usage: Usage, book: Book) -> dict[str, Decimal]:
@@ -399,8 +432,12 @@ def _split_by_tier(item: str, quantity: Decimal, price: Price) -> Iterator[Line]
     for (start, step), end in zip(steps, ends, strict=True):
         part = min(quantity, end) - start
         if part > 0:
-            each = _UNIT_PRICE.divide(step.price, Decimal(price.per))
+            each = _unit_price(step, price)
             yield Line(item, part, price.unit, each, part * each, step.status)
+
+
+def _unit_price(step: Rate, price: Price) -> Decimal:
+    return _UNIT_PRICE.divide(step.price, Decimal(price.per))
 
 
 def _plain(number: Decimal) -> str:

@@ -369,7 +369,7 @@ class FailedFunction(TypedDict):
 
 class Details(TypedDict, total=False):
     """What an architecture tells of its own; others may tell more. `shares` counts the samples of each class that each
-    worker has, if the partition is uneven."""
+    worker has, if the partition is uneven. `buffers_equal` tells whether all workers' buffers are equal in the end."""
 
     joins: list[Join]
     deaths: list[Death]
@@ -377,10 +377,11 @@ class Details(TypedDict, total=False):
     scale_in: list[ScaleIn]
     failed_functions: list[FailedFunction]
     shares: list[list[int]]
+    buffers_equal: bool
 
 
 class Page(TypedDict):
-    """The run's page: its file, or why there is none."""
+    """The run's page: its file, or why it lacks one."""
 
     file: str | None
     error: str | None
@@ -448,6 +449,8 @@ class RunDocument(Totals, OnLambda):
     environment: str
     confinement: str | None
     package: Package | None
+    # The host's packages that functions imported, by function; runs before 0.3 lack it.
+    host_imports: NotRequired[dict[str, list[str]]]
     seconds: Seconds
     # None if the run's own CPU seconds are used (`record` in the plan).
     alone: NotRequired[Alone | NotAlone | None]

@@ -1,8 +1,15 @@
 """Provide the stack: the services that functions use."""
 
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from slslab_workers.channels.endpoints import CHANNEL_URL, QUEUE_URL, TENSOR_URLS
+
+
+def without_passwords(addresses: str) -> str:
+    """Return addresses, separated by spaces, without users and passwords."""
+    parts = map(urlsplit, addresses.split())
+    return " ".join(part._replace(netloc=part.netloc.rpartition("@")[2]).geturl() for part in parts)
 
 
 @dataclass

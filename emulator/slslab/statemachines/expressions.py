@@ -361,12 +361,9 @@ def _parse(text: Any) -> Any:
     if text is Utils.NULL_VALUE:
         raise JException("T0410", 0, 1, "parse")
     try:
-        return _with_nulls(parse_json(text))
+        value = parse_json(text)
     except (ValueError, RecursionError) as error:
         raise JException("D3137", 0, f"Invalid JSON: {error}") from error
-
-
-def _with_nulls(value: Any) -> Any:
     return Utils.NULL_VALUE if value is None else value
 
 

@@ -18,8 +18,7 @@ from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
 from slslab.tensordb.executions import LIMIT_S
-from slslab.tensordb.lua.arguments import Value
-from slslab.tensordb.lua.errors import OutOfMemory, ScriptError
+from slslab.tensordb.lua.arguments import OutOfMemory, ScriptError, Value
 from slslab.tensordb.lua_replies import from_lua
 from slslab.tensordb.replies import Reply
 

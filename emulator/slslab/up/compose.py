@@ -24,8 +24,7 @@ from slslab.compose.network import CHANNELS, localstack_variables
 from slslab.compose.services import server_information
 from slslab.errors import HostError, RequestError
 from slslab.host.state import make_state_directory, only_owner, state_directory
-from slslab.stack import Stack
-from slslab.stack.urls import without_passwords
+from slslab.stack import Stack, without_passwords
 
 HEALTHY_LIMIT_S = 180.0
 ASK_S = 0.5

@@ -21,7 +21,7 @@ from slslab.lambda_.packages import layer_size
 from slslab.lambda_.runtimes import find_interpreter, obstacle
 from slslab.report.doctor import MISSING, OK, PARTLY, Finding
 from slslab.stack.channels import find_server
-from slslab.stack.instances.devices import cuda_devices
+from slslab.stack.instances.fleet import cuda_devices
 from slslab.stack.queues import find_rabbitmq
 
 
@@ -210,7 +210,7 @@ def _isolation() -> Finding:
         return Finding("isolation", MISSING, isolation.description, hint)
     hint = (
         "functions can't reach each other, your files and your keys, but can use the host's network and kernel: run "
-        "only code that you trust (docs/threat-model.md)"
+        "only code that you trust (docs/design.md)"
     )
     state = PARTLY if isolation.missing else OK
     return Finding("isolation", state, isolation.description, "; ".join([*isolation.missing, hint]))

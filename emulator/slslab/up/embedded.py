@@ -24,7 +24,7 @@ from slslab.aws.limits import Limits
 from slslab.errors import HostError, RequestError
 from slslab.host.state import make_state_directory, only_owner, state_directory, unusable
 from slslab.installation import ENDPOINTS, HOSTS, __version__, installed, plugin, require
-from slslab.stack.urls import without_passwords
+from slslab.stack import without_passwords
 from slslab.up.options import Options
 from slslab_workers.channels.endpoints import QUEUE_URL, TENSOR_URLS
 

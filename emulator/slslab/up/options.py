@@ -17,6 +17,7 @@ ACCOUNT_HELP = (
     "The account's limits: default (Lambda's), new (a new account's: concurrency 10, 3,008 MB), or a TOML file with "
     "names of limits and numbers (see `slslab limits`)."
 )
+STRICT_HELP = "Hide this host's packages from functions, so that imports missing from their packages fail as on Lambda."
 
 
 def _option(*names: str, default: Any = None, **settings: Any) -> Any:
@@ -57,14 +58,14 @@ class Options:
         "--strict-packages",
         default=False,
         is_flag=True,
-        help="Hide this host's packages from functions, so that imports missing from their packages fail as on Lambda.",
+        help=STRICT_HELP,
     )
     environment: str = _option(
         "--environment",
         type=click.Choice(["process", "ray"]),
         default="process",
         show_default=True,
-        help="Where functions run: in processes on this host, or on all nodes of its Ray cluster (docs/cluster.md).",
+        help="Where functions run: in processes on this host, or on all nodes of its Ray cluster (docs/cloud.md).",
     )
     budget_mb: int | None = _option(
         "--memory-budget",
@@ -108,7 +109,7 @@ class Options:
         type=click.Path(path_type=Path, exists=True, dir_okay=False),
         metavar="FILE",
         help="IAM policy document, in JSON, that adds to or restricts what functions may do "
-        "(defaults: docs/threat-model.md).",
+        "(defaults: docs/design.md).",
     )
     faults: Path | None = _option(  # noqa: RUF009 - it returns a field
         "--faults",

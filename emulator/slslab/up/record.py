@@ -31,8 +31,8 @@ from slslab.run.directory import RunDirectory, root
 from slslab.run.events import own_event
 from slslab.run.log import SERVICE, TraceWriter, replacing
 from slslab.run.records import InvocationRecord, launch_record
+from slslab.stack import without_passwords
 from slslab.stack.access_log import AccessLog, Logged
-from slslab.stack.urls import without_passwords
 from slslab_workers.architecture import Requirements
 
 NAME = "up"

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import psutil
 
-from slslab.aws.credentials import without_foreign
-from slslab.host.delay import host_delay_ns
 from slslab.host.procfs import Sample, take_sample
+from slslab.host.server_process import without_foreign
+from slslab.lambda_.clock import host_delay_ns
 from slslab.stack.assembly import EmbeddedStack
 from slslab_workers.architecture import Requirements
 from slslab_workers.channels.events import Tracer

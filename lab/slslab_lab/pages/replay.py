@@ -85,8 +85,13 @@ def cheapest(document: Document) -> Iterator[Part]:
         )
     elif (size := document["fastest"]) is not None:
         answer = f"No size finishes in {deadline:g} s; the fastest is {size:,} MB: {_briefly(document, size)}."
-    yield Note(answer, "answer")
+    yield Note(answer + _alone(document), "answer")
     yield from _variants(document)
+
+
+def _alone(document: Document) -> str:
+    size = document.get("cheapest_alone")
+    return "" if size is None else f" With a cache of its own, billed by the hour, {size:,} MB is cheapest."
 
 
 def _likely(likely: Document) -> str:
@@ -103,6 +108,7 @@ def sweep(document: Document) -> Iterator[Part]:
     if document["cheapest"] is not None:
         titles = {"cheapest": "Cheapest", "fastest": "Fastest", "balanced": "Least cost × time"}
         answer = "\n".join(f"{title}: {_best_size(document, name)}." for name, title in titles.items())
+        answer += _alone(document)
     yield Note(answer, "answer")
     yield from _variants(document)
 
@@ -319,6 +325,9 @@ def _footnote(document: Document) -> Note:
         lines.append(f"No size may be below the peak, {peak}.")
     refused = grouped((row["trouble"], row["label"]) for row in document["rows"] if row.get("trouble"))
     lines += [f"{'; '.join(labels)}: {trouble}" for trouble, labels in refused.items()]
+    warned = grouped((text, row["label"]) for row in document["rows"] for text in row.get("warnings", ()))
+    lines += [f"{'; '.join(labels)}: {text}" for text, labels in warned.items()]
+    lines += document.get("warnings", ())
     return Note("\n".join(lines), "muted")
 
 

@@ -9,10 +9,12 @@ from slslab.report.page import Card, Document, Figure, Note, Page, Played
 from slslab.report.summaries import (
     HOST_PRICED,
     advice,
+    buffers_note,
     cpu_share_enforced,
     epochs_of,
     figure_text,
     headline,
+    imports_notes,
     instances_note,
     limit_notes,
     peak_limit_mb,
@@ -121,7 +123,7 @@ def _warnings(document: Document, events: Rows | None) -> Iterator[Note]:
         did = f" {error['last_activity']}" if error.get("last_activity") else ""
         hint = f" Hint: {error['hint']}" if error.get("hint") else ""
         yield Note(f"{error['type']}: {error['message']}{did}{hint}", "bad")
-    yield from map(Note, filter(None, [uncertain_note(document)]))
+    yield from map(Note, filter(None, [buffers_note(document), uncertain_note(document)]))
     if waits := [event for event in events or () if event["op"] == "host.wait"]:
         waited_s = sum(event["end_ns"] - event["start_ns"] for event in waits) / 1e9
         times = counted(len(waits), "time")
@@ -129,7 +131,7 @@ def _warnings(document: Document, events: Rows | None) -> Iterator[Note]:
             f"Invocations waited for this host's memory ({times}, {formats.seconds(waited_s)} in all). Their durations "
             "don't include that, but those of functions that waited for their answers do."
         )
-    yield from map(Note, limit_notes(document))
+    yield from map(Note, (*limit_notes(document), *imports_notes(document)))
     if cpu_share_enforced(document) is False:
         yield Note("This host could not enforce Lambda's CPU share.")
     if document.get("trace_torn"):

@@ -1,6 +1,6 @@
 """Answers in sentences: which of several runs is best, and how well a reproduction agrees."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from statistics import fmean, median
@@ -65,6 +65,7 @@ def verdicts(documents: Sequence[Document], names: Sequence[str]) -> Iterator[st
         yield _least(seconds, f"fastest{where}", "{} times faster than {}", "takes {} times as long")
     if costs:
         yield _least(costs, f"cheapest{where}", "{} times cheaper than {}", "costs {} times as much")
+        yield from _cheapest_alone(dict(pairs), min(costs, key=lambda entry: (entry.value, entry.name)).name)
     learnt = [
         (name, document["accuracy"][-1])
         for name, document in zip(names, documents, strict=True)
@@ -73,6 +74,18 @@ def verdicts(documents: Sequence[Document], names: Sequence[str]) -> Iterator[st
     if places := _places(learnt):
         best, accuracy = places[0]
         yield f"{best} {'are' if ' and ' in best else 'is'} most accurate: {accuracy:.1%}"
+
+
+def _cheapest_alone(runs: Mapping[str, Document], cheapest: str) -> Iterator[str]:
+    """Yield which run is cheapest with hosts of its own, if that is another one."""
+    alone = {name: float(one["cost"].get("total_alone", one["cost"]["total"])) for name, one in runs.items()}
+    other = min(alone, key=alone.__getitem__)
+    if alone[other] < alone[cheapest]:
+        usd = [f"${significant(alone[name], 3)}" for name in (other, cheapest)]
+        yield (
+            "With hosts of its own, a run pays for each hour of its cache that begins: then "
+            f"{other} is cheapest with {usd[0]}, and {cheapest} costs {usd[1]}"
+        )
 
 
 def _uncertainty(one: Document, figure: str) -> Uncertainty | None:

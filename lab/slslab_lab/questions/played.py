@@ -24,7 +24,7 @@ from slslab_lab.replay.whatif import modelled_usage
 
 def waiting(asked: Asked, memory: int | None, workers: int | None) -> dict[str, Any]:
     """Answer `slslab ask waiting`."""
-    setup = _variant(asked, memory, workers)
+    setup, warned = _variant(asked, memory, workers)
 
     def play(profile: Profile) -> tuple[Totals, Bill, tuple[Waiting, ...]]:
         timeline, result = setup.simulate(profile)
@@ -41,6 +41,7 @@ def waiting(asked: Asked, memory: int | None, workers: int | None) -> dict[str, 
     cost = Decimal(format(sum(row.cost for row in rows), ".10f"))
     return {
         "variant": setup.variant.label or None,
+        **warned,
         "billed_seconds": figure(result.billed_seconds, errors["billed_seconds"]),
         "cost": figure(bill.total, errors["cost"]),
         "waiting_seconds": figure(result.waiting_seconds, errors["waiting_seconds"]),
@@ -54,11 +55,12 @@ def waiting(asked: Asked, memory: int | None, workers: int | None) -> dict[str, 
 
 def path(asked: Asked, memory: int | None, workers: int | None) -> dict[str, Any]:
     """Answer `slslab ask path`."""
-    setup = _variant(asked, memory, workers)
+    setup, warned = _variant(asked, memory, workers)
     timeline, seconds = _play(setup)
     critical = critical_path(timeline)
     return {
         "variant": setup.variant.label or None,
+        **warned,
         **seconds,
         "summary": critical.describe(),
         "rows": path_rows(critical),
@@ -86,7 +88,7 @@ def timeline(
     """Answer `slslab ask timeline`: write the files."""
     if perfetto is None and plot is None:
         raise RequestError("The timeline needs a file.", "give --perfetto FILE.json.gz, --plot FILE.svg, or both.")
-    setup = _variant(asked, memory, workers)
+    setup, warned = _variant(asked, memory, workers)
     played, seconds = _play(setup)
     if perfetto is not None:
         write_perfetto(played, perfetto)
@@ -95,6 +97,7 @@ def timeline(
         draw_timeline(played, f"{setup.name}{label}, modelled on {played.profile.name}", plot)
     return {
         "variant": setup.variant.label or None,
+        **warned,
         **seconds,
         "steps": len(played.steps),
         "perfetto": None if perfetto is None else str(perfetto),
@@ -102,9 +105,12 @@ def timeline(
     }
 
 
-def _variant(asked: Asked, memory: int | None, workers: int | None) -> ReplaySetup:
+def _variant(asked: Asked, memory: int | None, workers: int | None) -> tuple[ReplaySetup, dict[str, list[str]]]:
+    """Return the variant, and warnings for its document if there are any."""
     sizes = read_memory(asked.setup, None if memory is None else str(memory))
-    return asked.setup.vary(memory_mb=sizes[0] if sizes else None, workers=workers)
+    warnings = asked.setup.run.warnings(workers)
+    varied = asked.setup.vary(memory_mb=sizes[0] if sizes else None, workers=workers)
+    return varied, {"warnings": list(warnings)} if warnings else {}
 
 
 def _play(setup: ReplaySetup) -> tuple[Timeline, dict[str, Any]]:

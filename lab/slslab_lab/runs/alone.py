@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from slslab.errors import HostError
-from slslab.host.pressure import Pressure, read_times
 from slslab.host.probe import Probe, probe, slowdown
+from slslab.host.procfs import Pressure, read_times
 from slslab.processor.kept import make_key
 from slslab.run.directory import RunDirectory
 from slslab.run.document import Alone, NotAlone

@@ -72,7 +72,7 @@ def make_plan(architecture: Architecture, values: Mapping[str, Any], options: Ma
         options=chosen,
         **filled,
     )
-    fitting.check_partition(plan, source)
+    fitting.check_choices(plan, source)
     check_faults(architecture, plan)
     return plan
 
@@ -147,6 +147,8 @@ def check_options(architecture: Architecture, options: Mapping[str, Value]) -> N
     """Raise PlanError for an option that the architecture doesn't have, or with an impossible value."""
     known = {option.name: option for option in architecture.options}
     for name, value in options.items():
+        if name in architecture.lacks:
+            raise PlanError(architecture.lacks[name], f"leave out --{name}.")
         if name not in known:
             raise PlanError(
                 f"The architecture {architecture.name} has no option {name!r}.",

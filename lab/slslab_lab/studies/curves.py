@@ -21,6 +21,7 @@ from slslab_workers.plan import Plan, PlanError, Value
 from slslab_workers.training import algorithms
 from slslab_workers.training.algorithms import ALGORITHM
 from slslab_workers.training.attacks import ATTACK
+from slslab_workers.training.buffers import BUFFERS
 from slslab_workers.training.robust import BYZANTINE
 
 # Options that set where and when something happens, without an effect on learning.
@@ -30,7 +31,7 @@ PLACES = frozenset(
     | {"channel", "channel-host", "serialisation", "job-memory"}
 )
 # Options of all architectures that affect learning by any rule.
-COMMON = ("replicas", "partition")
+COMMON = ("replicas", "partition", BUFFERS.name)
 # Every step uses the mean of all gradients, in any architecture.
 MEAN = "mean"
 PROOFS = (
@@ -176,7 +177,7 @@ def rule(architecture: str, options: Mapping[str, Value]) -> Rule:
     if values.get(ALGORITHM.name) == ALGORITHM.default:
         for option in algorithms.OPTIONS:
             values.pop(option.name, None)
-    for option in (BYZANTINE, ATTACK):
+    for option in (BYZANTINE, ATTACK, BUFFERS):
         if values.get(option.name) == option.default:
             values.pop(option.name)
     common = {name: value for name, value in values.items() if name in COMMON}

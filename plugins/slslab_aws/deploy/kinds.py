@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from slslab.aws.arns import ACCOUNT, REGION, function_arn
+from slslab.aws.arns import ACCOUNT, REGION
+from slslab.lambda_.references import function_arn
 from slslab_aws.deploy import checks, other_resources, resources
 from slslab_aws.deploy.resources import Made, Properties, Services
 from slslab_aws.deploy.schemas import properties_of

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from botocore.eventstream import EventStreamBuffer
 
-from slslab.aws.event_streams import event_message
+from slslab.lambda_.invocation import event_message
 
 
 @pytest.mark.parametrize("payload", [b"", b"{}", bytes(range(256)) * 1000])

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from slslab.aws import heads
+from slslab.aws import gate
 from slslab.host.server_process import listening_socket
 from slslab.lambda_.server import Server
 
@@ -25,7 +25,7 @@ async def _answer(_: Request) -> Response:
 
 
 async def _answer_whole(_: Request) -> Response:
-    return heads.WholeResponse(b"whole", 200, {"X-Name": "value"}, "text/plain")
+    return gate.WholeResponse(b"whole", 200, {"X-Name": "value"}, "text/plain")
 
 
 def answers(requests: bytes, endpoint: Callable[[Request], Awaitable[Response]] = _answer) -> bytes:
@@ -43,11 +43,11 @@ def answers(requests: bytes, endpoint: Callable[[Request], Awaitable[Response]] 
 
 
 def test_some_requests_may_come_at_once() -> None:
-    assert answers(REQUEST * (heads.MOST_WAITING - 1) + LAST).count(b"answer") == heads.MOST_WAITING
+    assert answers(REQUEST * (gate.MOST_WAITING - 1) + LAST).count(b"answer") == gate.MOST_WAITING
 
 
 def test_a_connection_with_too_many_requests_is_closed() -> None:
-    assert answers(REQUEST * 5_000).count(b"answer") <= heads.MOST_WAITING
+    assert answers(REQUEST * 5_000).count(b"answer") <= gate.MOST_WAITING
 
 
 def test_a_whole_response_keeps_the_connection_until_the_client_closes_it() -> None:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from slslab.host import pressure
-from slslab.host.pressure import NONE, Pressure, Stalls, Times, read_times
+from slslab.host import procfs
+from slslab.host.procfs import NO_STALLS, Pressure, Stalls, Times, read_times
 
 LINES = "some avg10=1.00 avg60=0.00 avg300=0.00 total={}\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=99\n"
 
@@ -14,13 +14,13 @@ def test_totals_are_read_again_when_they_are_old(tmp_path: Path, monkeypatch: py
     files = [tmp_path / name for name in ("cpu", "memory", "io")]
     for number, file in enumerate(files):
         file.write_text(LINES.format(10**number))
-    monkeypatch.setattr(pressure, "FILES", [str(file) for file in files])
+    monkeypatch.setattr(procfs, "PRESSURE_FILES", [str(file) for file in files])
     now = [1_000_000_000]
-    monkeypatch.setattr("slslab.host.pressure.time.monotonic_ns", lambda: now[0])
+    monkeypatch.setattr("slslab.host.procfs.time.monotonic_ns", lambda: now[0])
     read = Pressure()
     assert (read.known, read.stalls()) == (True, Stalls(1_000, 110_000))
     files[0].write_text(LINES.format(5))
-    now[0] += pressure.FRESH_NS
+    now[0] += procfs.FRESH_NS
     assert read.stalls() == Stalls(1_000, 110_000)
     now[0] += 1
     assert read.stalls() == Stalls(5_000, 110_000)
@@ -28,13 +28,13 @@ def test_totals_are_read_again_when_they_are_old(tmp_path: Path, monkeypatch: py
 
 
 def test_a_kernel_that_does_not_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pressure, "FILES", [str(tmp_path / "nothing")])
+    monkeypatch.setattr(procfs, "PRESSURE_FILES", [str(tmp_path / "nothing")])
     read = Pressure()
-    assert (read.known, read.stalls()) == (False, NONE)
+    assert (read.known, read.stalls()) == (False, NO_STALLS)
     read.close()
-    monkeypatch.setattr(pressure, "FILES", [str(tmp_path)] * 3)  # cannot be read, as with psi=0
+    monkeypatch.setattr(procfs, "PRESSURE_FILES", [str(tmp_path)] * 3)  # cannot be read, as with psi=0
     read = Pressure()
-    assert (read.known, read.stalls()) == (False, NONE)
+    assert (read.known, read.stalls()) == (False, NO_STALLS)
     read.close()
 
 

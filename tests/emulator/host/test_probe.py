@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from slslab.host import probe as module
-from slslab.host.pressure import Pressure
 from slslab.host.probe import LEAST_TIMES, TIMES, Probe, probe, slowdown
+from slslab.host.procfs import Pressure
 
 QUIET = Probe([0.050, 0.051, 0.052], [0.050, 0.050, 0.051], 0.0)
 HELD_UP = Probe([0.099, 0.100, 0.104], [0.050, 0.052, 0.052], 0.9)

@@ -8,8 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from slslab.host.procfs import process_tree, thread_times
-from slslab.host.tasks import KEPT, KeptFiles, Tasks
+from slslab.host.procfs import KEPT_FILES, KeptFiles, Tasks, process_tree, thread_times
 
 
 @contextmanager
@@ -90,15 +89,15 @@ def test_files_stay_open_and_no_more_than_a_few(monkeypatch: pytest.MonkeyPatch)
         opened.append(path)
         return real(path, flags)
 
-    monkeypatch.setattr("slslab.host.tasks.os.open", opening)
+    monkeypatch.setattr("slslab.host.procfs.os.open", opening)
     files = KeptFiles()
     path = f"/proc/self/task/{threading.get_native_id()}/schedstat"
     assert [thread_times({1: path}, files.read)[1].cpu_ns > 0 for _ in range(3)] == [True] * 3
     assert opened == [path]
     before = len(os.listdir("/proc/self/fd"))
-    for number in range(3 * KEPT):
+    for number in range(3 * KEPT_FILES):
         files.read(f"/proc/self/{'./' * number}stat")
-    assert len(os.listdir("/proc/self/fd")) < before + KEPT
+    assert len(os.listdir("/proc/self/fd")) < before + KEPT_FILES
     with child() as pid:
         assert files.read(f"/proc/{pid}/stat")
         files.write(f"/proc/{pid}/clear_refs", b"5")

@@ -336,7 +336,7 @@ def handler(event, context):
 def test_unknown_operations_say_so(lambda_client: Any) -> None:
     status, code, message = error_of(lambda: lambda_client.list_capacity_providers())
     assert (status, code) == (404, "UnknownOperationException")
-    assert message == "slslab does not emulate ListCapacityProviders; docs/lambda-api.md lists what it does."
+    assert message == "slslab does not emulate ListCapacityProviders; docs/services.md lists what it does."
 
 
 @pytest.mark.parametrize("kind", [{}, {"InvocationType": "DryRun"}])

@@ -8,11 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slslab.aws.limits import cpu_share
-from slslab.host.pressure import Stalls
-from slslab.host.procfs import Sample, ThreadTimes
+from slslab.host.procfs import Sample, Stalls, ThreadTimes
 from slslab.lambda_.clock import LambdaClock
-from slslab.lambda_.report_line import report_line
-from slslab.run.records import InvocationRecord, billed_ms
+from slslab.run.records import InvocationRecord, billed_ms, report_line
 
 SECOND = 1_000_000_000
 TICK = 100_000_000

@@ -15,14 +15,12 @@ from tests.emulator.lambda_.registry import make_functions
 from slslab.aws.limits import lambda_limits
 from slslab.errors import StartFailed
 from slslab.host.cgroup_accounts import GroupAccounts
-from slslab.host.pressure import Pressure
-from slslab.host.procfs import Sample
+from slslab.host.procfs import Pressure, Sample
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.environment import Environment, LocalHost
-from slslab.lambda_.environment_logs import EnvironmentLogs
-from slslab.lambda_.log_events import LogEvents
-from slslab.lambda_.outcome import PhaseEnd
+from slslab.lambda_.hosts import PhaseEnd
+from slslab.lambda_.log_events import EnvironmentLogs, LogEvents
 from slslab.lambda_.runtime_api import RuntimeApi
 from slslab.lambda_.runtimes import OWN
 from slslab.run.records import InvocationRecord
@@ -364,6 +362,27 @@ async def start_twice(home: Path, sandboxes: ExitingSandboxes, before: Callable[
 @pytest.mark.parametrize("inherit", [True, False])
 def test_an_initialisation_after_a_reset_is_charged_its_own_cpu_time_alone(tmp_path: Path, inherit: bool) -> None:
     assert asyncio.run(start_twice(tmp_path, ExitingSandboxes(inherit=inherit))).cpu_ns == 20_000_000
+
+
+def test_a_runtime_that_is_being_ended_still_reaches_its_api(tmp_path: Path) -> None:
+    """Otherwise it would write an error into the function's log."""
+    reached: list[str] = []
+
+    class Connecting(ExitingSandboxes):
+        async def start(self, environment: Environment, former: Any = None) -> Any:
+            sandbox = await super().start(environment, former)
+
+            async def end() -> None:
+                host, _, port = environment.variables()["AWS_LAMBDA_RUNTIME_API"].partition(":")
+                _reader, writer = await asyncio.open_connection(host, int(port))
+                writer.close()
+                reached.append(port)
+
+            sandbox.end = end
+            return sandbox
+
+    asyncio.run(start_twice(tmp_path, Connecting(inherit=True)))
+    assert len(reached) == 2
 
 
 def test_a_restart_that_the_host_refuses_leaves_no_former_sandbox(

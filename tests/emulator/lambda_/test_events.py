@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from tests.emulator.lambda_.registry import make_functions
 
-from slslab.aws.arns import function_arn
 from slslab.aws.errors import ServiceError, invalid, throttled
 from slslab.aws.limits import lambda_limits
 from slslab.lambda_ import events
@@ -18,6 +17,7 @@ from slslab.lambda_.aliases import Aliases
 from slslab.lambda_.event_handling import EventInvokeConfigs
 from slslab.lambda_.events import Answer, Asynchronous, Request
 from slslab.lambda_.functions import Functions, Target
+from slslab.lambda_.references import function_arn
 from slslab.lambda_.stack_client import Attributes
 
 BUCKET = {"DestinationConfig": {"OnFailure": {"Destination": "arn:aws:s3:::failures"}}}

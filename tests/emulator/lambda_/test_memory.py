@@ -9,8 +9,7 @@ from typing import Any, cast
 import pytest
 
 from slslab.aws.limits import MB
-from slslab.host.procfs import ResidentSet
-from slslab.host.tasks import Tasks
+from slslab.host.procfs import ResidentSet, Tasks
 from slslab.lambda_ import memory
 from slslab.lambda_.memory import FINE_TICK_S, TICK_S, MemoryMeter
 from slslab.lambda_.sandbox import Sandbox

@@ -6,59 +6,16 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.metered import ANCHORED, EXACT, FACTOR, MS, PROFILE, SAME, START_NS, record
 
 from slslab.predict.anchors import Z80
 from slslab.predict.invocation import Prediction, Predictor, Range, Request, make_predictor, match_requests
 from slslab.predict.processor import UNANCHORED, Factor, Processor
-from slslab.predict.profiles.profile import Figure, load_profile, with_speed
+from slslab.predict.profiles.profile import Figure, with_speed
 from slslab_workers.trace.kinds import INIT, KINDS
 
-PROFILE = load_profile("aws-us-east-1-2026-11")
-MS = 1_000_000
-START_NS = 10_000 * MS
 assert PROFILE.functions.init_wait_ms is not None
 WAIT_MS = PROFILE.functions.init_wait_ms.value
-# A second of the host is worth two of Lambda, give or take little; init is known apart only where it has a kind.
-FACTOR = Factor(2.0, {"anchors": 0.1, "year": 0.0, "host": 0.05})
-ANCHORED = Processor(
-    "host", "whole", "2026-11-28", "1", dict.fromkeys(KINDS, FACTOR), FACTOR, UNANCHORED.arm64, {"hash": 2025}, ""
-)
-EXACT = Processor(
-    "host", "whole", "2026-11-28", "1", dict.fromkeys(KINDS, Factor(2.0)), Factor(2.0), UNANCHORED.arm64, {}, ""
-)
-SAME = Processor(
-    "host", "whole", "2026-11-28", "1", dict.fromkeys(KINDS, Factor(1.0)), Factor(1.0), UNANCHORED.arm64, {}, ""
-)
-
-
-def record(
-    cpu_ms: float,
-    duration_ms: float,
-    memory_mb: int = 1769,
-    init: tuple[float, float] | None = None,
-    **changed: Any,
-) -> dict[str, Any]:
-    """A metered record; `init` are CPU and duration of init, ms."""
-    init_cpu_ms, init_ms = init or (None, None)
-    return {
-        "function": "f",
-        "memory_mb": memory_mb,
-        "cpu_share": memory_mb / 1769,
-        "init_cpu_share": max(1.0, memory_mb / 1769),
-        "quota_period_ms": 20,
-        "architecture": "x86_64",
-        "cold_start": init is not None,
-        "init_ms": init_ms,
-        "init_cpu_ms": init_cpu_ms,
-        "duration_ms": duration_ms,
-        "cpu_ms": cpu_ms + (init_cpu_ms or 0.0),
-        "host_delay_ms": 0.0,
-        "uncertain_ms": 0.0,
-        "error_type": None,
-        "start_ns": START_NS,
-        "end_ns": START_NS + round(duration_ms * MS),
-        **changed,
-    }
 
 
 def predict(processor: Processor, *arguments: Any, kind: str = "unknown", **changed: Any) -> Prediction:

@@ -5,8 +5,8 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from tests.emulator.predict.test_invocation import ANCHORED, PROFILE, SAME, START_NS, record
 from tests.lab.replay.recordings import TRACES
+from tests.metered import ANCHORED, PROFILE, SAME, START_NS, record
 
 from slslab.errors import RequestError
 from slslab.predict.invocation import Predictor, Request, make_predictor
@@ -35,11 +35,8 @@ ABOUT: dict[str, Any] = {
 
 def metered(*arguments: Any, **changed: Any) -> dict[str, Any]:
     """A record with what bills and tables read, too."""
-    whole = {
-        "request_id": "1", "version": "$LATEST", "environment": "f-0001", "ephemeral_mb": 512, "billed_ms": 100,
-        "max_memory_mb": 60, "status": "success", "template": "", "requests": 1,
-    }  # fmt: skip
-    return {**whole, **record(*arguments, **changed)}
+    more = {"version": "$LATEST", "environment": "f-0001", "status": "success", "template": ""}
+    return {**more, **record(*arguments, **changed)}
 
 
 def service(*records: dict[str, Any], **about: Any) -> Service:
@@ -139,6 +136,20 @@ def test_a_function_has_a_row_for_each_memory_size_with_its_requests_to_s3() -> 
     assert (line["quantity"], line["amount"]) == ("3", "0.000015")
     assert Decimal(large["cost"]) > Decimal("0.000015") > Decimal(small["cost"])
     assert predict([second], requests_of(puts), make_predictor(UNANCHORED, None, True)).costs()["cost"] == large["cost"]
+
+
+def test_a_poll_costs_the_invocation_before_it_and_handlers_their_own_requests_to_queues() -> None:
+    first, second = metered(50, 100), metered(50, 100, start_ns=START_NS + 2 * 10**9, end_ns=START_NS + 21 * 10**8)
+    moments = [-(10**9), 10**6, 10**9, 3 * 10**9]
+    polls = [Request("sqs.poll", START_NS + moment, START_NS + moment + 10**6, 0) for moment in moments]
+    sent = Request("sqs.request", START_NS + 2 * 10**9 + 1, START_NS + 2 * 10**9 + 2, 65_537)
+    found = predict([second, first], {"f": [*polls, sent], "idle": polls}, make_predictor(SAME, None, True))
+    assert found.requests == {1: polls[1:3], 0: [sent, polls[3]]}
+    assert found.predictions == predict([second, first], {}, make_predictor(SAME, None, True)).predictions
+    bills = [one.bill()(one.records) for one in found.by(["second", "first"]).values()]
+    quantities = [{line["item"]: line["quantity"] for line in bill["lines"]} for bill in bills]
+    assert [one.get("SQS requests") for one in quantities] == ["2", None]
+    assert [one["SQS requests of event sources"] for one in quantities] == ["1", "2"]
 
 
 def test_a_service_without_invocations_has_nothing_to_predict() -> None:

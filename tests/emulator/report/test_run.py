@@ -422,6 +422,14 @@ def test_a_bill_adds_up_on_the_screen_and_names_what_its_book_leaves_out() -> No
     assert row(paper, "S3 PUT requests (no price in paper-2025)") == ["12", "request"]
 
 
+def test_a_bill_with_a_cache_has_the_total_for_a_run_alone() -> None:
+    usage = Usage(service_hosts=(("cache.t3.medium", 360),))
+    text = shown(bills.bill_table(compute_bill(usage, load_book("aws-us-east-1")).as_document()))
+    assert (row(text, "total"), row(text, "with hosts of its own")) == (["0.00680000"], ["0.06800000"])
+    assert "a share, by the second, of hosts that are always on" in " ".join(text.split())
+    assert "hosts of its own" not in shown(bills.bill_table(cost()))
+
+
 def test_runs_of_every_kind_have_a_line() -> None:
     interrupted: Mapping[str, Any] = {"run": "begun", "status": "interrupted", "architecture": "allreduce"}
     bare: Mapping[str, Any] = {"run": "bare", "status": "interrupted"}

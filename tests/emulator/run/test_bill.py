@@ -152,6 +152,16 @@ def test_ec2_bills_whole_seconds_and_a_minute_at_least_for_each_launch(seconds: 
     assert line.quantity == 2 * billed
 
 
+@pytest.mark.parametrize(("seconds", "hours"), [(0, 0), (1, 1), (3600, 1), (Decimal("3600.001"), 2)])
+def test_a_cache_of_its_own_is_billed_for_each_hour_that_it_begins(seconds: int | Decimal, hours: int) -> None:
+    others = Usage([record()], hosts=(("g4dn.xlarge", 5),))
+    usage = Usage([record()], hosts=(("g4dn.xlarge", 5),), service_hosts=(("cache.t3.medium", seconds),) * 2)
+    bill = compute_bill(usage, AWS)
+    assert round(bill.alone - compute_bill(others, AWS).total, 15) == 2 * hours * Decimal("0.068")
+    assert ("total_alone" in bill.as_document()) is (hours * 3600 != seconds)
+    assert bill.as_document().get("total_alone", bill.as_document()["total"]) == format(bill.alone, "f").rstrip("0")
+
+
 def test_an_hour_costs_the_hourly_price_to_fifteen_places() -> None:
     hosts = {meter.removeprefix("host."): price for meter, price in AWS.prices.items() if meter.startswith("host.")}
     assert hosts.keys() >= {"g4dn.xlarge", "t4g.medium", "mq.m5.large", "cache.t3.medium"}
@@ -317,7 +327,8 @@ def test_a_refusal_says_what_may_stand_there() -> None:
         (
             Usage(object_requests={"object.rename": 1}),
             "object.rename is not billed by the request. Count it as one of object.put, object.list, object.get, "
-            "object.delete, dynamodb.put, dynamodb.get, dynamodb.delete.",
+            "object.delete, dynamodb.put, dynamodb.get, dynamodb.delete, sqs.request, sqs.fifo, sqs.poll, "
+            "sqs.fifo_poll.",
         ),
         (Usage(hosts=(("", 92),)), "A host has no instance type. Name one, such as g4dn.xlarge."),
     ):

@@ -2,51 +2,17 @@
 
 import math
 from statistics import NormalDist
-from typing import Any
 
 import pytest
+from tests.metered import PROFILE, SAME, START_NS, record
 
 from slslab.predict.invocation import Predictor, Request
-from slslab.predict.processor import UNANCHORED, Factor, Processor
-from slslab.predict.profiles.profile import load_profile
 from slslab.run.bill import load_book
 from slslab.tune.estimates import Estimator, Measured, Sample, student
-from slslab_workers.trace.kinds import KINDS
 
-PROFILE, BOOK = load_profile("aws-us-east-1-2026-11"), load_book("aws-us-east-1")
-SAME = Processor(
-    "host", "whole", "2026-11-28", "1", dict.fromkeys(KINDS, Factor(1.0)), Factor(1.0), UNANCHORED.arm64, {}, ""
-)
+BOOK = load_book("aws-us-east-1")
 GB_S = 0.0000166667
 REQUEST = 0.0000002
-START_NS = 10**12
-
-
-def record(cpu_ms: float, duration_ms: float, memory_mb: int = 1769, **changed: Any) -> dict[str, Any]:
-    return {
-        "request_id": "r",
-        "function": "f",
-        "memory_mb": memory_mb,
-        "cpu_share": memory_mb / 1769,
-        "init_cpu_share": max(1.0, memory_mb / 1769),
-        "quota_period_ms": 20,
-        "architecture": "x86_64",
-        "ephemeral_mb": 512,
-        "cold_start": False,
-        "init_ms": None,
-        "init_cpu_ms": None,
-        "duration_ms": duration_ms,
-        "billed_ms": math.ceil(duration_ms),
-        "cpu_ms": cpu_ms,
-        "max_memory_mb": 60,
-        "uncertain_ms": 0.0,
-        "host_delay_ms": 0.0,
-        "requests": 1,
-        "error_type": None,
-        "start_ns": START_NS,
-        "end_ns": START_NS + round(duration_ms * 1e6),
-        **changed,
-    }
 
 
 def measured(memory_mb: int, *pairs: tuple[float, float]) -> Measured:
@@ -138,7 +104,7 @@ def test_students_quantiles(degrees: int, quantile: float) -> None:
 
 
 def test_a_cold_start_is_billed_with_its_init() -> None:
-    cold = [Sample(record(300, 100, init_ms=200.0, init_cpu_ms=200.0, cold_start=True))] * 5
+    cold = [Sample(record(100, 100, init=(200, 200)))] * 5
     found = estimator().cold(Measured(1769, [], cold))
     wait = PROFILE.functions.init_wait_ms
     assert wait is not None

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.emulator.tune.test_estimates import BOOK, PROFILE, SAME, record
+from tests.emulator.tune.test_estimates import BOOK
+from tests.metered import PROFILE, SAME, record
 
 from slslab.predict.invocation import Predictor
 from slslab.report.tuning import answers

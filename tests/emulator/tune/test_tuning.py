@@ -9,7 +9,8 @@ from unittest.mock import Mock
 
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
-from tests.emulator.tune.test_estimates import estimator, record
+from tests.emulator.tune.test_estimates import estimator
+from tests.metered import record
 
 from slslab.errors import HostError, RequestError
 from slslab.report.tuning import answers, tuning, tuning_page

@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.emulator.predict.test_invocation import record
+from tests.metered import record
 
 from slslab.errors import RequestError
-from slslab.lambda_.report_line import report_line
 from slslab.predict.invocation import Predictor
 from slslab.predict.processor import UNANCHORED
 from slslab.predict.profiles.profile import Figure, Profile, load_profile
-from slslab.run.records import billed_ms
+from slslab.run.records import billed_ms, report_line
 from slslab_lab.calibration.cloudwatch import (
     Metered,
     Replayed,

@@ -30,7 +30,7 @@ def slslab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slslab:
     """`slslab accuracy` on the CPU."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr("slslab.stack.instances.devices.cuda_devices", lambda: ())
+    monkeypatch.setattr("slslab.stack.instances.fleet.cuda_devices", lambda: ())
     return partial(commands.slslab, "accuracy")
 
 

@@ -92,6 +92,10 @@ def test_more_workers_than_may_run_at_once_are_not_replayed(slslab: Slslab, tmp_
     done = slslab("ask", "model", short, "--workers", "1001")
     assert "the model's error is unknown" in done.out
     assert "1001 workers: It never ends: with a concurrency of 1,000" in " ".join(done.out.split())
+    for question in ("patterns", "gpu"):
+        refused = slslab("ask", question, short, "--workers", "1001")
+        assert (refused.code, refused.out) == (2, "")
+        assert "It never ends: with a concurrency of 1,000" in refused.err
 
 
 @pytest.mark.parametrize("name", ["gpu", "mlless", "spirt"])

@@ -13,8 +13,8 @@ import pytest
 from tests import commands
 
 from slslab.aws.clients import aws_client
-from slslab.aws.credentials import FOREIGN
 from slslab.aws.keys import Pair
+from slslab.host.server_process import FOREIGN
 from slslab.testing import ROLE, packaged
 
 pytestmark = pytest.mark.server

@@ -17,6 +17,7 @@ from slslab_lab.runs.planning import architectures
 pytestmark = pytest.mark.server
 
 Slslab = Callable[..., commands.Done]
+TINY_HOST = ("--tensor-host", "t3.medium")
 SMALL = ("--epochs", "2", "--workers", "2", "--batches", "2")
 RECORDED = str(Path(__file__).parents[1] / "replay" / "traces" / "allreduce" / "plan.toml")
 
@@ -226,11 +227,19 @@ def test_a_run_that_its_host_cannot_begin_leaves_nothing(
             "/nowhere is not a directory",
         ),
         (("run", "allreduce", "--account", "new", "--workers", "12"), 2, "new allows only 10 (account_concurrency)"),
+        (
+            ("run", "spirt", "--model", "resnet18", "--dataset", "synthetic", "--batches", "100", *TINY_HOST),
+            2,
+            "spirt with 4 workers keeps 4.6 GB in one t3.medium, which has 4 GiB.",
+        ),
         (("run", "allreduce", "--memory", "64"), 2, "64 MB does not exist on AWS Lambda"),
         (("run", "allreduce", "--memory", "paper"), 2, "The paper gives no memory size"),
         (("run", "allreduce", "--timeout", "901"), 2, "901 s does not exist on AWS Lambda"),
         (("run", "allreduce", "--mode", "per-batch", "--invoke", "event"), 2, "--invoke sync"),
         (("run", "allreduce", "--prices", "nowhere"), 2, "nowhere"),
+        (("run", "gpu", "--strict-packages"), 2, "Instances have the packages of this machine"),
+        (("run", "spirt", "--strict-packages", "--stack", "compose"), 2, "Containers have the packages of their image"),
+        (("run", "spirt", "--strict-packages", "--environment", "docker"), 2, "have the packages of their image"),
         (("run", "gpu", "--mode", "per-batch"), 2, "omit --mode"),
         (("run", "gpu", "--invoke", "event"), 2, "omit --invoke"),
         (("run", "gpu", "--as-released"), 2, "omit --as-released"),

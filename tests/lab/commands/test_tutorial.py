@@ -11,6 +11,7 @@ from tests.commands import forked_environments, slslab
 pytestmark = pytest.mark.server
 
 TUTORIAL = Path(__file__).parents[3] / "docs" / "tutorial.md"
+FOLLOWED = TUTORIAL.read_text(encoding="utf-8").partition("\n## Next\n")[0]
 
 
 def test_the_tutorial_can_be_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,7 +19,7 @@ def test_the_tutorial_can_be_followed(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(webbrowser, "open", opened.append)
     monkeypatch.setenv("SLSLAB_RUNS", str(tmp_path / "runs"))
     monkeypatch.chdir(tmp_path)
-    commands = [shlex.split(line) for line in re.findall(r"^\$ slslab (.*)$", TUTORIAL.read_text(), re.MULTILINE)]
+    commands = [shlex.split(line) for line in re.findall(r"^\$ slslab (.*)$", FOLLOWED, re.MULTILINE)]
     assert [command[0] for command in commands].count("run") == 2
     said = {}
     for command in commands:

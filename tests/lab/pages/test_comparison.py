@@ -87,6 +87,16 @@ def test_where_none_is_modelled_this_hosts_figures_decide() -> None:
     ]
 
 
+def test_another_run_may_be_cheapest_with_a_cache_of_its_own() -> None:
+    shared = document(architecture="spirt", cost={**cost(puts=1), "total_alone": "0.0685"})
+    lines = sentences(shown(document(), shared))
+    assert lines[1].startswith("SPIRT is cheapest on this host")
+    assert lines[2] == (
+        "With hosts of its own, a run pays for each hour of its cache that begins: then AllReduce is cheapest with "
+        "$0.000363, and SPIRT costs $0.0685."
+    )
+
+
 def test_runs_that_were_recorded_before_ranges_are_compared_by_their_figures() -> None:
     given = [on_lambda(30.0, "0.004"), on_lambda(10.0, "0.0041", architecture="spirt")]
     for one in given:

@@ -130,6 +130,9 @@ def test_one_curve_stands_for_all_with_its_rule(tmp_path: Path) -> None:
     assert curve_of([curve], rule("mlless", {"filter": "none"}), "mlless") is curve
     assert curve_of([curve], rule("mlless", {"filter": "none", "optimiser": "adam"}), "mlless") is None
     assert curve_of([curve], rule("allreduce", {"partition": "overlapping"}), "allreduce") is None
+    averaged = rule("allreduce", {"buffers": "averaged"})
+    assert curve_of([curve], averaged, "allreduce") is None
+    assert averaged == rule("gpu", {"buffers": "averaged"})
 
 
 def test_where_and_when_do_not_matter() -> None:

@@ -36,11 +36,11 @@ from slslab.errors import HostError, RequestError
 from slslab.host.reaper import marked_processes
 from slslab.host.session import Session
 from slslab.lambda_.emulator import Emulator
+from slslab.stack import without_passwords
 from slslab.stack.channels import EmbeddedParameterServer, find_server
 from slslab.stack.object_store import EmbeddedObjectStore
 from slslab.stack.state_machines import EmbeddedStateMachines
 from slslab.stack.tensors import EmbeddedTensorDatabases
-from slslab.stack.urls import without_passwords
 from slslab.statemachines import transitions
 from slslab.statemachines.execution_history import read_transitions
 from slslab.testing import create_function

@@ -89,7 +89,7 @@ def test_doctor_tells_what_is_missing_and_lambdas_limits_hold_by_the_means_that_
         isolation = found["isolation"]
         assert isolation["found"].startswith(ISOLATION[host])
         assert isolation["state"] == {"no-groups": "ok", "no-privileges": "partly", "no-namespaces": "missing"}[host]
-        apart = "functions can read your files and keys" if host == "no-namespaces" else "docs/threat-model.md"
+        apart = "functions can read your files and keys" if host == "no-namespaces" else "docs/design.md"
         assert apart in isolation["hint"]
         assert found["Lambda clock"]["state"] == "ok"
         printed, _ = tests.communicate(timeout=300)

@@ -1,4 +1,4 @@
-"""What docs/cluster.md gives to Kubernetes and Slurm."""
+"""What docs/cloud.md gives to Kubernetes and Slurm."""
 
 import re
 import subprocess

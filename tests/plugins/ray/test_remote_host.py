@@ -17,8 +17,7 @@ import pytest
 
 from slslab.aws.limits import lambda_limits
 from slslab.lambda_.emulator import Emulator
-from slslab.lambda_.hosts import Host, Hosts
-from slslab.lambda_.outcome import State
+from slslab.lambda_.hosts import Host, Hosts, State
 from slslab.stack.mutual_tls import write_certificate
 from slslab.testing import create_function
 from slslab_ray import remote_host
@@ -71,7 +70,7 @@ class TheseNodes(Hosts):
         self.remote: list[NodeHost] = []
         listener = Listener("127.0.0.1", self._key)
         await listener.open()
-        opening = Opening(LIMITS, isolate=True, template=(), strict_packages=False, key=self._key.read_bytes())
+        opening = Opening(LIMITS, template=(), strict_packages=False, layer_packages=(), key=self._key.read_bytes())
         for number, budget_mb in enumerate(self._budgets_mb):
             node = Node(replace(opening, name=str(number), address=listener.address))
             self.nodes.append(node)

@@ -1,6 +1,7 @@
 """Every architecture trains a model and a data set of a user's own: functions in memory, instances in threads."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,11 @@ import pytest
 from tests.workers.architectures.conftest import INSTANCES, InMemory
 
 from slslab_lab.runs.planning import architectures, make_plan
+from slslab_workers.kubeml.settings import epoch_of
+from slslab_workers.kubeml.shares import DOCUMENT, split
 from slslab_workers.models import spec_of
+from slslab_workers.plan import Plan, PlanError
+from slslab_workers.training.samples import Samples
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "own"
 # Plain SGD and one step an epoch, where all synchronous architectures compute the same.
@@ -82,6 +87,42 @@ def test_plain_sgd_gives_equal_bits_in_all(
         trained = train(make_plan(architectures()[name], values, {}))
         fingerprints |= {f"{name} {rank}": each["parameters_sha256"] for rank, each in enumerate(trained.results)}
     assert len(set(fingerprints.values())) == 1, fingerprints
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in INSTANCES])
+def test_each_worker_may_have_one_class(
+    name: str, in_memory: InMemory, flowers: str, curve: Callable[[Plan], Any]
+) -> None:
+    options = {"partition": "labels:1", **({"filter": "none"} if name == "mlless" else {})}
+    values = {"model": "own.learning:mlp", "dataset": f"{flowers}:species", "workers": 3, "batches": 2}
+    document: Any = in_memory(name, options, batch_size=32, epochs=2, **values).recorded.document
+    assert [sum(count > 0 for count in own) for own in document["details"]["shares"]] == [1, 1, 1]
+    learnt = curve(make_plan(architectures()[name], {**values, "batch_size": 32, "epochs": 2}, options))
+    assert (tuple(document["loss"]), tuple(document["accuracy"]), document["parameters_sha256"]) == learnt
+
+
+def test_functions_of_kubeml_read_their_own_documents(flowers: str) -> None:
+    values = {"dataset": f"{flowers}:species", "workers": 3, "batches": 4, "batch_size": 32}
+    plan = make_plan(architectures()["kubeml"], values, {"partition": "sizes:1,2,4"})
+    samples, epoch = Samples(plan), epoch_of(plan, 3)
+    order, owned = samples.indices(0).reshape(-1), samples._shards
+    assert owned is not None
+    for function, documents in enumerate(split(epoch.documents, 3)):
+        read = order[documents.start * DOCUMENT : documents.stop * DOCUMENT]
+        assert set(read.tolist()) <= set(owned[function].tolist())
+    kubeml = architectures()["kubeml"]
+    with pytest.raises(PlanError, match="the last 56 samples of a function would share one"):
+        kubeml.requirements(replace(plan, batches=3, batch_size=40))
+    with pytest.raises(PlanError, match="needs a fixed number of functions"):
+        kubeml.requirements(replace(plan, options={**plan.options, "parallelism": "throughput"}))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_worker_alone_has_all_samples(name: str) -> None:
+    plan = make_plan(architectures()[name], {"dataset": "digits", "workers": 2}, {"partition": "sizes:1,2"})
+    alone = architectures()[name].alone(plan)
+    assert alone.options["partition"] == "disjoint"
+    assert Samples(alone).indices(0).shape[0] == alone.workers == 1
 
 
 @pytest.mark.parametrize("name", ["allreduce", "spirt", "kubeml"])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tests.entry_points import register
 
 from slslab_workers.models import spec
 from slslab_workers.plan import PlanError
@@ -232,10 +233,7 @@ def nothing():
 def test_a_function_returns_a_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "strangers_data.py").write_text(STRANGERS)
-    metadata = tmp_path / "strangers-1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: strangers\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text("[slslab.datasets]\nflowers = strangers_data:flowers\n")
+    register(tmp_path, "strangers", datasets="flowers = strangers_data:flowers")
     for name in ("flowers", "strangers_data:flowers"):
         assert (datasets.find(name).shape, datasets.find(name).classes) == ((2,), 4)
         assert datasets.value_of(name) == "strangers_data:flowers"

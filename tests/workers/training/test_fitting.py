@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.entry_points import register
 
 from slslab_lab.runs.planning import architectures, make_plan
 from slslab_workers.models import own_packages, spec, spec_of, to_document
@@ -55,10 +56,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "strangers_nets.py").write_text(NETS)
-    metadata = tmp_path / "strangers-1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: strangers\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text("[slslab.models]\nmlp = strangers_nets:mlp\n")
+    register(tmp_path, "strangers", models="mlp = strangers_nets:mlp")
     generator = np.random.default_rng(0)
     x = generator.normal(size=(120, 2))
     np.savez("three.npz", x=x, y=np.arange(120) % 3)

@@ -10,6 +10,7 @@ from slslab_workers.driver.channels import ChannelDeployment, channel_requiremen
 from slslab_workers.driver.deployment import FunctionArchitecture
 from slslab_workers.plan import Plan
 from slslab_workers.training import algorithms, attacks, robust
+from slslab_workers.training.buffers import BUFFERS
 from slslab_workers.training.options import COMBINE, OPTIMISER, PARTITION, REPLICAS
 from slslab_workers.training.released_log import LOG_TRAFFIC
 
@@ -38,6 +39,7 @@ class AllReduce(FunctionArchitecture):
         LOG_TRAFFIC,
         REPLICAS,
         PARTITION,
+        BUFFERS,
     )
     handler = "slslab_workers.allreduce.handlers.handler"
     deploys = ChannelDeployment

@@ -133,7 +133,9 @@ class Job:
         from slslab_workers.training.evaluation import mean_losses
 
         first = results[0]
-        shares = self._samples.shares() if uneven(self.plan) else None
+        details = {"torch": first["torch"], **self._shares()}
+        if "buffers_sha256" in first:
+            details["buffers_equal"] = len({result["buffers_sha256"] for result in results}) == 1
         steps = min(len(result["losses"]) for result in results)
         return Outcome(
             loss=mean_losses(results, range(0, steps, self.plan.batches)),
@@ -144,8 +146,13 @@ class Job:
             epochs=len(self.accuracies),
             updates=first["updates"],
             threads=first["threads"],
-            details={"torch": first["torch"], **({"shares": shares} if shares else {})},
+            details=details,
         )
+
+    def _shares(self) -> dict[str, list[list[int]]]:
+        """Return the detail of who has which samples, if the partition is uneven."""
+        shares = self._samples.shares() if uneven(self.plan) else None
+        return {"shares": shares} if shares else {}
 
 
 def gradient_mb(plan: Plan) -> int:

@@ -7,6 +7,7 @@ from slslab_workers.driver.instances import DEVICE, INSTANCE_TYPE, InstanceArchi
 from slslab_workers.gloo.pattern import pattern
 from slslab_workers.plan import Plan, PlanError
 from slslab_workers.training import robust
+from slslab_workers.training.buffers import BUFFERS
 from slslab_workers.training.options import COMBINE, OPTIMISER, PARTITION, REPLICAS
 
 
@@ -34,6 +35,7 @@ class Gloo(InstanceArchitecture):
         OPTIMISER,
         REPLICAS,
         PARTITION,
+        BUFFERS,
     )
     released = "The all-reduce is PyTorch's, so there isn't any code of the authors to run as released."
     module = "slslab_workers.gloo.instance"

@@ -5,6 +5,7 @@ from slslab_workers.driver.instances import DEVICE, INSTANCE_TYPE, InstanceArchi
 from slslab_workers.gpu.pattern import pattern
 from slslab_workers.plan import Plan, PlanError
 from slslab_workers.training import attacks, robust
+from slslab_workers.training.buffers import BUFFERS
 from slslab_workers.training.options import COMBINE, OPTIMISER, PARTITION, REPLICAS
 
 
@@ -21,7 +22,17 @@ class Gpu(InstanceArchitecture):
         "--mode per-batch, --invoke event and --as-released are refused: the authors' script is a single process that "
         "plays all workers one after another."
     )
-    options = (DEVICE, INSTANCE_TYPE, COMBINE, robust.BYZANTINE, attacks.ATTACK, OPTIMISER, REPLICAS, PARTITION)
+    options = (
+        DEVICE,
+        INSTANCE_TYPE,
+        COMBINE,
+        robust.BYZANTINE,
+        attacks.ATTACK,
+        OPTIMISER,
+        REPLICAS,
+        PARTITION,
+        BUFFERS,
+    )
     released = (
         "The authors' GPU script is a single process that plays all workers one after another, without an exchange "
         "to run as released."

@@ -27,10 +27,12 @@ from slslab_workers.gradssharding.settings import (
     tree_of,
 )
 from slslab_workers.gradssharding.topology import Aggregator
-from slslab_workers.models import spec_of
+from slslab_workers.models import exchanged_buffers, spec_of
 from slslab_workers.option import Option
 from slslab_workers.plan import MOST_MEMORY_MB, Plan, PlanError
 from slslab_workers.training import attacks, robust
+from slslab_workers.training.buffers import BROADCAST, BUFFERS
+from slslab_workers.training.options import PARTITION
 
 # In the released code, a ResNet-18 aggregator's memory is this many times its largest input.
 RESNET18, RESNET18_INPUTS = "resnet18", 2
@@ -77,6 +79,8 @@ class GradsSharding(FunctionArchitecture):
             f"clients {robust.HELD} × all its inputs plus {robust.BASE_MB} MB. --memory is for clients.",
             memory=True,
         ),
+        PARTITION,
+        BUFFERS,
     )
     messages = staticmethod(pattern)
     exchange = "slslab_workers.gradssharding.protocol:protocol"
@@ -90,6 +94,16 @@ class GradsSharding(FunctionArchitecture):
             raise PlanError(
                 "Uploaded gradients don't train a model, so there's nothing to evaluate.",
                 "leave out --until-accuracy and --early-stopping, or --gradients uploaded.",
+            )
+        for option in (PARTITION, BUFFERS):
+            if uploaded and option.of(options) != option.default:
+                raise PlanError(
+                    f"Uploaded gradients don't train a model, so --{option.name} doesn't apply.", "leave it out."
+                )
+        if BUFFERS.of(options) == BROADCAST:
+            raise PlanError(
+                "GradsSharding's functions average whole slices, and can't tell rank 0's buffers from gradients.",
+                "choose --buffers averaged, or --buffers local.",
             )
         if int(options["parameters"]) and not uploaded:
             raise PlanError("Trained gradients are as long as the model.", "give --gradients uploaded, too.")
@@ -241,7 +255,9 @@ def random_gradient(plan: Plan, client: int) -> Iterator[NDArray[np.float32]]:
 
 
 def _known_parameters(plan: Plan) -> int | None:
-    return int(plan.options["parameters"]) or spec_of(plan).parameters
+    """Return the length of a gradient, with the buffers behind it; None if it isn't known."""
+    known = int(plan.options["parameters"]) or spec_of(plan).parameters
+    return known and known + exchanged_buffers(plan)
 
 
 def _parameters(plan: Plan) -> int:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from slslab_workers.gradssharding.settings import UPLOADED, gradient_key, output_key, shards_of, tree_of
 from slslab_workers.gradssharding.topology import Aggregator, slices
+from slslab_workers.models import exchanged_buffers
 from slslab_workers.patterns.messages import (
     DRIVER,
     NOWHERE,
@@ -51,7 +52,9 @@ class _Rounds:
         shards = shards_of(run.plan)
         self._bytes: list[int | None] = [None] * shards
         if parameters is not None:
-            self._bytes = [4 * (part.stop - part.start) for part in slices(parameters, shards)]
+            self._bytes = [
+                4 * (part.stop - part.start) for part in slices(parameters + exchanged_buffers(run.plan), shards)
+            ]
 
     def uploaded_gradients(self) -> Iterator[Message]:
         """Yield the gradients that the driver uploads once for all rounds."""

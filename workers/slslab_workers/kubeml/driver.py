@@ -7,6 +7,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import replace
 from statistics import fmean
+from types import MappingProxyType
 from typing import Any
 
 from slslab_workers.architecture import (
@@ -53,7 +54,7 @@ from slslab_workers.patterns import Counts, Workload, count
 from slslab_workers.patterns.messages import Recorded
 from slslab_workers.plan import MOST_MEMORY_MB, Plan, PlanError, Value
 from slslab_workers.training import attacks, datasets, models, robust
-from slslab_workers.training.options import OPTIMISER
+from slslab_workers.training.options import OPTIMISER, PARTITION, uneven
 
 HANDLER = "slslab_workers.kubeml.function.handler"
 # Memory of the job without the models that it holds, MB: NumPy and boto3. It holds a sum and a part of one.
@@ -94,7 +95,9 @@ class KubeML(FunctionArchitecture):
         QUEUE,
         TENSOR_HOST,
         QUEUE_HOST,
+        PARTITION,
     )
+    lacks = MappingProxyType({"buffers": "KubeML's job averages the functions' buffers in each merge."})
     messages = staticmethod(pattern)
     exchange = "slslab_workers.kubeml.protocol:protocol"
     learns = "slslab_workers.kubeml.replicas:KubeMLReplicas"
@@ -116,6 +119,7 @@ class KubeML(FunctionArchitecture):
                 f"There are {plan.workers} functions but only {documents} documents of {DOCUMENT} samples.",
                 f"--workers {documents} fits, or more --batches.",
             )
+        _check_partition(plan)
         _check_rule(plan)
         return Requirements.with_queue(options, 1)
 
@@ -166,7 +170,7 @@ class KubeML(FunctionArchitecture):
     def alone(self, plan: Plan) -> Plan:
         """Return the plan of one function with documents for its own minibatches, and the same parallelism."""
         alone = super().alone(plan)
-        return replace(alone, options={**plan.options, PARALLELISM.name: STATIC})
+        return replace(alone, options={**alone.options, PARALLELISM.name: STATIC})
 
     def deployment(self, plan: Plan, cloud: Cloud, progress: Progress) -> "KubeMLDeployment":
         """Return functions, the job, and the queues between them."""
@@ -328,6 +332,7 @@ class KubeMLDeployment(Deployment):
             write_tensors(model, {layer: database.get(reference_key(self.plan, layer), "other") for layer in layers})
         flat = parameters_of(model)
         sha256 = gradients.sha256(flat)
+        failed = {"failed_functions": self._failed} if self._failed else {}
         return Outcome(
             loss=tuple(map(fmean, self._losses)),
             accuracy=tuple(self.accuracies),
@@ -337,7 +342,25 @@ class KubeMLDeployment(Deployment):
             epochs=len(self._losses),
             updates=self._updates,
             threads=first["threads"],
-            details={"torch": first["torch"], **({"failed_functions": self._failed} if self._failed else {})},
+            details={"torch": first["torch"], **self._shares(), **failed},
+        )
+
+
+def _check_partition(plan: Plan) -> None:
+    """Raise PlanError if the plan gives each function samples of its own, and functions can't keep them apart."""
+    chosen = PARTITION.of(plan.options)
+    if uneven(plan) is None and chosen != "overlapping":
+        return
+    if plan.options[PARALLELISM.name] != STATIC:
+        raise PlanError(
+            f"--partition {chosen} needs a fixed number of functions, but --parallelism throughput changes it.",
+            f"give --parallelism {STATIC}.",
+        )
+    if samples := plan.batches * plan.batch_size % DOCUMENT:
+        raise PlanError(
+            f"KubeML's functions read whole documents of {DOCUMENT} samples, and the last {samples} samples of a "
+            "function would share one with the next function's.",
+            f"give --batches and --batch-size with a product that {DOCUMENT} divides.",
         )
 
 

@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from slslab_workers.architecture import (
@@ -122,6 +123,9 @@ class MLLess(FunctionArchitecture):
         REPLICAS,
         PARTITION,
     )
+    lacks = MappingProxyType(
+        {"buffers": "MLLess's workers send significant updates alone, so each keeps its own buffers."}
+    )
     messages = staticmethod(pattern)
     exchange = "slslab_workers.mlless.protocol:protocol"
     learns = "slslab_workers.mlless.replicas:MLLessReplicas"
@@ -189,11 +193,12 @@ class MLLess(FunctionArchitecture):
 
     def alone(self, plan: Plan) -> Plan:
         """Return a plan for one worker that trains to the end and finds every residual significant."""
-        options = {**plan.options, "remove-threshold": "off", "remove-interval": "off", "max-time": 0.0}
+        alone = super().alone(plan)
+        options = {**alone.options, "remove-threshold": "off", "remove-interval": "off", "max-time": 0.0}
         options["end-threshold"] = 0.0
         if options["filter"] == "norm-ratio":
             options["threshold"] = 0.0
-        return replace(super().alone(plan), options=options)
+        return replace(alone, options=options)
 
     def deployment(self, plan: Plan, cloud: Cloud, progress: Progress) -> "MLLessDeployment":
         """Return workers, their supervisor, and the queues between them."""

@@ -8,6 +8,7 @@ from slslab_workers.driver.deployment import FunctionArchitecture
 from slslab_workers.plan import Plan, PlanError
 from slslab_workers.scatterreduce.pattern import longest_chain, pattern
 from slslab_workers.training import algorithms, attacks, robust
+from slslab_workers.training.buffers import BUFFERS
 from slslab_workers.training.options import COMBINE, OPTIMISER, PARTITION, REPLICAS
 from slslab_workers.training.released_log import LOG_TRAFFIC
 
@@ -34,6 +35,7 @@ class ScatterReduce(FunctionArchitecture):
         LOG_TRAFFIC,
         REPLICAS,
         PARTITION,
+        BUFFERS,
     )
     handler = "slslab_workers.scatterreduce.handlers.handler"
     deploys = ChannelDeployment

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from slslab_workers.architecture import (
     NO_OPTIONS,
@@ -24,6 +25,7 @@ from slslab_workers.spirt.deployment import TEXT, WRITTEN_TEXT, SpirtDeployment,
 from slslab_workers.spirt.pattern import COVERED, pattern
 from slslab_workers.spirt.roster import JOIN, Roster
 from slslab_workers.training import attacks, robust
+from slslab_workers.training.options import PARTITION
 
 LONGEST_BARRIER_S = 86_400
 
@@ -86,6 +88,10 @@ class Spirt(FunctionArchitecture):
         QUEUE,
         TENSOR_HOST,
         QUEUE_HOST,
+        PARTITION,
+    )
+    lacks = MappingProxyType(
+        {"buffers": "SPIRT's peers keep their buffers: each averages its own over the minibatches of an epoch."}
     )
     messages = staticmethod(pattern)
     exchange = "slslab_workers.spirt.protocol:protocol"
@@ -160,7 +166,7 @@ class Spirt(FunctionArchitecture):
     def alone(self, plan: Plan) -> Plan:
         """Return a plan of one peer with one minibatch per epoch, since an epoch's minibatches run at once."""
         alone = super().alone(plan)
-        return replace(alone, batches=1, epochs=alone.batches, options={**plan.options, "join": JOIN.default})
+        return replace(alone, batches=1, epochs=alone.batches, options={**alone.options, "join": JOIN.default})
 
     def deployment(self, plan: Plan, cloud: Cloud, progress: Progress) -> SpirtDeployment:
         """Return the deployment of functions, state machine and queues."""

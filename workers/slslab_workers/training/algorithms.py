@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from slslab_workers.channels.choice import traced
-from slslab_workers.models import spec_of
+from slslab_workers.models import exchanged_buffers, spec_of
 from slslab_workers.option import Option
 from slslab_workers.patterns import (
     BUILD,
@@ -116,6 +116,7 @@ def message_length(options: Mapping[str, Value], parameters: int) -> int:
 def largest_bytes(plan: Plan, chunks: int = 1) -> int:
     """Return the bytes of the largest exchanged object if messages are cut into `chunks`; 0 for unknown models."""
     parameters = spec_of(plan).parameters or 0
+    parameters += exchanged_buffers(plan) if parameters else 0
     first = parameters if ALGORITHM.of(plan.options) == "em" else 0
     return 4 * max(first, -(-message_length(plan.options, parameters) // chunks)) if parameters else 0
 

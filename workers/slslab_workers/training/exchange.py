@@ -10,7 +10,7 @@ from slslab_workers.channels.objects import Absent, Object, ObjectChannel
 from slslab_workers.channels.parameter_server import ParameterServer
 from slslab_workers.channels.polling import poll_policy
 from slslab_workers.channels.serialisation import Body
-from slslab_workers.training import algorithms, gradients
+from slslab_workers.training import algorithms, buffers, gradients
 from slslab_workers.training.keys import global_key
 from slslab_workers.training.state import WorkerState
 from slslab_workers.training.step import fetch_minibatch
@@ -29,7 +29,6 @@ class ObjectWorker(Worker):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.exchanged: ObjectChannel = open_channel(self.plan, self.assignment.bucket, self.objects)
-        self.local = algorithms.local_training(self.plan)
         self.local_steps = algorithms.exchange_every(self.plan.options, self.plan.batches)
         self.asynchronous = algorithms.is_asynchronous(self.plan.options)
         chosen = serialisation(self.plan.options)
@@ -68,11 +67,11 @@ class ObjectWorker(Worker):
         if self.local is None or not self.local.exchanges_after(state.position):
             return
         with self.tracer.span("serialise", "synchronise") as span:
-            message = self.local.message(state)
+            message = self.with_buffers(state, self.local.message(state))
             span.bytes = message.nbytes
         aggregate = (self.swap if self.asynchronous else self.exchange)(state, message)
         with self.tracer.span("update", "synchronise"):
-            self.local.receive(state, aggregate)
+            self.local.receive(state, buffers.take(self.plan, state.model.buffers(), aggregate))
         self.ended = self.local.ended
 
     def swap(self, state: WorkerState, vector: torch.Tensor) -> torch.Tensor:

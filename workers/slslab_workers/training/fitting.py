@@ -5,11 +5,13 @@ from dataclasses import replace
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
-from slslab_workers.models import ROW_MODELS, SPECS, TORCHVISION, ModelSpec, spec, spec_of
+from slslab_workers.models import ROW_MODELS, SPECS, TORCHVISION, ModelSpec, exchanged_buffers, spec, spec_of
 from slslab_workers.plan import MOST_MEMORY_MB, Plan, PlanError, Value
-from slslab_workers.training import datasets, models, partitions
-from slslab_workers.training.algorithms import ALGORITHM, CLUSTERS
+from slslab_workers.training import datasets, models, partitions, robust
+from slslab_workers.training.algorithms import ALGORITHM, CLUSTERS, is_asynchronous
 from slslab_workers.training.arrays import failed, load_object
+from slslab_workers.training.attacks import Attack
+from slslab_workers.training.buffers import BUFFERS, LOCAL
 from slslab_workers.training.datasets import Source, check_shape
 from slslab_workers.training.options import uneven
 
@@ -51,15 +53,29 @@ def check(plan: Plan) -> None:
     source, known = datasets.find(plan.dataset), spec_of(plan)
     source.check()
     check_shape(known, plan.dataset, source.shape)
-    check_partition(plan, source)
+    check_choices(plan, source)
     if plan.model_spec is not None and measure(known, source) != known:
         raise PlanError(f"The model {plan.model} isn't what it was when the plan was made.", "give --model anew.")
 
 
-def check_partition(plan: Plan, source: Source) -> None:
-    """Raise PlanError if an uneven partition doesn't fit the plan's workers or the data set's classes."""
+def check_choices(plan: Plan, source: Source) -> None:
+    """Raise PlanError if an uneven partition doesn't fit the plan's workers or the data set's classes, or if the plan's
+    buffers can't be exchanged."""
     if (partition := uneven(plan)) is not None:
         partitions.check(partition, plan.workers, source.classes)
+    if (chosen := BUFFERS.of(plan.options)) == LOCAL:
+        return
+    known = spec_of(plan)
+    if not exchanged_buffers(plan):
+        why = "has no buffers" if known.tensors else "must be built before its buffers are known"
+        raise PlanError(f"--buffers {chosen} doesn't apply: {plan.model} {why}.", "leave it out.")
+    if is_asynchronous(plan.options):
+        raise PlanError(f"S-ASP exchanges models two by two, and --buffers {chosen} needs all.", "leave it out.")
+    if robust.name_of(plan.options) is not None or Attack.of(plan) is not None:
+        raise PlanError(
+            f"Attacks and rules against them are for gradients, which buffers would follow with --buffers {chosen}.",
+            "leave out --buffers, or --attack and --combine.",
+        )
 
 
 def value_of(name: str) -> str | None:

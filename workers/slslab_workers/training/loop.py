@@ -4,6 +4,7 @@ An architecture's `synchronise` turns the gradients of all workers into one aggr
 all architectures.
 """
 
+import hashlib
 import json
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 
 from slslab_workers.channels.objects import ObjectChannel
 from slslab_workers.plan import Plan, thread_count
-from slslab_workers.training import aggregation, gradients, robust
+from slslab_workers.training import aggregation, algorithms, buffers, gradients, robust
 from slslab_workers.training.attacks import Attack
 from slslab_workers.training.keys import model_key, result_key
 from slslab_workers.training.options import COMBINE
@@ -22,8 +23,9 @@ from slslab_workers.training.step import compute_gradient, fetch_minibatch
 class Trainer:
     """One worker's training, wherever it runs.
 
-    `combine` is the aggregation rule, or `robust` the name of a rule that withstands Byzantine workers. `ended` is the
-    reason if training ends before the plan's last step. The model is on `device`, a device name of torch; exchanged and
+    `combine` is the aggregation rule, or `robust` the name of a rule that withstands Byzantine workers. `local` is the
+    algorithm of workers that train locally between two exchanges. `ended` is the reason if training ends before the
+    plan's last step. The model is on `device`, a device name of torch; exchanged and
     stored data are in the host's memory. `trusted` is the step's minibatch, if this worker scores vectors with it.
     """
 
@@ -42,7 +44,8 @@ class Trainer:
         self.threads = thread_count(plan.memory_mb)
         self.robust = robust.name_of(plan.options)
         if self.robust is None:
-            self.combine = aggregation.rule(str(COMBINE.of(plan.options)))
+            self.combine = buffers.rule(plan, aggregation.rule(str(COMBINE.of(plan.options))))
+        self.local = algorithms.local_training(plan)
         self.attack = Attack.of(plan)
         self._staging: torch.Tensor | None = None
         torch.set_num_threads(self.threads)
@@ -53,7 +56,7 @@ class Trainer:
         self.end_step(state, self.synchronise(state, gradient))
 
     def begin_step(self, state: WorkerState) -> torch.Tensor:
-        """Fetch the step's minibatch, and return its gradient (P,)."""
+        """Fetch the step's minibatch, and return its gradient (P,), with buffers if workers exchange them with it."""
         self.enter_step(state)
         inputs, targets = self.fetch(state)
         if self.robust == robust.ZENO:
@@ -62,15 +65,20 @@ class Trainer:
             targets = self.attack.targets(self.rank, targets)
         loss, gradient = self.compute(state, inputs, targets)
         state.losses.append(loss)
-        return gradient if self.attack is None else self.attack.gradient(self.rank, gradient, state.position)
+        if self.attack is not None:
+            gradient = self.attack.gradient(self.rank, gradient, state.position)
+        return gradient if self.local is not None else self.with_buffers(state, gradient)
 
     def enter_step(self, state: WorkerState) -> None:
         """Give the trace events the epoch and step of the state's position."""
         self.tracer.epoch, self.tracer.step = self.place(state)
 
     def end_step(self, state: WorkerState, aggregate: torch.Tensor | None) -> None:
-        """Update with the aggregate (P,); after an epoch's or the training's last step, one worker stores the model."""
+        """Update with the aggregate (P,), which buffers may follow; after an epoch's or the training's last step, one
+        worker stores the model."""
         epoch = self.tracer.epoch
+        if aggregate is not None and self.local is None:
+            aggregate = buffers.take(self.plan, state.model.buffers(), aggregate)
         self.update(state, aggregate)  # a step of the optimiser
         self.after_update(state)
 
@@ -78,6 +86,10 @@ class Trainer:
         self.tracer.epoch = self.tracer.step = -1
         if self.stores_model(state) and (self.place(state)[1] == 0 or self.ended is not None):
             self._store_model(state, epoch)
+
+    def with_buffers(self, state: WorkerState, vector: torch.Tensor) -> torch.Tensor:
+        """Return a vector (P,) to exchange, followed by the model's buffers if the plan exchanges them."""
+        return buffers.append(self.plan, self.rank, state.model.buffers(), vector)
 
     def fetch(self, state: WorkerState) -> tuple[torch.Tensor, torch.Tensor]:
         """Fetch the step's minibatch: inputs (B, C, H, W) float32 and targets (B,) int64 on the device."""
@@ -159,7 +171,7 @@ class Trainer:
         self.objects.put(model_key(self.plan, epoch), body, "other")
 
     def _result(self, state: WorkerState) -> dict[str, Any]:
-        flat = gradients.flatten(state.model.parameters()).cpu()
+        flat, own = gradients.flatten(state.model.parameters()).cpu(), buffers_to_bytes(state.model)
         return {
             "status": "finished",
             "rank": self.rank,
@@ -169,6 +181,7 @@ class Trainer:
             "updates": state.updates,
             "parameters": flat.numel(),
             "parameters_sha256": gradients.sha256(flat),
+            **({"buffers_sha256": hashlib.sha256(own).hexdigest()} if own else {}),
             "threads": self.threads,
             "torch": torch.__version__,
         }

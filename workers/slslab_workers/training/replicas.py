@@ -8,14 +8,14 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from slslab_workers.plan import Plan, PlanError, thread_count
-from slslab_workers.training import aggregation, algorithms, evaluation, gradients, robust
+from slslab_workers.training import aggregation, algorithms, buffers, evaluation, gradients, robust
 from slslab_workers.training import step as step_module
 from slslab_workers.training.attacks import Attack
 from slslab_workers.training.options import COMBINE, REPLICAS
@@ -71,7 +71,7 @@ class Replicas:
         self.ended: str | None = None
         self.robust = robust.name_of(plan.options)
         if self.robust is None:
-            self.combine = aggregation.rule(str(COMBINE.of(plan.options)))
+            self.combine = buffers.rule(plan, aggregation.rule(str(COMBINE.of(plan.options))))
         self.attack = Attack.of(plan)
         # Rank 0's minibatch of the step, if the robust rule scores vectors by its loss.
         self._trusted: tuple[torch.Tensor, torch.Tensor] | None = None
@@ -118,7 +118,8 @@ class Replicas:
         epoch, step = divmod(self.position, self.plan.batches)
         gradients_by_rank = self.sent_gradients(epoch, step)
         if self.local is None:
-            self.update(self.synchronise(gradients_by_rank))
+            aggregate = self.synchronise(map(self._with_buffers, count(), gradients_by_rank))
+            self.update(None if aggregate is None else self._without_buffers(aggregate))
         else:
             self._train_locally(self.local, gradients_by_rank)
         for state in self.states:
@@ -147,8 +148,9 @@ class Replicas:
             if corrected is not None:
                 state.update(corrected)
         if local.exchanges_after(self.position):
-            messages = (local.message(state) for state in self.states)
-            aggregate = self.combine(aggregation.sum_in_rank_order(messages), self.plan.workers, self.plan.workers)
+            messages = map(self._with_buffers, count(), map(local.message, self.states))
+            both = self.combine(aggregation.sum_in_rank_order(messages), self.plan.workers, self.plan.workers)
+            aggregate = self._without_buffers(both)
             for state in self.states:
                 local.receive(state, aggregate)
             self.ended = local.ended
@@ -215,10 +217,10 @@ class Replicas:
     def turn_to(self, rank: int) -> torch.nn.Module:
         """Return a worker's model with its own buffers."""
         model = self.states[rank].model
-        buffers = iter(self._buffers[rank])
+        own = iter(self._buffers[rank])
         for module in model.modules():
             for name, _ in module.named_buffers(recurse=False):
-                setattr(module, name, next(buffers))
+                setattr(module, name, next(own))
         return model
 
     def to_bytes(self) -> Iterator[bytearray]:
@@ -232,6 +234,15 @@ class Replicas:
         for rank, (state, body) in enumerate(zip(self.states, bodies, strict=True)):
             self.turn_to(rank)
             state.restore(body)
+
+    def _with_buffers(self, rank: int, vector: torch.Tensor) -> torch.Tensor:
+        return buffers.append(self.plan, rank, self._buffers[rank], vector)
+
+    def _without_buffers(self, aggregate: torch.Tensor) -> torch.Tensor:
+        """Give all workers the buffers behind an aggregate, and return the rest (P,)."""
+        for own in self._buffers:
+            rest = buffers.take(self.plan, own, aggregate)
+        return rest
 
     def _fresh(self) -> list[WorkerState]:
         ranks = range(self.plan.workers)

@@ -308,7 +308,7 @@ def profile_names() -> tuple[str, ...]:
 def load_profile(name: str | Path) -> Profile:
     """Load the built-in profile of this name, or else the TOML file at this path; ProfileError names the entry.
 
-    A file with the name of a built-in profile as its `base` contains only the differences.
+    A file with a built-in profile as its `base` contains only the differences.
     """
     return _built_in(PROFILES / f"{name}.toml") if str(name) in profile_names() else _load(Path(name))
 

@@ -5,6 +5,15 @@ Functions may also return lists and dicts, which become tables.
 
 from typing import Any, TypeAlias
 
+
+class ScriptError(Exception):
+    """A script isn't valid, or ended with an error; the text is Lua's, with the line if it is known."""
+
+
+class OutOfMemory(Exception):
+    """The script needs more memory than its limit; the runtime must not be used again."""
+
+
 Value: TypeAlias = Any
 
 

@@ -16,9 +16,8 @@ from typing import Any, NoReturn
 from lupa import lua51
 
 from slslab.tensordb.lua import structs
-from slslab.tensordb.lua.arguments import LuaError, Value, measure
+from slslab.tensordb.lua.arguments import LuaError, OutOfMemory, ScriptError, Value, measure
 from slslab.tensordb.lua.bytecode import without_tail_calls
-from slslab.tensordb.lua.errors import OutOfMemory, ScriptError
 
 # Values passed between Lua and Python without checking memory fit into this, or into two thirds of a small limit.
 MARGIN = 32 * 1024 * 1024

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import uvicorn
 
-from slslab.aws.heads import BoundedHeads
+from slslab.aws.gate import BoundedHeads
 from slslab.errors import HostError, RequestError
 from slslab.run.bill import DEFAULT_BOOK, load_book
 from slslab_lab.pages.live.app import Pages

@@ -22,7 +22,7 @@ from slslab_lab.replay.kernel.program import Program, Track
 from slslab_lab.replay.programs.recording import operation
 from slslab_workers import patterns
 from slslab_workers.architecture import Architecture
-from slslab_workers.models import spec_of
+from slslab_workers.models import exchanged_buffers, spec_of
 from slslab_workers.patterns import Activity, Pattern, Place, Role, Workload
 from slslab_workers.plan import Plan
 from slslab_workers.trace.operations import ALL_REDUCE
@@ -76,13 +76,13 @@ class StepCosts:
 
 
 def workload_of(plan: Plan, parameters: int) -> Workload:
-    """Return the workload of a plan with a model of this number of parameters."""
+    """Return the workload of a plan with a model of this number of parameters, among which exchanged buffers count."""
     known = spec_of(plan)
     return Workload(
         plan.workers,
         plan.batches,
         plan.epochs,
-        parameters,
+        parameters + exchanged_buffers(plan),
         plan.options,
         batch_size=plan.batch_size,
         tensors=known.tensors,

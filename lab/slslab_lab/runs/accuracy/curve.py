@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from slslab.errors import HostError, RequestError
 from slslab.host.procfs import processors
 from slslab.installation import __version__
-from slslab.stack.instances.devices import choose_devices
+from slslab.stack.instances.fleet import choose_devices
 from slslab_lab.runs.accuracy.directory import SCHEMA, CurveDirectory
 from slslab_lab.runs.planning import architectures, make_plan, refused_plans
 from slslab_workers.architecture import Progress, read_plan

@@ -146,6 +146,7 @@ def _notes(recordings: Recordings, grid: Grid) -> Iterator[str]:
         "A node of ElastiCache or of a parameter server is started for the job: its start is in seconds and bill. "
         "Hosts of queues and tensor databases have no start in the profile or here. DynamoDB doesn't throttle."
     )
+    yield _alone(grid)
     yield (
         "A processor of c5.large is assumed to be as fast as Lambda's, and messages between two of them to take what "
         "the LambdaML paper says. Where gloo wins by less than this may be off, it may not win on AWS."
@@ -156,6 +157,28 @@ def _notes(recordings: Recordings, grid: Grid) -> Iterator[str]:
     yield f"MLLess sends the share of its updates that the recording of the nearest model sent: {shares}."
     yield from sorted({f"{each.system.name}: {each.reason}." for each in grid.refusals if each.system.platform})
     if refused := {refusal.system.name for refusal in grid.refusals if not refusal.system.platform}:
-        yield f"Some sizes are refused, because an item holds 400 KB: {'; '.join(sorted(refused))}."
+        yield (
+            "Some sizes are refused, because an item of DynamoDB holds 400 KB or a database is too small: "
+            f"{'; '.join(sorted(refused))}."
+        )
+    if short := sorted({f"{point.system.name} on {point.short}" for point in grid.points if point.short}):
+        number = sum(bool(point.short) for point in grid.points)
+        yield (
+            f"At {number:,} of {len(grid.points):,} points a node has too little memory if all workers' messages are "
+            f"there at once: {'; '.join(short)}. A larger node costs more."
+        )
     if recordings.noisy:
         yield f"PROVISIONAL: measured while others loaded the host: {', '.join(recordings.noisy)}."
+
+
+def _alone(grid: Grid) -> str:
+    """Return where another system is cheapest if a job has its node to itself."""
+    places = [those for _, objective, those in contests(grid.points) if objective == "usd"]
+    pairs = [(best(those, "usd").system.name, best(those, "usd_alone").system.name) for those in places]
+    flips = Counter(f"{alone} instead of {shared}" for shared, alone in pairs if alone != shared)
+    most = f" ({'; '.join(f'{number} times {flip}' for flip, number in flips.most_common(3))})" if flips else ""
+    return (
+        "USD have the job's share, by the second, of nodes that are always on. A job with a node of its own pays "
+        "for each hour of ElastiCache that it begins; that makes another system cheapest at "
+        f"{flips.total()} of {len(places)} places{most}."
+    )

@@ -15,6 +15,7 @@ from slslab_lab.replay.crossings import Course, course
 from slslab_lab.replay.gpus import step_seconds, with_step
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.kernel.program import Program
+from slslab_lab.replay.memory import Shortage, shortages
 from slslab_lab.replay.outcome import outcome
 from slslab_lab.replay.programs.scaling import generate
 from slslab_lab.replay.ranges import find_uncertainties, with_processor
@@ -67,7 +68,9 @@ class Job:
 @dataclass(frozen=True)
 class Point:
     """Modelled seconds and USD of a job at a point. `boot_s` is the start of the channel's node, which is part of
-    `seconds` and billed.
+    `seconds` and billed. `usd` has a share of a node that is always on; `usd_alone` is with a node of its own.
+
+    `short` names the node, if its memory may be too small for all messages at once.
 
     `epoch_seconds` and `epoch_usd` belong to a further epoch. `reasons` say why the point is extrapolated.
     `uncertainties` are for all four; only leading points have them (`slslab_lab.studies.atlas.grid`).
@@ -79,10 +82,12 @@ class Point:
     memory_mb: int
     seconds: float
     usd: float
+    usd_alone: float
     epoch_seconds: float
     epoch_usd: float
     boot_s: float
     reasons: tuple[str, ...]
+    short: str = ""
     uncertainties: Mapping[str, Uncertainty] = field(default_factory=dict, hash=False)
 
     def as_document(self) -> dict[str, Any]:
@@ -102,11 +107,13 @@ class Point:
             "memory_mb": None if self.system.instances else self.memory_mb,
             "seconds": significant(self.seconds),
             "usd": significant(self.usd),
+            "usd_alone": significant(self.usd_alone),
             **ends,
             "epoch_seconds": significant(self.epoch_seconds),
             "epoch_usd": significant(self.epoch_usd),
             "boot_seconds": self.boot_s,
             "basis": "modelled",
+            "short": self.short,
             "extrapolated": bool(self.reasons),
             "reasons": list(self.reasons),
         }
@@ -148,6 +155,8 @@ def gpu_refusal(platform: Profile, parameters: int, workers: int) -> str:
 def refusal(costs: SystemCosts, parameters: int, workers: int) -> str:
     """Return why the system can't train a model of `parameters` parameters; empty if it can."""
     system = costs.system
+    if (short := _shortage(costs, parameters, workers)) is not None and short.is_certain:
+        return short.message.removesuffix(".")
     if not system.channel:
         return ""
     chunks = workers if system.architecture == "scatterreduce" else 1
@@ -156,6 +165,12 @@ def refusal(costs: SystemCosts, parameters: int, workers: int) -> str:
     except PlanError:
         return f"messages of {megabytes(math.ceil(parameters / chunks)):,.3g} MB are too large for {system.channel}"
     return ""
+
+
+def _shortage(costs: SystemCosts, parameters: int, workers: int) -> Shortage | None:
+    """Return the host that may have too little memory, if any."""
+    plan = replace(_plan(costs, workers), batches=math.ceil(MINIBATCHES / workers), epochs=PLAYED_EPOCHS)
+    return next(shortages(costs.architecture, plan, parameters), None)
 
 
 def points(
@@ -175,6 +190,7 @@ def points(
     node = job.profile.channels[TRACED.get(system.own_channel, system.own_channel)] if system.own_channel else None
     boot_s = node.boot_s.value if node is not None and node.boot_s is not None else 0.0
     reasons = tuple(costs.reasons(parameters, workers))
+    short = _shortage(costs, parameters, workers)
     own = (recorded_mb,) if system.instances else (profile.size(0)[0],) if system.platform else MEMORY_MB
     for memory_mb in own:
         if memory_mb < peak_mb or (ranged_mb and memory_mb not in ranged_mb):
@@ -196,8 +212,10 @@ def points(
             workers,
             memory_mb,
             **values,
+            usd_alone=float(_booted(way, boot_s, job.epochs).bill(job.epochs, book).alone),
             boot_s=boot_s,
             reasons=reasons,
+            short="" if short is None else short.host,
             uncertainties=uncertainties,
         )
 

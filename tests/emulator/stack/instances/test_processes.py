@@ -22,9 +22,8 @@ from slslab.run.bill import Usage, compute_bill, load_book
 from slslab.run.log import INSTANCES, LOG, TraceWriter, compact
 from slslab.run.log import instances as read_instances
 from slslab.run.records import InstanceRecord, billed_seconds, notes, seconds_used
-from slslab.stack.instances import devices, processes
-from slslab.stack.instances.devices import choose_devices
-from slslab.stack.instances.fleet import check_fleet
+from slslab.stack.instances import fleet, processes
+from slslab.stack.instances.fleet import check_fleet, choose_devices
 from slslab.stack.instances.processes import ProcessLauncher
 from slslab_workers.architecture import Fleet, RunFailed
 
@@ -273,7 +272,7 @@ def test_instances_take_gpus_in_turn_and_see_one_each(
     program: Program,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(devices, "cuda_devices", lambda: ("cuda:0 Tesla T4", "cuda:1 Tesla T4"))
+    monkeypatch.setattr(fleet, "cuda_devices", lambda: ("cuda:0 Tesla T4", "cuda:1 Tesla T4"))
     if own is None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     else:
@@ -291,15 +290,15 @@ def test_instances_take_gpus_in_turn_and_see_one_each(
 def test_the_gpus_are_those_that_torch_sees(
     number: str, available: int, seen: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(devices, "version", lambda _name: number)
+    monkeypatch.setattr(fleet, "version", lambda _name: number)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: available > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: available)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _number: "Tesla T4")
-    assert devices.cuda_devices() == ("cuda:0 Tesla T4", "cuda:1 Tesla T4")[:seen]
+    assert fleet.cuda_devices() == ("cuda:0 Tesla T4", "cuda:1 Tesla T4")[:seen]
 
 
 def test_devices_and_types_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "cuda_devices", lambda: ())
+    monkeypatch.setattr(fleet, "cuda_devices", lambda: ())
     assert choose_devices("auto") == choose_devices("cpu") == ("cpu",)
     with pytest.raises(HostError, match="torch sees no CUDA device"):
         choose_devices("cuda")
@@ -387,7 +386,7 @@ def test_runs_without_instances_have_no_file_of_them(tmp_path: Path) -> None:
     assert read_instances(tmp_path) == []
 
 
-@pytest.mark.skipif(not devices.cuda_devices(), reason="torch sees no CUDA device")
+@pytest.mark.skipif(not fleet.cuda_devices(), reason="torch sees no CUDA device")
 def test_an_instance_sees_its_gpu(session: Session, tmp_path: Path, program: Program) -> None:
     program("import torch\nprint(torch.cuda.device_count(), torch.cuda.get_device_name(), end='')")
     recorded = Recorded(session, tmp_path, Fleet("g4dn.xlarge", "cuda"))

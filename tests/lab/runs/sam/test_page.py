@@ -1,4 +1,4 @@
-"""docs/cloud.md works as written, in one shell, except for the commands that need AWS."""
+"""What docs/cloud.md says about AWS works as written, in one shell, except for the commands that need an account."""
 
 import re
 import subprocess
@@ -11,12 +11,13 @@ from tests.plugins.aws.edge.test_page import said_by, script_of
 pytestmark = pytest.mark.server
 
 PAGE = Path(__file__).parents[4] / "docs" / "cloud.md"
+TEXT = PAGE.read_text(encoding="utf-8").partition("\n## AWS, and back\n")[2]
 
 
 @pytest.mark.exhaustive
 def test_the_page_does_what_it_says(tmp_path: Path) -> None:
     state = commands.in_a_shell(SLSLAB_STATE=str(tmp_path / "state"), SLSLAB_RUNS=str(tmp_path / "runs"))
-    session = "".join(re.findall(r"^```console\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL))
+    session = "".join(re.findall(r"^```console\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL))
     script = script_of(session).replace("up --detach", "up --detach --port 0 --s3-port 0 --edge-port 0")
     try:
         done = subprocess.run(
@@ -36,6 +37,8 @@ def test_the_page_does_what_it_says(tmp_path: Path) -> None:
 
 
 def test_commands_that_cost_money_are_marked() -> None:
-    for block in re.findall(r"^```\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL):
+    blocks = re.findall(r"^```\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+    assert blocks
+    for block in blocks:
         for command in block.replace("\\\n", "").splitlines():
             assert ("# AWS" in command) is command.startswith(("aws ", "docker ", "python driver.py"))

@@ -15,8 +15,9 @@ import pytest
 from tests.emulator.lambda_.client_answers import answer
 from tests.plugins.aws.edge.conftest import Endpoint
 
-from slslab.aws.arns import ACCOUNT, REGION, function_arn
+from slslab.aws.arns import ACCOUNT, REGION
 from slslab.aws.clients import signed_headers
+from slslab.lambda_.references import function_arn
 from slslab.testing import ROLE, create_function
 
 pytestmark = pytest.mark.server
