@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from slslab.predict.uncertainty import NONE, Uncertainty, ratio_range
-from slslab_lab.studies.atlas.gpu_functions import compare
 from slslab.report.formats import percent
+from slslab_lab.studies.atlas.gpu_functions import compare
 from slslab_lab.studies.atlas.grid import (
     GROUPS,
     OBJECTIVES,
