@@ -26,7 +26,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstr
 from typing_extensions import TypedDict
 
 from slslab.errors import RequestError
-from slslab.toml_files import read_toml, validate
+from slslab.toml_files import read_toml, shown, validate
 from slslab_workers.plan import Plan
 from slslab_workers.trace.operations import BILLED, OPERATIONS
 
@@ -46,8 +46,10 @@ METERS = {
         op: (line, "request unit" if OPERATIONS[op].channel == "dynamodb" else "request") for op, line in BILLED.items()
     },
     "states.transitions": (OPERATIONS["transition"].billed, "transition"),
+    "container.vcpu": ("vCPUs of containers", "vCPU-second"),
+    "container.memory": ("Memory of containers", "GiB-second"),
 }
-HOST = "host."
+HOST, GPU = "host.", "gpu."
 
 # Traps turn every digit that would be lost into an exception, so results are exact.
 _EXACT = Context(prec=1000, traps=[Inexact, InvalidOperation, DivisionByZero, Overflow])
@@ -70,7 +72,10 @@ def _parse_price(value: object) -> Decimal:
 
 
 def describe_meter(meter: str) -> tuple[str, str]:
-    """Return item and unit of a meter; hosts are `host.<instance type>`, in seconds. KeyError for an unknown meter."""
+    """Return item and unit of a meter; hosts are `host.<instance type>` and a container's GPU is `gpu.<kind>`, in
+    seconds. KeyError for an unknown meter."""
+    if meter.startswith(GPU) and meter != GPU:
+        return f"GPU {meter.removeprefix(GPU)}", "second"
     if meter.startswith(HOST) and meter != HOST:
         return f"Host {meter.removeprefix(HOST)}", "second"
     return METERS[meter]
@@ -167,14 +172,29 @@ def book_names() -> tuple[str, ...]:
 def load_book(name: str | Path) -> Book:
     """Return the built-in book of this name, or else the book in the TOML file at this path.
 
+    A file with the name of a built-in book as its `base` contains only the differences.
     BookError, naming the entry, for a book that is missing, unreadable or invalid.
     """
     return _built_in(PRICES / f"{name}.toml") if str(name) in book_names() else _load(Path(name))
 
 
 def _load(path: Path) -> Book:
+    return validate(Book, _read(path), path, "price book", BookError)
+
+
+def _read(path: Path) -> dict[str, Any]:
     document = read_toml(path, "price book", book_names(), BookError)
-    return validate(Book, document, path, "price book", BookError)
+    base = document.pop("base", None)
+    if base is None:
+        return document
+    if base not in book_names():
+        raise BookError(
+            f"The price book {path} is wrong at base: {shown(repr(base))} isn't a built-in price book.",
+            f"use one of {', '.join(book_names())}.",
+        )
+    known = _read(PRICES / f"{base}.toml")
+    own = document.get("prices", {})
+    return {**known, **document, "prices": {**known["prices"], **own} if isinstance(own, dict) else own}
 
 
 # Built-in books don't change.
@@ -191,6 +211,8 @@ class Usage:
     guide, "Billing for Amazon S3 error responses"), so a failed get is a get. RabbitMQ messages, and requests to
     Memcached and Redis, cost only the host. `hosts` holds one (instance type, seconds) for each launch, seconds as int
     or Decimal. `service_hosts` holds the same for databases, queues and channels; their instance types are assumed.
+    `containers` holds (meter, quantity) of containers with GPUs while they run, `idle` the same while they wait for an
+    invocation that doesn't come.
     """
 
     invocations: Iterable[Mapping[str, Any]] = ()
@@ -198,6 +220,8 @@ class Usage:
     transitions: int = 0
     hosts: Hosts = ()
     service_hosts: Hosts = ()
+    containers: Hosts = ()
+    idle: Hosts = ()
 
     def __post_init__(self) -> None:
         # The first bill would exhaust an iterator, and the second bill would be empty.
@@ -312,6 +336,11 @@ class Bill:
         }
 
 
+def is_of_container(line: Line) -> bool:
+    """Return whether a line counts what containers with GPUs use."""
+    return line.item.startswith("GPU ") or line.item in (METERS["container.vcpu"][0], METERS["container.memory"][0])
+
+
 def compute_bill(usage: Usage, book: Book) -> Bill:
     """Return the bill of this usage by this book: a line for each meter that was used, and each tier that it reaches.
 
@@ -344,7 +373,7 @@ def _meter(usage: Usage, book: Book) -> dict[str, Decimal]:
     units: Counter[str] = Counter()
     mb_ms: Counter[str] = Counter()
     for record in usage.invocations:
-        architecture, memory_mb, billed_ms, ephemeral_mb, requests = _read(record)
+        architecture, memory_mb, billed_ms, ephemeral_mb, requests = _read_record(record)
         mb_ms[f"lambda.duration.{architecture}"] += memory_mb * billed_ms
         mb_ms["lambda.ephemeral"] += max(0, ephemeral_mb - FREE_EPHEMERAL_MB) * billed_ms
         units["lambda.requests"] += requests
@@ -362,10 +391,12 @@ def _meter(usage: Usage, book: Book) -> dict[str, Decimal]:
         meter = HOST + instance_type
         billed = _launch(instance_type, seconds, book.prices.get(meter))
         quantities[meter] = quantities.get(meter, Decimal(0)) + billed
+    for meter, quantity in (*usage.containers, *usage.idle):
+        quantities[meter] = quantities.get(meter, Decimal(0)) + quantity
     return quantities
 
 
-def _read(record: Mapping[str, Any]) -> tuple[str, int, int, int, int]:
+def _read_record(record: Mapping[str, Any]) -> tuple[str, int, int, int, int]:
     name = f"invocation {record.get('request_id', '(no request_id)')}"
     architecture = record.get("architecture")
     if architecture not in ARCHITECTURES:

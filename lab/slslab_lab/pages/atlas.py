@@ -125,8 +125,32 @@ def shown(document: Document) -> Iterator[Part]:
         yield Note(f"{title[0].upper()}{title[1:]}", "answer")
         yield from answers(document, group)
         yield from (strips(document, group, objective) for objective in BEST)
+    yield from gpu_functions(document)
     yield crossings(document)
     yield Note("\n".join((job(document), *document["notes"])), "muted")
+
+
+def gpu_functions(document: Document) -> Iterator[Table]:
+    """Yield how functions with GPUs compare with other ways, if a platform was given."""
+    compared = document.get("gpu_functions", ())
+    for objective, word in {"seconds": "time", "usd": "cost"}.items():
+        rows = [
+            (
+                f"{each['workers']}",
+                each["against"],
+                ", ".join(
+                    f"{formats.span(one['low'], one['high'])} at {size(one['megabytes'])}" for one in each["ratios"]
+                ),
+                ", ".join(map(size, each["cross"])) or "no crossing",
+            )
+            for each in compared
+            if each["objective"] == objective
+        ]
+        if rows:
+            caption = f"Functions with GPUs: {word} ÷ the best other way's"
+            yield Table(
+                ("workers", "against", "ratio, by size of the model", "equal at"), rows, caption, words=(1, 2, 3)
+            )
 
 
 def crossings(document: Document) -> Table:
@@ -165,14 +189,11 @@ def describe_atlas(document: Document) -> Page:
     published = replace(crossings(document), caption="")
     cards = [
         *(_map(document, group, keys) for group in document["groups"]),
-        Card(
-            "card-published",
-            "The papers' own crossings",
-            (),
-            (published,),
-            notes=others,
-            wide=True,
+        *(
+            [Card("card-gpus", "Functions with GPUs", (), tuple(gpu_functions(document)), wide=True)]
+            * ("gpu_functions" in document)
         ),
+        Card("card-published", "The papers' own crossings", (), (published,), notes=others, wide=True),
         *(_best(document, group) for group in document["groups"]),
         Card("card-notes", "What the figures rest on", notes=tuple(document["notes"]), wide=True),
     ]

@@ -49,6 +49,7 @@ def grids(document: Document) -> Iterator[Table]:
     if "orders" not in document:
         yield from _curves(document)
     yield from map(ranking_table, document["rankings"])
+    yield from matrices(document)
     for members in grouped((bill["group"], bill) for bill in document["bills"]).values():
         yield from bill_tables(members)
 
@@ -207,8 +208,8 @@ def orders(document: Document) -> Table:
 
 
 def matrices(document: Document) -> Iterator[Table]:
-    """Yield the tables that a reproduction already provides whole."""
-    for matrix in document["matrices"]:
+    """Yield the tables that a reproduction already provides whole, and those that another study adds to it."""
+    for matrix in (*document.get("matrices", ()), *document.get("further", ())):
         yield Table(tuple(matrix["headings"]), tuple(map(tuple, matrix["rows"])), caption=matrix["title"])
 
 

@@ -136,7 +136,7 @@ def model_errors(document: Document) -> Iterator[str]:
     Skip rounds that were predicted blind, since their intervals are such ranges.
     """
     cells = [cell for row in document["rows"] for cell in row["cells"].values() if cell.get("modelled")]
-    if cells and "comparison" not in document:
+    if cells and "comparison" not in document and not document.get("ranged"):
         without = "Modelled figures (≈) have no 80 % range"
         if errors := [abs(cell["difference"]) for cell in cells if cell.get("difference") is not None]:
             sentence = (

@@ -11,7 +11,7 @@ import numpy as np
 from slslab.errors import RequestError
 from slslab.predict.environment import NS
 from slslab.predict.profiles.profile import Profile
-from slslab.run.bill import ARCHITECTURES, HOST, METERS, Bill, compute_bill, describe_meter
+from slslab.run.bill import ARCHITECTURES, HOST, METERS, Bill, compute_bill, describe_meter, is_of_container
 from slslab_lab.pages.pictures import draw_timeline
 from slslab_lab.questions.setup import Asked, ReplaySetup, figure, read_memory
 from slslab_lab.replay.kernel.timeline import Timeline
@@ -107,7 +107,7 @@ def timeline(
 
 def _variant(asked: Asked, memory: int | None, workers: int | None) -> tuple[ReplaySetup, dict[str, list[str]]]:
     """Return the variant, and warnings for its document if there are any."""
-    sizes = read_memory(asked.setup.run, None if memory is None else str(memory))
+    sizes = read_memory(asked.setup, None if memory is None else str(memory))
     warnings = asked.setup.run.warnings(workers)
     varied = asked.setup.vary(memory_mb=sizes[0] if sizes else None, workers=workers)
     return varied, {"warnings": list(warnings)} if warnings else {}
@@ -135,15 +135,16 @@ class Waiting:
 def find_waiting(timeline: Timeline, result: Totals, bill: Bill) -> tuple[Waiting, ...]:
     """Return which part of a timeline's bill is waiting, by worker and phase.
 
-    A waited second costs a function's memory at the bill's price of a GB-second, or an instance's price of a second. A
-    waiting state machine costs nothing.
+    A waited second costs a function's memory at the bill's price of a GB-second, the mean price of a container's
+    second, or an instance's price of a second. A waiting state machine costs nothing.
     """
     prices = {line.item: float(line.amount / line.quantity) for line in bill.lines if line.quantity}
     # All functions in a bill have the same architecture.
     durations = (METERS[f"lambda.duration.{arch}"][0] for arch in ARCHITECTURES)
     gb_s = next((prices[item] for item in durations if item in prices), 0.0)
+    container_s = sum(float(line.amount) for line in bill.lines if is_of_container(line)) / (result.billed_seconds or 1)
     rates = [
-        gb_s * track.memory_mb / 1024
+        container_s or gb_s * track.memory_mb / 1024
         if track.kind == "invocation"
         else prices.get(describe_meter(HOST + track.name)[0], 0.0)
         for track in timeline.program.tracks

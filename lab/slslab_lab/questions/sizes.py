@@ -25,7 +25,7 @@ def replay(asked: Asked, memory: str | None, workers: str | None) -> dict[str, A
         raise RequestError(
             "--on needs a list to spread over many cores.", "name several: --memory 1024,1769 or --workers 8,64."
         )
-    sizes = max(read_memory(setup.run, memory) for setup in asked.setups)
+    sizes = max(read_memory(setup, memory) for setup in asked.setups)
     variants = list(product(fleets or (None,), sizes or (None,)))
     played = [_rows(replace(asked, setups=(setup,)), variants) for setup in asked.setups]
     return {
@@ -77,7 +77,7 @@ def memory(asked: Asked, memory: str | None) -> dict[str, Any]:
 
 
 def _sweep(asked: Asked, memory: str | None) -> list[Row]:
-    sizes = read_memory(asked.setup.run, memory, SIZES)
+    sizes = read_memory(asked.setup, memory, SIZES)
     return asked.play("playing memory sizes", [(None, size) for size in sizes], asked.setup.row)
 
 

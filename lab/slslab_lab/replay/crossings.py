@@ -144,6 +144,7 @@ class Course:
                 transitions=round(usage.transitions * more),
                 hosts=_longer(usage.hosts, longer),
                 service_hosts=_longer(usage.service_hosts, longer),
+                containers=_longer(usage.containers, longer),
             ),
             book,
         )

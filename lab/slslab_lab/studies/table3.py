@@ -11,6 +11,7 @@ from typing import Any
 
 from slslab.report.formats import percent
 from slslab_lab.papers.recomputation import Recomputed, recompute
+from slslab_lab.studies import NAMES
 from slslab_lab.studies.accuracy_by_time import (
     TABLE,
     Learnt,
@@ -29,7 +30,6 @@ from slslab_lab.studies.epochs import FIRST, LAST, Recordings
 from slslab_lab.studies.experiments import BATCHES, WORKERS
 from slslab_lab.studies.rankings import Standing, rank_rows
 from slslab_lab.studies.study import Setup
-from slslab_lab.studies.table2 import NAMES
 
 # The accuracy in the heading of the paper's column of minutes.
 TARGET = 0.80

@@ -6,6 +6,7 @@ from typing import Any
 
 from slslab.predict.uncertainty import NONE, Uncertainty, ratio_range
 from slslab.report.formats import percent
+from slslab_lab.studies.atlas.gpu_functions import compare
 from slslab_lab.studies.atlas.grid import (
     GROUPS,
     OBJECTIVES,
@@ -21,7 +22,7 @@ from slslab_lab.studies.atlas.grid import (
 from slslab_lab.studies.atlas.points import MEMORY_MB, MINIBATCHES, Job, Point, megabytes, significant
 from slslab_lab.studies.atlas.published import ELSEWHERE, beside
 from slslab_lab.studies.atlas.recordings import Recordings
-from slslab_lab.studies.atlas.systems import MODELS, SYSTEMS
+from slslab_lab.studies.atlas.systems import MODELS
 from slslab_lab.studies.experiments import BATCH_SIZE
 from slslab_workers.models import SPECS
 
@@ -58,10 +59,11 @@ def build(recordings: Recordings, grid: Grid, job: Job) -> dict[str, Any]:
             for objective in OBJECTIVES
             for crossing in crossings(grid, group, objective)
         ],
+        **({"gpu_functions": list(compare(grid))} if job.platform else {}),
         "published": [each.as_document() for each in beside(grid)],
         "elsewhere": [{"crossing": crossing, "why": why} for crossing, why in ELSEWHERE],
         "axes": {
-            "systems": [{"name": system.name, "equal": system.equal} for system in SYSTEMS],
+            "systems": [{"name": system.name, "equal": system.equal} for system in job.systems],
             "megabytes": [significant(megabytes(size)) for size in sizes(job)],
             "workers": list(WORKERS),
             "memory_mb": list(MEMORY_MB),
@@ -154,7 +156,8 @@ def _notes(recordings: Recordings, grid: Grid) -> Iterator[str]:
         f"{percent(run.costs.workload.share)} with {run.plan.model}" for run in recordings.architectures["mlless"]
     )
     yield f"MLLess sends the share of its updates that the recording of the nearest model sent: {shares}."
-    if refused := {refusal.system.name for refusal in grid.refusals}:
+    yield from sorted({f"{each.system.name}: {each.reason}." for each in grid.refusals if each.system.platform})
+    if refused := {refusal.system.name for refusal in grid.refusals if not refusal.system.platform}:
         yield (
             "Some sizes are refused, because an item of DynamoDB holds 400 KB or a database is too small: "
             f"{'; '.join(sorted(refused))}."
