@@ -53,7 +53,7 @@ def test_assignment_travels_unchanged() -> None:
         ({"mode": "per-batch", "invoke": "event"}, "must wait for each"),
         ({"memory_format": "channels_last"}, "no memory format 'channels_last'"),
         ({"until_accuracy": 80.0}, "80.0 cannot be reached"),
-        ({"until_accuracy": 0.8, "evaluation": False}, "decided by evaluating"),
+        ({"until_accuracy": 0.8, "evaluation": False}, "can only stop early if"),
         ({"until_accuray": 0.8}, "no field 'until_accuray'"),
     ],
 )

@@ -126,7 +126,7 @@ def test_credentials_that_are_none_are_refused(state: dict[str, str]) -> None:
     for options in (["--credentials", "test"], ["--detach", "--credentials", "a b:c"]):
         done = slslab(state, "up", "--port", "0", "--s3-port", "0", "--edge-port", "0", *options)
         assert done.code == 2
-        assert "is not a pair of keys" in done.err
+        assert "and its secret can't be used as keys" in done.err
         assert "Hint: use KEY:SECRET" in done.err
 
 
@@ -223,7 +223,7 @@ def test_a_service_that_dies_is_said_and_no_longer_healthy(state: dict[str, str]
         (["--limit", "processors=3"], 2, "There is no limit 'processors' that can be changed"),
         (["--account", "old"], 2, "There is no account 'old'"),
         (["--limit", "idle_s=soon"], 2, "needs a number, not 'soon'"),
-        (["--template", "no_such_module"], 3, "The environments' spawner could not start"),
+        (["--template", "no_such_module"], 3, "The process that forks environments couldn't start"),
         (["--template", "awslambdaric"], 2, "awslambdaric cannot be in a template"),
         (["--template", "json", "--strict-packages"], 2, "A template has the host's packages"),
         (["--port", "taken"], 3, "is taken by "),

@@ -172,7 +172,7 @@ def test_what_is_refused(slslab: Slslab, tmp_path: Path, monkeypatch: pytest.Mon
     refused(slslab("allreduce", *small, "--device", "cuda"), 3, "no CUDA device")
     refused(slslab("mlless", *small, "--max-time", "5"), 2, "which --max-time would need to time")
     refused(slslab("gpu", *small, "--as-released"), 2, "without an exchange to run as released")
-    refused(slslab("allreduce", *small, "--batches", "1000"), 2, "the training set holds 1,433")
+    refused(slslab("allreduce", *small, "--batches", "1000"), 2, "the training set has 1,433")
     refused(slslab("allreduce", *small, "--plot", "c.txt"), 2, "cannot be drawn")
     refused(slslab("seventh", *small), 2, "There is no architecture")
     assert list(tmp_path.iterdir()) == []

@@ -138,7 +138,7 @@ def test_files_are_replaced_and_other_makers_files_are_not(export: Export, tmp_p
     (tmp_path / "mine" / "events.csv").write_text("mine")
     refused = export(FUNCTIONS, "--to", "csv", "--out", "mine")
     assert (refused.code, refused.err.count("\n")) == (2, 2)
-    assert "mine has a events.csv that slslab didn't export" in refused.err
+    assert "mine contains a events.csv that slslab didn't export" in refused.err
     assert (tmp_path / "mine" / "events.csv").read_text() == "mine"
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "schema.json").write_text("[]")

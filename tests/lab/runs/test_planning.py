@@ -179,7 +179,7 @@ def test_a_plan_of_an_architecture_that_is_not_installed_is_read_as_it_is() -> N
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"architecture": "ring"}, "of architecture 'ring', which is not installed"),
+        ({"architecture": "ring"}, "The architecture 'ring' of the plan "),
         ({"schema": 3}, "has schema 3, and this version reads 1 and 2"),
         ({"epochs": None}, "it has no epochs"),
         ({"options": {}}, "it has no options.channel, options.channel-host, options.serialisation"),

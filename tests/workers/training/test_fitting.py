@@ -158,7 +158,7 @@ def test_a_model_may_have_a_loss_of_its_own() -> None:
         ({"model": "strangers_nets:ten"}, r"returns the shape \(2, 10\) for 2 samples, .* needs \(2, 3\)"),
         ({"model": "strangers_nets:narrow"}, r"for samples \(2,\) and 3 outputs can't be made: RuntimeError"),
         ({"model": "strangers_nets:wordy"}, "is 'str', and not a torch.nn.Module"),
-        ({"model": "strangers_nets:double"}, "has no parameters, or not of float32|can't be made"),
+        ({"model": "strangers_nets:double"}, "has no parameters, or they aren't float32|can't be made"),
         ({"model": "strangers_nets:bare"}, "returns the shape"),
         ({"model": "strangers_nets:plain"}, "can't be made: TypeError: plain"),
         ({"model": "vgg"}, "no model 'vgg'"),
