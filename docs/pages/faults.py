@@ -54,8 +54,8 @@ def describe_faults(document: Mapping[str, Any]) -> str:
         paragraph(
             f"{len(lived)} of {len(ran)} runs that met a fault finished, {equal} of them with the parameters of a run "
             f"without faults to the last bit. {len(ran) - len(lived)} ended with a sentence that names the fault. None "
-            f"hung: the longest took {longest:.0f} s, of at most {document['bound_seconds']}. All hold to "
-            "`slslab check`."
+            f"hung: the longest took {longest:.0f} s, of at most {document['bound_seconds']}. "
+            "`slslab check` finds no violation in any of them."
         ),
         paragraph(
             f"`{document['command']}` made them on {document['date']}, in {document['seconds'] / 60:.0f} min: "

@@ -177,7 +177,7 @@ def pytest_configure(config: pytest.Config) -> None:
     try:
         for path in paths:
             if path.suffix not in (".html", ".json"):
-                raise RequestError(f"{OPTION} {path.name} is neither a page nor JSON.", "give FILE.html or FILE.json.")
+                raise RequestError(f"{OPTION} {path.name} is neither HTML nor JSON.", "give FILE.html or FILE.json.")
             if path.suffix == ".html":
                 require("jinja2")
         if paths:
@@ -483,7 +483,7 @@ def packaged(source: str) -> bytes:
 def _require_handler(code: Path, handler: str) -> None:
     __tracebackhide__ = True
     if not code.is_dir():
-        what = "isn't a directory" if code.exists() else "is not there"
+        what = "isn't a directory" if code.exists() else "doesn't exist"
         raise RequestError(f"{code.absolute()} {what}.", "give deploy the directory that holds the handler's module.")
     invalidate_caches()  # a test may have written it just now
     places = [str(code), get_path("purelib"), get_path("platlib")]
@@ -493,7 +493,7 @@ def _require_handler(code: Path, handler: str) -> None:
         if spec is None:
             wanted = code.absolute().joinpath(*parts).with_suffix(".py")
             raise RequestError(
-                f"There is no module for the Handler {handler}: {wanted} is not there.",
+                f"The Handler {handler} needs {wanted}, which doesn't exist.",
                 "Handler is the module's file without .py, a dot, and the name of the function.",
             )
         places = list(spec.submodule_search_locations or ())

@@ -1,4 +1,4 @@
-"""The page of the profiles has every figure of each, under its own heading or that of its base."""
+"""The page of the profiles has every figure of each, under its own heading or its base's."""
 
 import re
 

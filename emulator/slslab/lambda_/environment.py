@@ -186,7 +186,7 @@ class Environment:
             # Don't count the time to make the sandbox.
             began = await asyncio.wait_for(asyncio.shield(sandbox.began), BACKSTOP_S)
         except TimeoutError as error:
-            raise StartFailed(f"it did not begin within {BACKSTOP_S} s") from error
+            raise StartFailed(f"it didn't start within {BACKSTOP_S} s") from error
         if accounts is inherited:  # a process has its predecessor's control group, a container a new one
             began = began._replace(cpu_ns=used.cpu_ns + began.cpu_ns, throttled_ns=used.throttled_ns)
         outcome = await self._run(limit_s, began, initialising=True)

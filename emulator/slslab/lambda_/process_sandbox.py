@@ -246,7 +246,7 @@ class ProcessSandboxes(LocalHost):
             self.spawner = Spawner(self.isolation, self._modules)
         except SpawnError as error:
             raise HostError(
-                f"The environments' spawner could not start: {error}.", "name modules that can be imported."
+                f"The process that forks environments couldn't start: {error}.", "name modules that can be imported."
             ) from error
         stack.callback(self.spawner.close)
         home = self._session.home

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 
 from slslab.report.cards import functions_card
-from slslab.report.formats import span
+from slslab.report.formats import significant, span
 from slslab.report.page import Cell, Document, Note, Part, Table
 from slslab.report.summaries import (
     HOST_PRICED,
@@ -58,7 +58,7 @@ def bill_table(cost: Document, title: str = "", *, folded: bool = False) -> Tabl
             f"{line['item']} (assumed)" if line.get("assumed") else line["item"],
             quantity(line["quantity"]),
             line["unit"],
-            Cell(line["price"], line["status"]),
+            Cell(_price(line["price"]), line["status"], title=line["price"]),
             _amount(line["amount"]),
         )
         for line in cost["lines"]
@@ -82,6 +82,11 @@ def bill_table(cost: Document, title: str = "", *, folded: bool = False) -> Tabl
         note="\n".join(notes),
         dispensable=(price,),
     )
+
+
+def _price(price: str) -> str:
+    """Return a price as the book has it, or to six significant digits if it has more than a table has room for."""
+    return price if len(price) <= 12 else significant(float(price), 6)
 
 
 def _amount(amount: str) -> Cell:

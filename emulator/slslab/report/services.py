@@ -111,7 +111,7 @@ class Service(Run):
         if self.status == "interrupted":
             document["error"] = {
                 "type": "Killed",
-                "message": "`slslab up` was killed; this is what its trace holds.",
+                "message": "`slslab up` was killed; this is what its trace contains.",
                 "hint": "what ran when it was killed, and the last requests to stores, are not in the bill.",
                 "worker": None,
                 "epoch": None,
@@ -130,7 +130,7 @@ def open_run(directory: RunDirectory, kind: str | None = None) -> Run:
         return read_service(directory, about, kind)
     if kind is not None:
         raise RequestError(
-            f"{directory.id} is a run, whose operations have kinds of their own.", "leave out --kind, or name `up`."
+            f"{directory.id} is a run, and its operations have kinds of their own.", "leave out --kind, or name `up`."
         )
     return Run.read(directory)
 

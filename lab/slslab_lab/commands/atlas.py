@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @directory_option("--recordings", "The atlas's own recordings (by default the project's).")
 @click.option("--model", help="Answer for a model of this size, too: a name, or module:function (docs/own.md).")
 @click.option("--dataset", default="digits", show_default=True, help="The data set that the model is built for.")
-@click.option("--record", is_flag=True, help="First make the runs that --recordings DIR does not have.")
+@click.option("--record", is_flag=True, help="First make the runs that are missing in --recordings DIR.")
 @click.option("--check", is_flag=True, help="Run three points here instead, and say how far the atlas is off.")
 @on_option
 @directory_option("--out", "Write the page and the data here, or the runs of --check.")
@@ -51,7 +51,7 @@ def atlas(
     slslab atlas --platform modal-t4          also functions with GPUs (docs/serverless-gpus.md)
     slslab atlas --on local                   on all cores
     slslab atlas --model net:mlp              also for a model of your own (--dataset rows.csv)
-    slslab atlas --check --out checks         three points beside real runs, in some minutes
+    slslab atlas --check --out checks         three points next to real runs, in some minutes
     slslab atlas --record --recordings DIR    recordings of this host, resumed where they were interrupted
 
     A system is an architecture with a channel and an algorithm. Each is replayed with every model size, number of

@@ -51,7 +51,7 @@ on_option = click.option(
     "--on",
     metavar="PLACE",
     callback=read_place,
-    help="Compute over many cores: local (this host's), ray (of the cluster that this machine is a node of) or "
+    help="Compute over many cores: local (this host's), ray (of this machine's Ray cluster) or "
     "ray://HOST:PORT; slow results are kept and reused. By default one after another.",
 )
 

@@ -184,7 +184,7 @@ def _plan_options(workers_also: tuple[str, ...]) -> list[click.Parameter]:
         ),
         option(
             "--evaluation/--no-evaluation",
-            help="Test accuracy after each epoch, by the driver, outside of time and bill.",
+            help="Let the driver measure the test accuracy after each epoch; this is in neither time nor bill.",
         ),
         click.Option(
             ["--record"],
@@ -193,7 +193,7 @@ def _plan_options(workers_also: tuple[str, ...]) -> list[click.Parameter]:
             "steps before the run, or from the run (together), in which workers slow each other down (docs/replay.md). "
             "By default a solo profile that is kept for the next run of the same work; `--record alone` measures anew.",
         ),
-        option("--until-accuracy", float, help="Stop after the epoch whose test accuracy reaches this, 0..1."),
+        option("--until-accuracy", float, help="Stop after the first epoch with this test accuracy, 0..1."),
         option(
             "--early-stopping",
             is_flag=True,
@@ -246,7 +246,7 @@ def _host_options() -> list[click.Parameter]:
         option(
             "--as-released",
             is_flag=True,
-            help="Do as the authors' released code, instead of the recommended defaults; see the architecture's "
+            help="Behave like the authors' released code instead of the recommended defaults; see the architecture's "
             "options.",
         ),
     ]

@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import pairwise, product
 
 from slslab.report import formats
+from slslab.report.formats import percent
 from slslab.report.page import Card, Cell, Chart, Document, Key, Note, Page, Part, Table
 from slslab.report.summaries import ranges_made_of
 from slslab_lab.pages.regions import regions
@@ -174,7 +176,7 @@ def checked(document: Document) -> Iterator[Part]:
 def checks(document: Document) -> Table:
     """Return the atlas's errors compared with real runs."""
     rows = [
-        (each["point"], each["figure"], f"{each['run']:.3g}", f"{each['atlas']:.3g}", f"{each['error']:+.1%}")
+        (each["point"], each["figure"], f"{each['run']:.3g}", f"{each['atlas']:.3g}", percent(each["error"], "+.1"))
         for each in document["rows"]
     ]
     return Table(("point", "figure", "real run", "atlas", "error"), rows, words=(0, 1))
@@ -184,13 +186,14 @@ def describe_atlas(document: Document) -> Page:
     """Return the page of the atlas's document."""
     keys = _keys(document)
     others = tuple(f"{each['crossing']}: not on these axes, but {each['why']}." for each in document["elsewhere"])
+    published = replace(crossings(document), caption="")
     cards = [
         *(_map(document, group, keys) for group in document["groups"]),
         *(
             [Card("card-gpus", "Functions with GPUs", (), tuple(gpu_functions(document)), wide=True)]
             * ("gpu_functions" in document)
         ),
-        Card("card-published", "The papers' own crossings", (), (crossings(document),), notes=others, wide=True),
+        Card("card-published", "The papers' own crossings", (), (published,), notes=others, wide=True),
         *(_best(document, group) for group in document["groups"]),
         Card("card-notes", "What the figures rest on", notes=tuple(document["notes"]), wide=True),
     ]

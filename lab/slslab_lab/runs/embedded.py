@@ -62,7 +62,7 @@ class EmbeddedSystem(Managed):
         if requirements.instances is not None:
             if plan.environment != "process":
                 raise RequestError(
-                    "Instances are processes of this host with the embedded stack.",
+                    "With the embedded stack, instances are processes of this host.",
                     "--stack compose launches them as containers.",
                 )
             automatic["device"] = choose_devices(requirements.instances.device)[0].partition(":")[0]

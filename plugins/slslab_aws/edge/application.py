@@ -24,7 +24,7 @@ from slslab.aws.errors import ServiceError
 from slslab.aws.gate import IndexedHeaders, authenticate, refusal
 from slslab.aws.keys import Keyring, Principal
 from slslab.aws.limits import MB
-from slslab.installation import EXTRAS
+from slslab.installation import lacking
 from slslab.lambda_.attachments import HOST, PREFIX
 from slslab_aws.edge.forwarding import Forwarder, Unreachable
 from slslab_aws.services import SERVICES
@@ -149,7 +149,7 @@ def _queue(body: bytes) -> str:
 
 def _not_emulated(service: str) -> ServiceError:
     if service == "states":
-        hint = f"install it with pip install 'slslab[{EXTRAS['moto']}]'."
+        hint = f"install it with {lacking('moto').hint}."
     elif service in DEPLOYING:
         hint = "slslab deploys templates itself: slslab deploy template.yaml."
     else:

@@ -41,7 +41,7 @@ def handler(event, context):
 @pytest.fixture
 def isolated(emulator: Emulator) -> Emulator:
     if not emulator.isolation.mode or emulator.containers is not None:
-        pytest.skip(f"this is no process in namespaces: {emulator.isolation.description}")
+        pytest.skip(f"this process isn't in namespaces: {emulator.isolation.description}")
     return emulator
 
 
@@ -96,7 +96,7 @@ def test_l17_the_variables_of_a_function(
         "TZ": ":UTC",
     }
     log = next(isolated.logs.glob(f"{name}-*.log")).read_text()
-    assert f"\tLog Stream: {answer['stream']}\n" in log, "the environment is the one whose log names the stream"
+    assert f"\tLog Stream: {answer['stream']}\n" in log, "the environment's log names the stream"
 
 
 @pytest.mark.usefixtures("isolated")

@@ -62,7 +62,7 @@ def test_a_poller_that_ends_waits_for_its_poll_and_processes_what_this_receives(
         assert await asyncio.to_thread(queue.waiting.wait, LIMIT_S)
         closing = asyncio.create_task(poller.close())
         await asyncio.sleep(0)  # it has begun
-        assert not closing.done(), "a poll is under way, whose message nobody would have"
+        assert not closing.done(), "the message of a poll in progress would be lost"
         queue.sent.set()
         await closing
         assert await asyncio.to_thread(queue.deleted.wait, LIMIT_S)

@@ -114,7 +114,7 @@ def test_a_service_shows_both_hosts() -> None:
     assert card is not None
     (row,), (total,) = card.tables[0].rows, card.tables[0].totals
     assert (row[0], total[0], row[2:5]) == (function["function"], "all", total[2:5])
-    assert row[-2] == Cell("60 MB", "3% of it")
+    assert row[-2] == Cell("60 MB", "3 % of it")
     assert row[-1] == cost_cell(function)
 
 
@@ -178,6 +178,6 @@ def test_the_operations_of_a_run_have_kinds_of_their_own() -> None:
         lambda: open_run(RunDirectory(TRACES / "spirt"), "dense"),
         lambda: bill_of_run(str(TRACES / "spirt"), "aws-us-east-1", "dense"),
     ):
-        with pytest.raises(RequestError, match="whose operations have kinds of their own") as refused:
+        with pytest.raises(RequestError, match="its operations have kinds of their own") as refused:
             read()
         assert "--kind" in refused.value.hint

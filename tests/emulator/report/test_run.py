@@ -101,7 +101,7 @@ def test_a_finished_run() -> None:
     assert row(text, "peak memory MB") == ["1,300", "of", "1,769"]
     assert row(text, "invocations (cold)") == ["2", "(1)"]
     assert row(text, "replicas equal") == ["yes"]
-    assert row(text, "test accuracy") == ["50.00%"]
+    assert row(text, "test accuracy") == ["50.00", "%"]
     assert "2 cores, CPU share enforced, host delay 0.04 s." in text
     assert "oversubscribed" not in text
     assert "Hint" not in text
@@ -155,7 +155,7 @@ def modelled(**more: Any) -> dict[str, Any]:
         "gb_seconds": "15.764",
         "cold_starts": 1,
         "waiting_share": 0.254,
-        "critical_path": "The run's 11.500 s are 61% compute of worker 0.",
+        "critical_path": "The run's 11.500 s are 61 % compute of worker 0.",
         "per_worker": [worker],
         "cost": cost(puts=20),
     } | more
@@ -268,7 +268,7 @@ def test_each_workers_modelled_seconds_stand_before_the_measured_ones() -> None:
     assert row(own, "all") == ["8.250", "9.125", "19.998", "10.500"]
     assert row(own, "from first to last") == ["11.500", "11.000"]
     assert row(own, "80 % range") == ["9", "to", "14", "7", "to", "11"]
-    assert "61% compute of worker 0. Of the billed time 25% is waiting (modelled)." in text
+    assert "61 % compute of worker 0. Of the billed time 25 % is waiting (modelled)." in text
 
 
 def test_the_bill_is_lambdas_and_what_this_host_used_stands_behind_it() -> None:
@@ -435,8 +435,8 @@ def test_runs_of_every_kind_have_a_line() -> None:
     bare: Mapping[str, Any] = {"run": "bare", "status": "interrupted"}
     text = shown(run.runs([document(**{"lambda": modelled()}), document(run="20261121-two"), interrupted, bare]))
     plan = ["done", "allreduce", "lenet", "digits", "2", "2"]
-    assert row(text, "20261121-one") == [*plan, *"9 to 14 0.00032 to 0.00051 50.0%".split()]
-    assert row(text, "20261121-two") == [*plan, "50.0%"], "not modelled"
+    assert row(text, "20261121-one") == [*plan, *"9 to 14 0.00032 to 0.00051 50.0 %".split()]
+    assert row(text, "20261121-two") == [*plan, "50.0", "%"], "not modelled"
     assert row(text, "begun") == ["interrupted", "allreduce"]
     assert row(text, "bare") == ["interrupted"]
 

@@ -53,7 +53,7 @@ def test_the_answer_comes_first(slslab: Slslab) -> None:
     said = " ".join(slslab("ask", "model", RUN, "--workers", "2,4").out.split())
     first = said.partition("Seconds of the run")[0]
     assert first.startswith("With 2 workers the analytic model is ≈")
-    assert "The run's seconds are off by more than 10% from 2 workers on." in first
+    assert "The run's seconds are off by more than 10 % from 2 workers on." in first
     for text in (
         "w + 3 (3 for one worker) is derived",
         "- polls: ",

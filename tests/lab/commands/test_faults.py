@@ -26,7 +26,7 @@ KILL = '[[fault]]\nkind = "kill"\nworker = 1\nepoch = 0\n'
         (KILL + "step = 5\n", (), "Fault 1 (kill) has step 5, but the plan's steps are 0 to 4."),
         (KILL + 'phase = "dream"\n', (), "Fault 1 (kill) has phase 'dream'."),
         (KILL + KILL.replace("kill", "database-loss"), (), "Fault 2 (database-loss) needs a tensor database"),
-        (KILL, ("--stack", "compose"), "Faults are injected into the embedded stack alone."),
+        (KILL, ("--stack", "compose"), "Faults can only be injected into the embedded stack."),
     ],
 )
 def test_a_wrong_plan_is_refused_before_anything_starts(

@@ -192,7 +192,7 @@ def test_instances_are_no_containers_with_the_embedded_stack(slslab: Slslab, tmp
     done = slslab("run", "gpu", "--environment", "docker", "--out", str(tmp_path / "run"), imported=True)
     assert done.code == 2
     error, hint = done.err.strip().splitlines()[-2:]
-    assert error == "Error: Instances are processes of this host with the embedded stack."
+    assert error == "Error: With the embedded stack, instances are processes of this host."
     assert hint == "Hint: --stack compose launches them as containers."
     assert not (tmp_path / "run").exists()
 
@@ -217,7 +217,7 @@ def test_a_run_that_its_host_cannot_begin_leaves_nothing(
         (("run", "spirt", "--epochs", "3", "--join", "4:1"), 2, "Peer 4 doesn't exist, so it can't join"),
         (("run", "allreduce", "--workers", "900"), 3, "900 environments at once: 900 × 1,024 MB = 921,600 MB"),
         (("run", "allreduce", "--workers", "4000"), 2, "default allows only 1,000 (account_concurrency)"),
-        (("run", "allreduce", "--batches", "50"), 2, "= 12,800 samples an epoch, and the training set holds 1,433"),
+        (("run", "allreduce", "--batches", "50"), 2, "= 12,800 samples an epoch, but the training set has 1,433"),
         (("run", "nothing"), 2, "There is no architecture 'nothing'"),
         (("run", "spirt", "--combine", "sum"), 2, "'sum' is not one of 'mean', 'median'"),
         (("run", "allreduce", "--model", "alexnet"), 2, "There is no model 'alexnet'"),

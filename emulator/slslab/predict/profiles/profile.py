@@ -336,7 +336,7 @@ def _read(path: Path) -> dict[str, Any]:
         return document
     if base not in profile_names():
         raise ProfileError(
-            f"The profile {path} is wrong at base: there is no built-in profile {shown(repr(base))}.",
+            f"The base of the profile {path} must be a built-in profile, not {shown(repr(base))}.",
             f"use one of {', '.join(profile_names())}.",
         )
     return _laid_over(_read(PROFILES / f"{base}.toml"), document)

@@ -66,7 +66,7 @@ def read_source(source: str) -> tuple[Plan, Cost, set[str]]:
         return read_plan_file(path), _unknown(path), set()
     directory = resolve(source)
     if directory.service() is not None:
-        raise RequestError(f"{directory.id} is what `slslab up` recorded, which has no plan.", "export a run.")
+        raise RequestError(f"{directory.id} was recorded by `slslab up`, so it has no plan.", "export a run.")
     plan = read_plan(directory.plan())
     document = open_run(RunDirectory(directory.path)).summary()
     imported = {name for names in document.get("host_imports", {}).values() for name in names}
@@ -106,10 +106,11 @@ def write_export(plan: Plan, cost: Cost, imported: set[str], out: Path) -> tuple
     known = architectures()
     if plan.architecture not in known:
         raise RequestError(
-            f"The architecture {plan.architecture!r} is not installed.", f"install it; there are {', '.join(known)}."
+            f"The architecture {plan.architecture!r} is not installed.",
+            f"install it; installed are {', '.join(known)}.",
         )
     if plan.faults is not None:
-        raise RequestError("The plan has faults, which are injected here alone.", "export a run without --faults.")
+        raise RequestError("The plan has faults, which can only be injected here.", "export a run without --faults.")
     architecture = known[plan.architecture]
     with refused_plans():
         deployment, requirements = deployment_of(plan, architecture), architecture.requirements(plan)
@@ -120,11 +121,11 @@ def write_export(plan: Plan, cost: Cost, imported: set[str], out: Path) -> tuple
         )
     if requirements.channel:
         raise RequestError(
-            f"Of the channel {requirements.channel} no template is made: its server is in a network of yours.",
+            f"No template can be made for the channel {requirements.channel}: its server runs in your own network.",
             "export a run with --channel s3.",
         )
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise RequestError(f"{out} is there already.", "choose another --out, or remove it.")
+        raise RequestError(f"{out} already exists.", "choose another --out, or remove it.")
     plan, data = _portable(plan)
     files = (
         data

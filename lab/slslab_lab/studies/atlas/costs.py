@@ -118,7 +118,7 @@ def measure(system: System, recordings: Recordings, batch_size: int) -> SystemCo
     computing = [_recorded(run, batch_size) for run in recordings.architectures[COMPUTES]]
     channel = [_recorded(run, batch_size) for run in recordings.channels.get(system.own_channel, ())]
     if not models or (system.own_channel and not channel):
-        raise RunError(f"Nothing was recorded of {system.name}.", "record it: slslab atlas --record --recordings DIR.")
+        raise RunError(f"Nothing was recorded for {system.name}.", "record it: slslab atlas --record --recordings DIR.")
     # The channel's own keys; all others belong to the architecture.
     own = {key for model in models for key in model.costs.costs}
     channel = [_without(model, own) for model in channel]

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from slslab.predict.uncertainty import NONE, Uncertainty, ratio_range
+from slslab.report.formats import percent
 from slslab_lab.studies.atlas.gpu_functions import compare
 from slslab_lab.studies.atlas.grid import (
     GROUPS,
@@ -152,7 +153,7 @@ def _notes(recordings: Recordings, grid: Grid) -> Iterator[str]:
         "the LambdaML paper says. Where gloo wins by less than this may be off, it may not win on AWS."
     )
     shares = ", ".join(
-        f"{run.costs.workload.share:.0%} with {run.plan.model}" for run in recordings.architectures["mlless"]
+        f"{percent(run.costs.workload.share)} with {run.plan.model}" for run in recordings.architectures["mlless"]
     )
     yield f"MLLess sends the share of its updates that the recording of the nearest model sent: {shares}."
     yield from sorted({f"{each.system.name}: {each.reason}." for each in grid.refusals if each.system.platform})

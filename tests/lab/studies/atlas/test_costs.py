@@ -103,5 +103,5 @@ def test_memory_grows_with_the_model_and_not_below_the_smallest(recordings: Reco
 
 
 def test_a_system_of_which_nothing_was_recorded() -> None:
-    with pytest.raises(RunError, match="Nothing was recorded of allreduce/s3/ga"):
+    with pytest.raises(RunError, match="Nothing was recorded for allreduce/s3/ga"):
         measure(ALLREDUCE, Recordings({"allreduce": ()}, {}), BATCH_SIZE)
