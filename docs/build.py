@@ -91,7 +91,8 @@ PAGES: dict[str, Callable[[], str]] = {
     "atlas.md": atlas.build,
     "reliability.md": partial(faults.insert_faults, DOCS / "reliability.md", DOCS.parent / faults.DATA),
     "services.md": services,
-    "byzantine.md": partial(results.insert_byzantine, DOCS / "byzantine.md"),
+    "byzantine.md": partial(results.insert_study, "byzantine", DOCS / "byzantine.md"),
+    "serverless-gpus.md": partial(results.insert_study, "serverless-gpu", DOCS / "serverless-gpus.md"),
     "architectures.md": partial(systems.insert_systems, DOCS / "architectures.md"),
     **{f"sequences/{name}.svg": partial(sequences.draw_sequence, name) for name in architectures()},
 }

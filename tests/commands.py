@@ -214,7 +214,7 @@ def in_a_shell(**variables: str) -> dict[str, str]:
 def forked(command: Sequence[str], directory: Path, variables: Mapping[str, str]) -> Done:
     """Run `slslab` or `pytest` in a directory, in a fork with its imports done, with only these variables.
 
-    It reads the variables like a command, except those that the interpreter reads at its start and for imports.
+    It reads the variables like a command, except for the interpreter's own, which count at its start and for imports.
     """
     with NamedTemporaryFile("r") as out, NamedTemporaryFile("r") as err:
         process = FORKS.Process(target=_run_forked, args=(command, directory, variables, out.name, err.name))

@@ -126,7 +126,7 @@ def _misnamed(ran: Ran) -> Iterator[str]:
             yield f"{invocation} is reported as {ending}, and memory was left"
         # What still runs at the end of the run is killed.
         if kind != "kill" and ending == ENDINGS["kill"] and record["end_ns"] < ran.ended_ns:
-            yield f"{invocation} is reported as {ending}, and nobody killed it"
+            yield f"{invocation} is reported as {ending}, but wasn't killed"
 
 
 def _lasted(record: Mapping[str, Any]) -> bool:

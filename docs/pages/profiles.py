@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from docs.pages.markdown import code, paragraph, table
 
-from slslab.predict.profiles.profile import PROFILES, figures, load_profile, profile_names
+from slslab.predict.profiles.profile import PROFILES, Figure, figures, load_profile, profile_names
 
 HEADINGS = ("figure", "value", "status", "source")
 
@@ -32,8 +32,13 @@ def _describe(name: str) -> Iterator[str]:
     if base:
         yield f"Base: {code(base)}."
     rows = [
-        (entry, f"{figure.value:g}", figure.status, figure.source)
+        (entry, value_of(figure), figure.status, figure.source)
         for entry, figure in figures(profile)
         if known.get(entry) != figure
     ]
     yield table(HEADINGS, rows, numbers=(1,))
+
+
+def value_of(figure: Figure) -> str:
+    """Return a figure's value, with its range if it has one."""
+    return f"{figure.value:g}" + ("" if figure.low is None else f" ({figure.low:g} to {figure.high:g})")

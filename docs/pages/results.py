@@ -13,7 +13,8 @@ from slslab_lab.pages.verdicts import model_errors
 from slslab_lab.studies.catalogue import STUDIES
 
 TITLE = "# Results"
-BEGIN, END = "<!-- byzantine: `python -m docs.build` writes what was found -->", "<!-- end of byzantine -->"
+# The marks of a page's part on a study.
+BEGIN, END = "<!-- {}: `python -m docs.build` writes what was found -->", "<!-- end of {} -->"
 INTRODUCTION = """
 This page compares the papers with this project's own recordings. `python -m docs.build` builds it from the recordings
 and curves in `results/` and the published numbers in `papers/`; the command next to each part prints the same.
@@ -70,12 +71,11 @@ def _list(sentences: Sequence[str]) -> str:
     return "\n".join(f"- {sentence}" for sentence in sentences)
 
 
-def insert_byzantine(page: Path) -> str:
-    """Return a page with the results on Byzantine workers between its marks; ValueError without marks."""
-    document = replayed("byzantine")
+def insert_study(name: str, page: Path) -> str:
+    """Return a page with a study's findings and tables between its marks; ValueError without marks."""
+    document = replayed(name)
     parts = [*map(paragraph, document["findings"])]
     for table in grids(document):
         parts += [f"**{table.caption}**", render(table)]
-    return insert(
-        page.read_text(encoding="utf-8"), BEGIN, END, "\n\n".join((*parts, *map(paragraph, document["notes"])))
-    )
+    text = "\n\n".join((*parts, *map(paragraph, document["notes"])))
+    return insert(page.read_text(encoding="utf-8"), BEGIN.format(name), END.format(name), text)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 class SlslabError(Exception):
-    """An error with a hint; `exit_code` is that of the command line."""
+    """An error with a hint; `exit_code` is the command line's."""
 
     exit_code = 1
 

@@ -1,15 +1,17 @@
-"""Find out what is installed: the version, extras as in `pip install 'slslab[train]'`, and plug-ins.
+"""Find out what is installed: the version, extras and how to add them, and plug-ins.
 
 A plug-in is found by an entry point in one of the groups below, or in `slslab.architectures`
 (`slslab_workers.architecture`), `slslab.models` (`slslab_workers.training.fitting`) or `slslab.datasets`
 (`slslab_workers.training.datasets`).
 """
 
+import json
 import os
 from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from slslab.errors import HostError
 
@@ -68,7 +70,25 @@ def require(module: str) -> None:
 
 def lacking(module: str) -> HostError:
     """Return the error for a module of an extra that isn't installed."""
-    return HostError(f"The package {module} is not installed.", f"pip install 'slslab[{EXTRAS[module]}]'")
+    return HostError(f"The package {module} is not installed.", install_command(EXTRAS[module]))
+
+
+def install_command(extra: str) -> str:
+    """Return what to type to add an extra, from where pip got slslab: a clone, a wheel, a repository or an index."""
+    try:
+        # PEP 610; an index leaves no such file.
+        recorded = distribution("slslab").read_text("direct_url.json")
+    except PackageNotFoundError:
+        recorded = None
+    wanted = f"slslab[{extra}]"
+    if not recorded:
+        return f"pip install '{wanted}'"
+    source = json.loads(recorded)
+    if source.get("dir_info", {}).get("editable"):
+        return f"pip install --editable '{unquote(urlsplit(source['url']).path)}[{extra}]'"
+    commit = source.get("vcs_info")
+    url = f"{commit['vcs']}+{source['url']}@{commit['commit_id']}" if commit else source["url"]
+    return f"pip install '{wanted} @ {url}'"
 
 
 def plugin(group: str, name: str) -> Any:

@@ -12,7 +12,6 @@ import os
 import re
 import sys
 import zipfile
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -102,7 +101,7 @@ class CostReport:
         self._invoked.append((self._test, record.as_document()))
 
     def describe_host(self, enforced: bool, requests: Sequence[Logged]) -> None:
-        """Record whether the host enforces the CPU share, and the requests that functions sent to S3."""
+        """Record whether the host enforces the CPU share, and the requests that AWS bills."""
         self._enforced = enforced
         self._requests += map(vars, requests)
 
@@ -178,7 +177,7 @@ def pytest_configure(config: pytest.Config) -> None:
     try:
         for path in paths:
             if path.suffix not in (".html", ".json"):
-                raise RequestError(f"{OPTION} {path.name} is neither a page nor JSON.", "give FILE.html or FILE.json.")
+                raise RequestError(f"{OPTION} {path.name} is neither HTML nor JSON.", "give FILE.html or FILE.json.")
             if path.suffix == ".html":
                 require("jinja2")
         if paths:
@@ -191,7 +190,7 @@ def pytest_configure(config: pytest.Config) -> None:
 class _Shared:
     """The session's stack; `object_store` is the start of its S3 server.
 
-    `logged` are the requests to the S3 server, complete after `access_log.drain()`.
+    `logged` are the requests to S3 and SQS, complete after `access_log.drain()`.
     """
 
     stack: EmbeddedStack
@@ -200,7 +199,7 @@ class _Shared:
     logged: list[Logged]
 
     def requests(self) -> dict[str, list[Request]]:
-        """Return the requests of each function to S3 until now."""
+        """Return the requests of each function to S3 and SQS until now."""
         self.access_log.drain()
         return _requests_of(self.logged)
 
@@ -233,7 +232,7 @@ def emulator(request: pytest.FixtureRequest, _shared: _Shared, emulator_settings
     report: CostReport | None = request.config.pluginmanager.get_plugin(REPORT)
     own = {"session": _shared.stack.session, "keys": _shared.stack.keys}
     running = _shared.stack.start_emulator(Emulator(**emulator_settings | own))
-    with running.listening(on_record=report.record if report else None):
+    with running.listening(_shared.access_log.take, report.record if report else None):
         yield running
         if report is not None:
             _shared.access_log.drain()
@@ -382,15 +381,15 @@ def invocations(emulator: Emulator) -> Iterator[Sequence[InvocationRecord]]:
 
 @pytest.fixture
 def bill(_shared: _Shared, invocations: Sequence[InvocationRecord]) -> Callable[..., Bill]:
-    """Return a function that computes the bill of the test's invocations and their requests to S3, by a price book."""
+    """Return a function that computes the bill of the test's invocations and their requests, by a price book."""
 
     def compute(prices: str = BOOK) -> Bill:
-        from slslab.predict.invocation import match_requests
+        from slslab.predict.invocation import billed
+        from slslab.report.predictions import assign
         from slslab.run.bill import Usage, compute_bill, load_book
 
         records = [record.as_document() for record in invocations]
-        matched = match_requests(records, _shared.requests())
-        asked = Counter(request.op for made in matched.values() for request in made)
+        asked = billed(chain.from_iterable(assign(records, _shared.requests()).values()))
         return compute_bill(Usage(records, asked), load_book(prices))
 
     return compute
@@ -404,7 +403,7 @@ def assert_cost_below(
 
     The upper end of the cost's 80 % range must be below the amount, so nine of ten tests that pass cost less on Lambda.
     `kind` is the handlers' kind of work (dense, streaming, interpreter), which narrows the range. The cost includes
-    the functions' requests to S3, unless `lambda_only` is true.
+    the functions' requests to S3 and SQS, unless `lambda_only` is true.
     """
     from decimal import Decimal
 
@@ -484,7 +483,7 @@ def packaged(source: str) -> bytes:
 def _require_handler(code: Path, handler: str) -> None:
     __tracebackhide__ = True
     if not code.is_dir():
-        what = "isn't a directory" if code.exists() else "is not there"
+        what = "isn't a directory" if code.exists() else "doesn't exist"
         raise RequestError(f"{code.absolute()} {what}.", "give deploy the directory that holds the handler's module.")
     invalidate_caches()  # a test may have written it just now
     places = [str(code), get_path("purelib"), get_path("platlib")]
@@ -494,7 +493,7 @@ def _require_handler(code: Path, handler: str) -> None:
         if spec is None:
             wanted = code.absolute().joinpath(*parts).with_suffix(".py")
             raise RequestError(
-                f"There is no module for the Handler {handler}: {wanted} is not there.",
+                f"The Handler {handler} needs {wanted}, which doesn't exist.",
                 "Handler is the module's file without .py, a dot, and the name of the function.",
             )
         places = list(spec.submodule_search_locations or ())

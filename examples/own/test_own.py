@@ -18,7 +18,7 @@ def slslab(folder: Path, *words: str) -> Any:
 
 
 def test_workers_learn_the_spirals_together(tmp_path: Path) -> None:
-    document = slslab(tmp_path, "run", "parameter-averaging", *TRAINING)
+    document = slslab(tmp_path, "run", "parameter-averaging", *TRAINING, "--strict-packages")
     assert document["replicas_equal"]
     assert document["accuracy"][-1] > 0.9
     assert document["plan"]["model_spec"]["outputs"] == 3

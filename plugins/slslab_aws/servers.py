@@ -11,6 +11,7 @@ from slslab.host.lazy_server import LazyServer
 from slslab.host.server_process import listening_socket
 from slslab.installation import __version__, require
 from slslab.installation import installed as module_installed
+from slslab.stack.access_log import AccessLog
 
 PORT = 4566
 # The services that are not moto's.
@@ -66,7 +67,7 @@ class Edge(LazyServer):
     """The endpoint at `port` of loopback, or any free one for 0. HostError if another process uses it.
 
     `endpoints` are Lambda's, S3's and Step Functions'. `services` provides all others, with its socket in `home`, a
-    private directory.
+    private directory. `access_log` receives functions' requests to SQS.
     """
 
     name = f"slslab {__version__}"
@@ -80,11 +81,13 @@ class Edge(LazyServer):
         endpoints: Mapping[str, str],
         keys: Keyring,
         environment: Mapping[str, str],
+        access_log: AccessLog | None = None,
     ) -> None:
         require("aiohttp")
         super().__init__(environment)
         self.services = AwsServices(home, endpoints, keys, environment)
         self._port = port
+        self._access_log = access_log
         self._endpoints = endpoints
         self._keys = keys
 
@@ -102,6 +105,8 @@ class Edge(LazyServer):
         return listener
 
     def _launch_at(self, listener: socket.socket) -> None:
+        log = None if self._access_log is None else self._access_log.writer
         own = {name: url for name, url in self._endpoints.items() if name in OWN}
-        options = {"endpoints": own, "path": self.services.path}
-        self._launch_service("slslab_aws.edge", listener, self._keys, options, inherited=[self.services.directory])
+        options = {"endpoints": own, "path": self.services.path, "log": log}
+        inherited = [self.services.directory, *([] if log is None else [log])]
+        self._launch_service("slslab_aws.edge", listener, self._keys, options, inherited=inherited)

@@ -56,13 +56,14 @@ class Cluster(Hosts):
         *,
         modules: tuple[str, ...] = (),
         strict_packages: bool = False,
+        layer_packages: tuple[str, ...] = (),
         pack: bool = False,
     ) -> None:
         self.template = ",".join(modules)
         self.pack = pack
         self.refused: dict[str, str] = {}
         self._session = session
-        self._opening = Opening(limits, modules, strict_packages, b"")
+        self._opening = Opening(limits, modules, strict_packages, layer_packages, b"")
         self._known: set[str] = set()
         self._nodes: dict[str, NodeHost] = {}
         self._looking: asyncio.Task[None] | None = None

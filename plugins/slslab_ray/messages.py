@@ -22,6 +22,7 @@ class Opening:
     limits: Limits
     template: tuple[str, ...]
     strict_packages: bool
+    layer_packages: tuple[str, ...]
     key: bytes
     name: str = ""
     address: tuple[str, int] = ("", 0)

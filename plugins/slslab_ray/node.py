@@ -84,6 +84,7 @@ class Node:
                 opening.limits,
                 modules=opening.template,
                 strict_packages=opening.strict_packages,
+                layer_packages=opening.layer_packages,
             )
         )
         self._sandboxes.share(

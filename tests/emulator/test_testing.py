@@ -158,13 +158,13 @@ def test_a_function_finds_the_object_store_and_only_its_own_records_count(
 @pytest.mark.parametrize(
     ("place", "handler", "refusal"),
     [
-        ("none", "app.handler", "{}/none is not there."),
+        ("none", "app.handler", "{}/none doesn't exist."),
         ("app.py", "app.handler", "{}/app.py isn't a directory."),
-        (".", "other.handler", "There is no module for the Handler other.handler: {}/other.py is not there."),
+        (".", "other.handler", "The Handler other.handler needs {}/other.py, which doesn't exist."),
         (
             ".",
             "inner/other.handler",
-            "There is no module for the Handler inner/other.handler: {}/inner/other.py is not",
+            "The Handler inner/other.handler needs {}/inner/other.py, which",
         ),
     ],
 )
@@ -356,7 +356,7 @@ def test_a_session_that_is_killed_leaves_no_report_of_another(tmp_path: Path) ->
     ("name", "refusal"),
     [
         ("none/c.json", "none/c.json cannot be written: No such file or directory. Hint: choose another file.\n"),
-        ("c.txt", "--slslab-report c.txt is neither a page nor JSON. Hint: give FILE.html or FILE.json.\n"),
+        ("c.txt", "--slslab-report c.txt is neither HTML nor JSON. Hint: give FILE.html or FILE.json.\n"),
     ],
 )
 def test_a_report_that_cannot_be_written_is_refused_before_any_test(tmp_path: Path, name: str, refusal: str) -> None:

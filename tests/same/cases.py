@@ -19,6 +19,7 @@ QUESTIONS: Mapping[str, Sequence[str]] = {
 STUDIES: Mapping[str, Sequence[str]] = {
     **{"table2": ("--fidelity", "replayed"), "table3": (), "fig2": (), "fig3": ("--fidelity", "replayed"), "fig4": ()},
     **{"mlless-filter": (), "lambdaml-table1": (), "lambdaml-table3": (), "gradssharding": (), "kubeml-times": ()},
+    "serverless-gpu": (),
 }
 ARCHITECTURES = ("allreduce", "scatterreduce", "mlless", "spirt", "gpu", "gloo", "kubeml", "gradssharding")
 TRAINING = ("--model", "lenet", "--dataset", "digits", "--workers", "2", "--epochs", "1", "--batches", "2")

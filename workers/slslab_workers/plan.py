@@ -120,23 +120,23 @@ class Plan:
                 "lr must be positive; momentum and weight decay must not be negative.",
             )
         if self.gradual and not self.evaluation:
-            raise PlanError("Whether to stop is decided by evaluating epochs.", "leave out --no-evaluation.")
+            raise PlanError("A run can only stop early if its epochs are evaluated.", "leave out --no-evaluation.")
         if self.until_accuracy is not None and not 0 < self.until_accuracy <= 1:
-            raise PlanError(f"An accuracy of {self.until_accuracy} cannot be reached.", "it is a share, 0 to 1.")
+            raise PlanError(f"An accuracy of {self.until_accuracy} cannot be reached.", "give a share from 0 to 1.")
         if self.mode == "per-batch" and self.invoke == "event":
             raise PlanError(
                 "Per-batch invocations follow each other, so the driver must wait for each.", "use --invoke sync."
             )
 
         if self.environment == "ray" and self.stack != "embedded":
-            raise PlanError("A cluster's nodes have environments of the embedded stack.", "leave out --stack.")
+            raise PlanError("Nodes of a cluster only run environments of the embedded stack.", "leave out --stack.")
         if self.environment != "ray" and self.placement is not None:
             raise PlanError(
                 "Only a cluster has nodes to choose from.", "give --environment ray, or leave out --placement."
             )
         if self.environment == "ray" and self.record == "alone":
             raise PlanError(
-                "What steps take alone is measured on this host, and the nodes of a cluster are others.",
+                "Solo profiles are measured on this host, but a cluster's nodes are other machines.",
                 "record it in a run without --environment ray.",
             )
 

@@ -71,7 +71,7 @@ class Pair:
         key_id, _, secret = text.partition(":")
         if not re.fullmatch(r"[A-Za-z0-9_]+", key_id) or not secret:
             raise RequestError(
-                f"{key_id!r} with its secret is not a pair of keys.",
+                f"{key_id!r} and its secret can't be used as keys.",
                 "use KEY:SECRET, such as test:test; a key id has letters, digits and underscores.",
             )
         return cls(key_id, secret)

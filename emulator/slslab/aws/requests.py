@@ -148,7 +148,7 @@ def _violations(shape: Any, value: Any, path: str, own: Mapping[str, str] = Mapp
 
 
 def _entry_violations(shape: Any, entries: Iterable[Any], value: Any, path: str, what: str) -> Iterator[str]:
-    """Yield AWS's message for a list or map whose entries break rules: all rules of an entry (recorded)."""
+    """Yield AWS's message for a list or map with entries that break rules: all rules of an entry (recorded)."""
     for number, entry in enumerate(entries, 1):
         if shape.type_name in ("structure", "list", "map"):
             yield from _violations(shape, entry, f"{path}.{number}.member")

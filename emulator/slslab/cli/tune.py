@@ -27,8 +27,13 @@ GOALS = ("cheapest", "fastest", "balanced")
 @click.option(
     "--memory", metavar="LIST", help="Memory sizes, MB.  [default: 128,256,512,1024,1769,3008 and the function's own]"
 )
-@click.option("--deadline", type=click.FloatRange(0, min_open=True), metavar="S", help="Seconds that it may take.")
-@click.option("--goal", type=click.Choice(GOALS), default=GOALS[0], show_default=True, help="What the best size is.")
+@click.option(
+    "--deadline",
+    type=click.FloatRange(0, min_open=True),
+    metavar="S",
+    help="The longest that an invocation may take on Lambda, s.",
+)
+@click.option("--goal", type=click.Choice(GOALS), default=GOALS[0], show_default=True, help="Which size is best.")
 @click.option("--apply", is_flag=True, help="Give the function the best size.")
 @kind_option
 @click.option("--prices", default=Plan.prices, show_default=True, metavar="BOOK", help="A price book, or a TOML file.")

@@ -77,7 +77,7 @@ def ask(address: str) -> str:
 def empty(address: str) -> None:
     """Remove all data from the server at an address; raises one of UNANSWERED.
 
-    Does nothing for DynamoDB, whose tables belong to runs, and for a parameter server, which the recorder empties.
+    Does nothing for DynamoDB, where each run has its tables, and for a parameter server, which the recorder empties.
     """
     scheme = address.partition("://")[0]
     if scheme == "memcached":

@@ -69,7 +69,7 @@ class Containers(Managed):
         try:
             self.engine.remove_orphans()
         except OSError as error:
-            raise HostError(f"The engine does not list its containers: {reason(error)}.", HINT) from error
+            raise HostError(f"The engine can't list its containers: {reason(error)}.", HINT) from error
         self._session.watch_containers(True)
         # Twice: first to end the containers that threads wait for, and then for a container that a thread has made
         # meanwhile.
@@ -86,7 +86,7 @@ class Containers(Managed):
             self.engine.remove_marked(self._session.id)
         except OSError as error:
             raise HostError(
-                f"The engine does not remove this command's containers: {reason(error)}.",
+                f"The engine can't remove this command's containers: {reason(error)}.",
                 "the next command that uses containers removes them.",
             ) from error
 

@@ -323,7 +323,7 @@ def _holder(port: int) -> str:
 def free_ports(count: int) -> list[int]:
     """Choose free, distinct loopback ports. Until a server binds them, no client's connection gets them.
 
-    They are below the kernel's range for outgoing connections, of which a busy host uses thousands in a second.
+    They are below the kernel's range for outgoing connections: a busy host uses thousands of those in a second.
     """
     given = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     own = range(FIRST_PORT, given)

@@ -59,6 +59,7 @@ if TYPE_CHECKING:  # the engine's client is needed only where there are containe
 
 BUDGET_FRACTION = 0.9
 RECORDS_KEPT = 1_000
+PACKAGES_OF_IMAGES = "Containers have the packages of their image, never the host's."
 Result = TypeVar("Result")
 OnEvent = Callable[[dict[str, Any]], None]
 OnRecord = Callable[[InvocationRecord], None]
@@ -78,6 +79,8 @@ class Emulator(Managed):
     temporary home. `limits` are Lambda's unless changed. `template` names modules that one process imports once; all
     environments are forked from it. That makes cold starts faster, but memory differs from Lambda's; records say so.
     With `strict_packages`, functions don't see the host's packages, and importing one fails as on Lambda.
+    `layer_packages` are the host's distributions that they see nevertheless, as if from a layer; importing one of the
+    others is reported in the log and the trace.
     `isolate=False` leaves environments in the host's namespaces. `environment` is what confines environments: processes
     of this host, or containers (`docker`). `image` ($SLSLAB_WORKER_IMAGE) is for functions without their own image.
     `hosts` are other hosts that run the environments instead (a `slslab_ray.cluster.Cluster`). An emulator without a
@@ -110,6 +113,7 @@ class Emulator(Managed):
         isolate: bool = True,
         template: Sequence[str] = (),
         strict_packages: bool = False,
+        layer_packages: Sequence[str] = (),
         code_roots: Sequence[Path] = (),
         listen: str = "127.0.0.1",
         port: int = 0,
@@ -127,7 +131,9 @@ class Emulator(Managed):
         self.keys = keys or Keyring.of(self._variables)
         self._logs = logs
         self.budget_mb = budget_mb if budget_mb is not None else memory_budget_mb()
-        self._hosts = hosts or self._this_host(environment, image, isolate, tuple(template), strict_packages)
+        self._hosts = hosts or self._this_host(
+            environment, image, isolate, tuple(template), strict_packages, layer_packages
+        )
         self._code_roots = code_roots
         self._address = (listen, port)
         self._advertise = advertise
@@ -163,7 +169,7 @@ class Emulator(Managed):
             functions, self.packages, self._hosts, self.limits, self._pass_on_event, self._pass_on_record, self._stack
         )
         archives = Archives(self.packages, self.keys)
-        sources = EventSourceMappings(functions, self.service, self._stack)
+        sources = EventSourceMappings(functions, self.service, self._stack, self._pass_on_event)
 
         async def finish() -> None:
             await sources.close()
@@ -324,18 +330,28 @@ class Emulator(Managed):
         return self._stack.client(service, **settings)
 
     def _this_host(
-        self, environment: str, image: str | None, isolate: bool, template: tuple[str, ...], strict: bool
+        self,
+        environment: str,
+        image: str | None,
+        isolate: bool,
+        template: tuple[str, ...],
+        strict: bool,
+        layer: Sequence[str],
     ) -> LocalHost:
         if environment == "process":
             return ProcessSandboxes(
-                self._session, self.limits, self.budget_mb, isolate=isolate, modules=template, strict_packages=strict
+                self._session,
+                self.limits,
+                self.budget_mb,
+                isolate=isolate,
+                modules=template,
+                strict_packages=strict,
+                layer_packages=layer,
             )
         if template:
             raise RequestError("Containers cannot be forks of a template.", "leave out --template, or the containers.")
         if strict:
-            raise RequestError(
-                "Containers have the packages of their image, never the host's.", "leave out strict packages."
-            )
+            raise RequestError(PACKAGES_OF_IMAGES, "leave out strict packages.")
         require("docker")
         from slslab.lambda_.container_sandbox import ContainerSandboxes  # its client is needed nowhere else
 

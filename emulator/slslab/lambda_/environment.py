@@ -186,7 +186,7 @@ class Environment:
             # Don't count the time to make the sandbox.
             began = await asyncio.wait_for(asyncio.shield(sandbox.began), BACKSTOP_S)
         except TimeoutError as error:
-            raise StartFailed(f"it did not begin within {BACKSTOP_S} s") from error
+            raise StartFailed(f"it didn't start within {BACKSTOP_S} s") from error
         if accounts is inherited:  # a process has its predecessor's control group, a container a new one
             began = began._replace(cpu_ns=used.cpu_ns + began.cpu_ns, throttled_ns=used.throttled_ns)
         outcome = await self._run(limit_s, began, initialising=True)
@@ -328,17 +328,18 @@ class Environment:
         await asyncio.shield(self._end)
 
     async def _kill(self) -> None:
-        self._runtime.stop()
         with contextlib.suppress(OSError):  # a frozen sandbox can be ended, too
             await self._thaw()
-        if self.sandbox is not None:
-            try:
+        try:
+            if self.sandbox is not None:
                 await self.sandbox.end()
                 # The phase that this ended is metered first, because closing the sandbox closes its accounts.
                 await self._metered.wait()
-            finally:
-                if self._tasks is not None:
-                    self._tasks.files.close()
+        finally:
+            # Not before, because a runtime that lost its connection would write an error into the log.
+            self._runtime.stop()
+            if self._tasks is not None:
+                self._tasks.files.close()
 
     def variables(self) -> dict[str, str]:
         """Return its environment variables that do not depend on the kind of sandbox."""

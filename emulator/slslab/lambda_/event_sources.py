@@ -7,7 +7,7 @@ unless a comment says otherwise.
 import asyncio
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from slslab.lambda_.queue_client import QueueClient, QueueError
 from slslab.lambda_.queue_poller import QueuePoller
 from slslab.lambda_.references import Reference, function_arn, parse
 from slslab.lambda_.stack_client import StackClient
+from slslab.run.events import own_event
 
 QUEUE = "arn:aws:sqs:"
 # documented: services-sqs-parameters.html: the parameters of an SQS mapping, except the last two lines.
@@ -70,12 +71,19 @@ class EventSourceMapping:
 
 
 class EventSourceMappings(Operations):
-    """The mappings of one emulator, and their pollers."""
+    """The mappings of one emulator, and their pollers; `on_event` receives a trace event for each billed poll."""
 
-    def __init__(self, functions: Functions, service: InvocationService, stack: StackClient) -> None:
+    def __init__(
+        self,
+        functions: Functions,
+        service: InvocationService,
+        stack: StackClient,
+        on_event: Callable[[dict[str, Any]], None],
+    ) -> None:
         self._functions = functions
         self._service = service
         self._stack = stack
+        self._on_event = on_event
         self._mappings: dict[str, EventSourceMapping] = {}
         self._pollers: dict[str, QueuePoller] = {}
         self._tags: dict[str, dict[str, str]] = {}
@@ -173,6 +181,7 @@ class EventSourceMappings(Operations):
                 self._queue(mapping.queue),
                 self._service,
                 lambda: self._functions.route(mapping.function.name, mapping.function.qualifier),
+                lambda size: self._bill(mapping, size),
                 queue_arn=mapping.queue,
                 batch_size=mapping.batch_size,
                 window_s=mapping.window_s,
@@ -180,6 +189,11 @@ class EventSourceMappings(Operations):
                 most_concurrent=mapping.most_concurrent,
             )
         return mapping
+
+    def _bill(self, mapping: EventSourceMapping, size: int) -> None:
+        op = "sqs.fifo_poll" if mapping.queue.endswith(".fifo") else "sqs.poll"
+        event = own_event(op, time.monotonic_ns(), "", resource="", function=mapping.function.name)
+        self._on_event({**event, "bytes": size, "requests": 1, "overhead": False})
 
     def _resolve(self, function: Reference) -> Any:
         try:

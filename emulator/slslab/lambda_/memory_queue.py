@@ -72,7 +72,7 @@ class MemoryQueue:
             raise ServiceError(
                 500,
                 "ServiceException",
-                f"{request.target.function.name} cannot run beside the functions that wait for it and for others like "
+                f"{request.target.function.name} cannot run next to the functions that wait for it and for others like "
                 f"it: {' + '.join(sizes_kept)} + {needed_mb:,} MB = {kept_mb.total() + needed_mb:,} MB, and "
                 f"environments have {terms(host.budget_mb for host in hosts)} MB here. Hint: {MORE_MEMORY}",
             )

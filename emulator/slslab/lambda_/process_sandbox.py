@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from pathlib import Path
@@ -199,8 +200,9 @@ class ProcessSandboxes(LocalHost):
     """This host with processes as sandboxes.
 
     `modules` are imported once, by a process from which all runtimes of this Python are forked; `isolate=False` leaves
-    runtimes in the host's namespaces; `strict_packages` hides the host's packages from all of them. Entering raises
-    HostError if a module can't be imported, RequestError for a template that can't work.
+    runtimes in the host's namespaces; `strict_packages` hides the host's packages from all of them, except for the
+    distributions in `layer_packages`. Entering raises HostError if a module can't be imported, RequestError for a
+    template that can't work.
     """
 
     address = LOOPBACK
@@ -214,9 +216,11 @@ class ProcessSandboxes(LocalHost):
         isolate: bool = True,
         modules: tuple[str, ...] = (),
         strict_packages: bool = False,
+        layer_packages: Sequence[str] = (),
     ) -> None:
         super().__init__(limits, budget_mb)
         self._strict_packages = strict_packages
+        self._layer_packages = layer_packages
         self.template = ",".join(modules)
         self._session = session
         self._isolate = isolate
@@ -242,11 +246,13 @@ class ProcessSandboxes(LocalHost):
             self.spawner = Spawner(self.isolation, self._modules)
         except SpawnError as error:
             raise HostError(
-                f"The environments' spawner could not start: {error}.", "name modules that can be imported."
+                f"The process that forks environments couldn't start: {error}.", "name modules that can be imported."
             ) from error
         stack.callback(self.spawner.close)
         home = self._session.home
-        self._runtimes = stack.enter_context(Runtimes(home / "runtimes", strict=self._strict_packages))
+        self._runtimes = stack.enter_context(
+            Runtimes(home / "runtimes", strict=self._strict_packages, layer=self._layer_packages)
+        )
         self._layers = Layers(home / "layers")
 
     def prepare(self, function: Function) -> None:

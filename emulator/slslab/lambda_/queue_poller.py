@@ -2,7 +2,7 @@
 
 https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html and services-sqs-errorhandling.html. Failed
 and throttled messages stay in the queue until their visibility timeout, as on AWS. AWS then polls more slowly, which
-isn't emulated.
+isn't emulated. AWS bills the requests that move messages, and polls of an idle queue; both are reported.
 """
 
 import asyncio
@@ -18,11 +18,14 @@ from slslab.aws.errors import ServiceError
 from slslab.aws.limits import MB
 from slslab.lambda_.functions import Target
 from slslab.lambda_.invocation import InvocationService, Response, new_trace_id
-from slslab.lambda_.queue_client import QueueClient, QueueError
+from slslab.lambda_.queue_client import MOST_MESSAGES, WAIT_S, QueueClient, QueueError
 
 # documented: services-sqs-scaling.html: five batches at once, up to 300 more each minute, and 1,250 in all.
 FIRST_AT_ONCE, MORE_PER_S, MOST_AT_ONCE = 5, 5, 1250
 AGAIN_S = 1.0
+# AWS asks an idle queue FIRST_AT_ONCE times at once, and waits 20 s for each answer: 15 requests a minute.
+# assumed: services-sqs-scaling.html names long polls, and their length is the longest that SQS allows.
+LONG_POLL_S = 20
 LOG = logging.getLogger(__name__)
 Message = dict[str, Any]
 
@@ -31,7 +34,8 @@ class QueuePoller:
     """Polls from its creation until `close`, on its own thread. Invocations run on the creator's event loop.
 
     `target` returns what to invoke, with batches of up to `batch_size` messages or 6 MB, gathered for up to `window_s`
-    after the first. With `reports_failures` the function's answer names the messages that failed.
+    after the first. `on_poll` is called on that loop for each request that AWS would bill, with its bytes; a batch's
+    requests follow its invocation. With `reports_failures` the function's answer names the messages that failed.
     """
 
     def __init__(
@@ -39,6 +43,7 @@ class QueuePoller:
         queue: QueueClient,
         service: InvocationService,
         target: Callable[[], Target],
+        on_poll: Callable[[int], None],
         *,
         queue_arn: str,
         batch_size: int,
@@ -49,6 +54,9 @@ class QueuePoller:
         self._queue = queue
         self._service = service
         self._target = target
+        self._on_poll = on_poll
+        # For how long the queue has been idle since the last billed request, s.
+        self._idle_s = 0.0
         self._arn = queue_arn
         self._batch_size = batch_size
         self._window_s = window_s
@@ -87,17 +95,25 @@ class QueuePoller:
                 self._loop.call_soon_threadsafe(self._begin, batch)
 
     def _gather(self) -> list[Message]:
-        batch = self._queue.receive(self._batch_size)
+        batch = self._receive(self._batch_size)
         end, size = time.monotonic() + self._window_s, sum(map(_size, batch))
         while batch and len(batch) < self._batch_size and size < 6 * MB and not self._closed.is_set():
             if time.monotonic() >= end:
                 break
             try:
-                more = self._queue.receive(self._batch_size - len(batch))
+                more = self._receive(self._batch_size - len(batch))
             except QueueError:
                 break  # process what was received; the next poll reports the error
             batch, size = batch + more, size + sum(map(_size, more))
         return batch
+
+    def _receive(self, most: int) -> list[Message]:
+        messages = self._queue.receive(most)
+        self._idle_s = 0.0 if messages else self._idle_s + WAIT_S
+        if self._idle_s >= LONG_POLL_S / FIRST_AT_ONCE:
+            self._idle_s = 0.0
+            self._loop.call_soon_threadsafe(self._on_poll, 0)
+        return messages
 
     def _wait_for_place(self) -> bool:
         with self._changed:
@@ -132,8 +148,14 @@ class QueuePoller:
         except ServiceError as error:
             LOG.warning("a batch of %s stays in its queue: %s", self._arn, error.message)
             return
+        finally:
+            # A batch of several polls is billed as the fewest that could have received it.
+            for start in range(0, len(batch), MOST_MESSAGES):
+                self._on_poll(sum(map(_size, batch[start : start + MOST_MESSAGES])))
         failed = self._failed(response, {message["MessageId"] for message in batch})
         done = [message["ReceiptHandle"] for message in batch if message["MessageId"] not in failed]
+        for _ in range(0, len(done), MOST_MESSAGES):
+            self._on_poll(0)
         await asyncio.to_thread(self._queue.delete, done)
 
     def _failed(self, response: Response, sent: set[str]) -> set[str]:

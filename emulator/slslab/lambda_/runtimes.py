@@ -2,7 +2,7 @@
 
 A function runs on an installed Python of the version that it asks for. If that isn't possible, it runs on the
 emulator's own Python. Only the emulator's own has the host's packages. All others have just Lambda's (boto3 and
-awslambdaric), and so does the emulator's own with strict packages.
+awslambdaric), and so does the emulator's own with strict packages, except for the distributions of a layer.
 """
 
 import json
@@ -13,12 +13,12 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import distribution
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from py_compile import PycInvalidationMode
 from py_compile import compile as compile_module
@@ -85,11 +85,13 @@ class Runtime:
 
 
 class Runtimes(Managed):
-    """The runtimes below one directory, each made when it is first asked for; `strict` hides the host's packages."""
+    """The runtimes below one directory, each made when it is first asked for; `strict` hides the host's packages,
+    except for the distributions in `layer`."""
 
-    def __init__(self, home: Path, *, strict: bool) -> None:
+    def __init__(self, home: Path, *, strict: bool, layer: Sequence[str] = ()) -> None:
         self._home = home
         self._strict = strict
+        self._layer = layer
         self._made: dict[str, Future[Runtime]] = {}
         self._lock = threading.Lock()
 
@@ -121,7 +123,10 @@ class Runtimes(Managed):
         return Runtime(name, found, home / "lang", home / "runtime", own, instead)
 
     def _make_lang(self, runtime: Runtime) -> None:
-        """Make a virtual environment, in which `python3` is this Python: with the host's packages, or with none."""
+        """Make a virtual environment, in which `python3` is this Python, with links to the layer's packages.
+
+        The host's other packages come after these.
+        """
         command = runtime.lang / runtime.command
         packages = runtime.lang / "lib" / command.name / "site-packages"
         command.parent.mkdir(parents=True)
@@ -130,6 +135,11 @@ class Runtimes(Managed):
             command.with_name(name).symlink_to(runtime.interpreter.program)
         home = os.path.dirname(runtime.interpreter.program)
         (runtime.lang / "pyvenv.cfg").write_text(f"home = {home}\ninclude-system-site-packages = false\n")
+        for name in self._layer if runtime.own else ():
+            with suppress(PackageNotFoundError):  # another node of a cluster may lack what the driver's host has
+                for path in _contents(distribution(name)):
+                    if path.suffix != ".pth" and not (packages / path.name).is_symlink():
+                        (packages / path.name).symlink_to(path)
         if runtime.own and not self._strict:
             lines = [f"import site; site.addsitedir({path!r})\n" for path in package_directories()]
             (packages / "host.pth").write_text("".join(lines))

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
-from slslab.installation import EXTRAS
+from slslab.installation import lacking
 from slslab.object_store.errors import failure, refusal
 
 # Their names in the members of the API, such as ChecksumCRC32, and their lengths in bytes.
@@ -69,7 +69,7 @@ def new(algorithm: str) -> Hash:
     except ImportError as error:
         raise refusal(
             f"the checksum {algorithm} without the package awscrt",
-            f"pip install 'slslab[{EXTRAS['awscrt']}]', or choose CRC32, SHA1 or SHA256.",
+            f"{lacking('awscrt').hint}, or choose CRC32, SHA1 or SHA256.",
         ) from error
     step: Callable[[bytes, int], int] = getattr(checksums, {"CRC32C": "crc32c", "CRC64NVME": "crc64nvme"}[algorithm])
     return Cyclic(step, ALGORITHMS[algorithm])

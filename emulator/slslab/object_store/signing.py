@@ -43,7 +43,7 @@ class Signed(NamedTuple):
 
 
 class ChunkSigner:
-    """Verifies the signatures of a body's chunks, each of which covers the previous one."""
+    """Verifies the signatures of a body's chunks; each covers the previous one."""
 
     def __init__(self, signature: Signature, key: bytes) -> None:
         self._previous = signature.signature

@@ -6,7 +6,8 @@ measured on this host.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +22,7 @@ from slslab.predict.profiles.profile import Profile, load_profile
 from slslab.predict.uncertainty import PER_MEAN_ERROR
 from slslab.run.records import billed_ms
 from slslab_workers.trace.kinds import INIT, KINDS
+from slslab_workers.trace.operations import BILLED, billed_requests
 
 # Sources of a range, in addition to the kinds of work.
 REQUESTS, HOST_WAITS, QUOTA, THREADS = "requests", "host waits", "quota", "threads"
@@ -32,6 +34,7 @@ MIDDLE_80 = 0.4
 # processors, it may have threads that didn't show.
 ONE_THREAD, ENOUGH = 1.05, 1.25
 TIMED_OUT = "Sandbox.Timedout"
+S3 = "object."
 Record = Mapping[str, Any]
 Moved = Mapping[str, float]
 
@@ -54,7 +57,7 @@ NOTHING = Range(0.0, 0.0, 0.0)
 
 @dataclass(frozen=True)
 class Request:
-    """A request that one of our servers answered for a function.
+    """A request that one of our servers answered for a function, or for the event source that invokes it.
 
     `op` is its operation as in a trace (`object.get`), and `size` the bytes that it moved. Times are ns of
     CLOCK_MONOTONIC.
@@ -64,6 +67,11 @@ class Request:
     start_ns: int
     end_ns: int
     size: int
+
+    @property
+    def is_poll(self) -> bool:
+        """Whether an event source made it, outside any invocation."""
+        return self.op.endswith("poll")
 
     @property
     def took_ms(self) -> float:
@@ -221,7 +229,7 @@ class Predictor:
     def predict(self, record: Record, requests: Sequence[Request] = ()) -> Prediction | None:
         """Return an invocation's predicted times on Lambda, from its metered record and its requests to our servers.
 
-        None for a cold start whose record doesn't separate init's CPU time from the invocation's.
+        None for a cold start if its record doesn't separate init's CPU time from the invocation's.
         """
         model = self.model(record, requests)
         if model is None:
@@ -240,7 +248,8 @@ class Predictor:
         init_cpu_ms = record.get("init_cpu_ms")
         if record["init_ms"] is not None and init_cpu_ms is None:
             return None
-        made = _clipped(requests, record["end_ns"])
+        # The profile doesn't know SQS, so waits for it stay as measured.
+        made = _clipped([request for request in requests if request.op.startswith(S3)], record["end_ns"])
         uncertain_ms = record.get("uncertain_ms") or 0.0
         cpu_ms = max(0.0, record["cpu_ms"] - (init_cpu_ms or 0.0))
         later = [request for request in made if request.start_ns >= record["start_ns"]]
@@ -325,8 +334,17 @@ def make_predictor(
     return Predictor(processor, load_profile(profile), kind or UNKNOWN, enforced is not False)
 
 
+def billed(requests: Iterable[Request]) -> Counter[str]:
+    """Return how many requests AWS charges for, by operation."""
+    asked = Counter[str]()
+    for request in requests:
+        if request.op in BILLED:
+            asked[request.op] += billed_requests(request.op, 1, request.size)
+    return asked
+
+
 def match_requests(records: Sequence[Record], requests: Mapping[str, Sequence[Request]]) -> dict[int, list[Request]]:
-    """Return each invocation's requests by its position in `records`; `requests` are by function.
+    """Return each invocation's own requests by its position in `records`; `requests` are by function.
 
     If several invocations of a function ran at once, a request counts for the one that began last.
     """
@@ -341,6 +359,8 @@ def match_requests(records: Sequence[Record], requests: Mapping[str, Sequence[Re
         waiting = sorted(windows.get(function, ()), reverse=True)
         begun: list[tuple[int, int, int]] = []
         for request in sorted(made, key=lambda request: request.start_ns):
+            if request.is_poll:
+                continue
             while waiting and waiting[-1][0] <= request.start_ns:
                 begun.append(waiting.pop())
             while begun and begun[-1][1] < request.start_ns:

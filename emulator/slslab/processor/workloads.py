@@ -335,7 +335,7 @@ def version_of(package: str) -> str:
 
 
 def settle(processors: int) -> None:
-    """Keep to so many processors and one thread each, at the highest priority this user may have."""
+    """Use only this many processors, with one thread each, at the highest priority this user may have."""
     for name in THREADS:
         os.environ[name] = "1"
     with suppress(AttributeError, OSError):

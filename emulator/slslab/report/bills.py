@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 
 from slslab.report.cards import functions_card
-from slslab.report.formats import span
+from slslab.report.formats import significant, span
 from slslab.report.page import Cell, Document, Note, Part, Table
 from slslab.report.summaries import (
     HOST_PRICED,
@@ -16,6 +16,12 @@ from slslab.report.summaries import (
     ranges_made_of,
     region,
     replayed,
+)
+
+ALONE = "total_alone"
+SHARE = (
+    "Totals and comparisons have a share, by the second, of hosts that are always on. With hosts of its own, each hour "
+    "that its cache begins would be billed."
 )
 
 
@@ -52,7 +58,7 @@ def bill_table(cost: Document, title: str = "", *, folded: bool = False) -> Tabl
             f"{line['item']} (assumed)" if line.get("assumed") else line["item"],
             quantity(line["quantity"]),
             line["unit"],
-            Cell(line["price"], line["status"]),
+            Cell(_price(line["price"]), line["status"], title=line["price"]),
             _amount(line["amount"]),
         )
         for line in cost["lines"]
@@ -64,16 +70,23 @@ def bill_table(cost: Document, title: str = "", *, folded: bool = False) -> Tabl
         )
         for line in cost["not_billed"]
     ]
+    alone = [("with hosts of its own", "", "", "", _amount(cost["total_alone"]))] if ALONE in cost else []
+    notes = [SHARE] * bool(alone) + cost.get("notes", [])
     price = f"price {cost['currency']}"
     return Table(
         ("item", "quantity", "unit", price, f"amount {cost['currency']}"),
         rows,
-        (("total", "", "", "", _amount(cost["total"])), *unpriced),
+        (("total", "", "", "", _amount(cost["total"])), *alone, *unpriced),
         title,
         folded=folded,
-        note="\n".join(cost.get("notes", ())),
+        note="\n".join(notes),
         dispensable=(price,),
     )
+
+
+def _price(price: str) -> str:
+    """Return a price as the book has it, or to six significant digits if it has more than a table has room for."""
+    return price if len(price) <= 12 else significant(float(price), 6)
 
 
 def _amount(amount: str) -> Cell:

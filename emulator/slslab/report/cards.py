@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from slslab.report import formats
+from slslab.report.formats import percent
 from slslab.report.page import Card, Cell, Document, Row, Table
 from slslab.report.summaries import (
     figure_text,
@@ -51,7 +52,7 @@ def functions_card(document: Document) -> Card | None:
     durations = (*(f"{key} ms" for key in SPREAD), "Lambda: median ms")
     columns: Sequence[str] = ("function", "memory size", "invocations", "cold", "errors", *durations)
     columns = (*columns, "billed s", "peak memory")
-    used = [f"{each['peak_memory_mb'] / each['memory_mb']:.0%} of it" for each in functions]
+    used = [f"{percent(each['peak_memory_mb'] / each['memory_mb'])} of it" for each in functions]
     rows: Sequence[Row] = [
         _function(each["function"], formats.megabytes(each["memory_mb"]), each, share)
         for each, share in zip(functions, used, strict=True)
@@ -127,7 +128,7 @@ def modelled_card(document: Document) -> Card | None:
     )
     note = (
         f"Modelled on the profile {profile['name']} of {profile['date']}. {found['critical_path']} "
-        f"Of the billed time {found['waiting_share']:.0%} is waiting (modelled)."
+        f"Of the billed time {percent(found['waiting_share'])} is waiting (modelled)."
     )
     return Card("card-modelled", "Modelled on Lambda, and measured here", tables=(table,), notes=(note,))
 

@@ -77,11 +77,16 @@ def money(amount: str | Decimal) -> str:
 
 def share(value: float | None) -> str:
     """Return a part of one as a percentage."""
-    return MISSING if value is None else f"{value:.2%}".replace("%", " %")
+    return MISSING if value is None else percent(value, ".2")
+
+
+def percent(value: float, form: str = ".0") -> str:
+    """Return a part of one as a percentage; `form` is the format without its %, such as +.1 for a signed one."""
+    return f"{value:{form}%}".replace("%", " %")
 
 
 def difference(value: float | None) -> str:
     """Return a relative difference as a signed percentage, or as a multiple from 2 times on."""
     if value is None:
         return MISSING
-    return f"{significant(1.0 + value, 2)} times" if value >= 1 else f"{value:+.1%}".replace("%", " %")
+    return f"{significant(1.0 + value, 2)} times" if value >= 1 else percent(value, "+.1")

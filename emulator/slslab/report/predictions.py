@@ -1,13 +1,13 @@
 """What metered invocations take and cost on Lambda, as parts of a document: figures with ranges and their basis."""
 
-from collections import Counter
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
 from slslab.errors import counted
-from slslab.predict.invocation import NOTHING, Prediction, Predictor, Range, Request, match_requests
+from slslab.predict.invocation import NOTHING, Prediction, Predictor, Range, Request, billed, match_requests
 from slslab.predict.processor import UNKNOWN
 from slslab.predict.profiles.profile import Profile
 from slslab.report.formats import significant
@@ -27,7 +27,8 @@ Bill = Callable[[Records], Mapping[str, Any]]
 class Predicted:
     """Metered records with what each of them takes on Lambda.
 
-    `requests` are S3 requests by the record's position. `profiles`, by function, were fitted to times on AWS.
+    `requests` are billed requests to S3 and SQS by the record's position. `profiles`, by function, were fitted to times
+    on AWS.
     """
 
     predictor: Predictor
@@ -50,9 +51,8 @@ class Predicted:
         }
 
     def bill(self, book: Book | None = None) -> Bill:
-        """Return a function that bills these records and their requests to S3, by a book."""
-        asked = Counter(request.op for made in self.requests.values() for request in made)
-        return bill_of(book, asked)
+        """Return a function that bills these records and their requests to S3 and SQS, by a book."""
+        return bill_of(book, billed(request for made in self.requests.values() for request in made))
 
     def costs(self, book: Book | None = None) -> dict[str, Any]:
         """Return the exact cost as this host metered it, as text, and the figures on Lambda."""
@@ -130,11 +130,12 @@ def predict(
 ) -> Predicted:
     """Predict what these records take on Lambda.
 
-    `requests` are each function's S3 requests, and `profiles` the profiles that were fitted to its times on AWS.
+    `requests` are each function's requests to S3 and SQS, and `profiles` the profiles that were fitted to its times on
+    AWS.
     """
     profiles = profiles or {}
     own = {name: replace(predictor, profile=profile) for name, profile in profiles.items()}
-    matched = match_requests(records, requests)
+    matched = assign(records, requests)
     predictions = [
         own.get(record["function"], predictor).predict(record, matched.get(place, ()))
         for place, record in enumerate(records)
@@ -142,17 +143,32 @@ def predict(
     return Predicted(predictor, records, predictions, matched, profiles)
 
 
+def assign(records: Records, requests: Requests) -> dict[int, list[Request]]:
+    """Return each record's requests by its position.
+
+    A poll of a function's event source counts for the last invocation that had begun.
+    """
+    assigned = match_requests(records, requests)
+    begun = grouped((record["function"], (record["start_ns"], place)) for place, record in enumerate(records))
+    for function, own in begun.items():
+        own.sort()
+        for request in requests.get(function, ()):
+            if request.is_poll and (before := bisect_right(own, (request.start_ns, len(records)))):
+                assigned.setdefault(own[before - 1][1], []).append(request)
+    return assigned
+
+
 def requests_of(events: Rows) -> Requests:
-    """Return the requests that functions made to S3, by function."""
+    """Return the requests to S3 and SQS that AWS bills, by the function that made them or was polled for."""
     return grouped(
         (event["function"], Request(event["op"], event["start_ns"], event["end_ns"], event["bytes"]))
         for event in events
-        if event["op"].startswith("object.") and event["function"] != "stack" and not event["invocation"]
+        if event["op"].startswith(("object.", "sqs.")) and event["function"] != "stack" and not event["invocation"]
     )
 
 
 def bill_of(book: Book | None = None, requests: Mapping[str, int] | None = None) -> Bill:
-    """Return a function that bills records by a book: Lambda's lines, and requests to S3 by operation."""
+    """Return a function that bills records by a book: Lambda's lines, and requests by operation."""
     book = book or load_book(DEFAULT_BOOK)
     return lambda records: compute_bill(Usage(records, requests or {}), book).as_document()
 

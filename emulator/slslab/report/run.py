@@ -17,7 +17,7 @@ from slslab.report.cards import (
     phases_card,
     traffic_card,
 )
-from slslab.report.formats import MISSING
+from slslab.report.formats import MISSING, percent
 from slslab.report.page import WORDS, Card, Document, Note, Part, Row, Table
 from slslab.report.summaries import (
     HOST_PRICED,
@@ -26,8 +26,10 @@ from slslab.report.summaries import (
     buffers_note,
     cpu_share_enforced,
     epochs_of,
+    epochs_text,
     figure_text,
     headline,
+    imports_notes,
     instances_note,
     limit_notes,
     made_of,
@@ -123,7 +125,7 @@ def runs(documents: Sequence[Document]) -> Table:
                 f"{epochs_of(document):,}" if "epochs" in document else "",
                 figure_text(found, "seconds") if found else "",
                 figure_text(found, "cost") if found else "",
-                f"{document['accuracy'][-1]:.1%}" if document.get("accuracy") else "",
+                percent(document["accuracy"][-1], ".1") if document.get("accuracy") else "",
             )
         )
     return Table(
@@ -187,7 +189,7 @@ def _headline(document: Document, *, brief: bool = False) -> Iterator[Note]:
         (headline(document), "answer" if found or predicted(document) else "answer warn"),
         (advice(document), "answer"),
         ("\n".join(filter(None, notes)), "muted"),
-        ("\n".join(limit_notes(document)), "warn"),
+        ("\n".join((*limit_notes(document), *imports_notes(document))), "warn"),
     )
     yield from (Note(text, mood) for text, mood in parts if text)
 
@@ -200,19 +202,13 @@ def _identity(document: Document) -> Note:
     machines = f"on {launched[0]['type']}" if launched else f"at {document['memory_mb']:,} MB"
     what = f"{document['model']} on {document['dataset']}"
     steps = f"{counted(document['batches'], 'batch', 'batches')} of {document['batch_size']}"
-    epochs = counted(epochs_of(document), "epoch")
-    if epochs_of(document) < document["epochs"] and document["status"] == "done":
-        epochs = f"{epochs_of(document):,} of {document['epochs']:,} epochs"
-        aim = document["plan"].get("until_accuracy")
-        if aim and document["accuracy"] and document["accuracy"][-1] >= aim:
-            epochs += f", until {100 * aim:g} % accuracy,"
     if document["status"] == "done" and document["replicas_equal"] is None:
         # A pattern, which trains nothing.
         what, steps = counted(document["parameters"], "parameter"), counted(document["batches"], "round")
         machines = f"at {peak_limit_mb(document):,} MB"
     line = (
         f"{document['run']}: {document['architecture']}, {what}, {counted(document['workers'], 'worker')} × {steps} × "
-        f"{epochs} {machines} — {document['status']}"
+        f"{epochs_text(document)} {machines} — {document['status']}"
     )
     return Note(line, "answer" if document["status"] == "done" else "answer bad")
 
@@ -230,7 +226,7 @@ def _failure(error: Document) -> Iterator[str | Note]:
 def _figures(document: Document) -> Table:
     """Return the main figures: on AWS, if the run is modelled, and as measured here."""
     found, cost = replayed(document), document["cost"]
-    accuracy = f"{document['accuracy'][-1]:.2%}" if document["accuracy"] else ""
+    accuracy = percent(document["accuracy"][-1], ".2") if document["accuracy"] else ""
     loss = f"{document['loss'][-1]:.4f}" if document["loss"] else ""
     equal = {True: "yes", False: "no", None: ""}[document["replicas_equal"]]
     measured = (
@@ -265,7 +261,7 @@ def _measured(document: Document) -> Table:
         ("updates per worker", lambda d: MISSING if d.get("updates") is None else f"{d['updates']:,}"),
         ("replicas equal", lambda d: {True: "yes", False: "no", None: MISSING}[d["replicas_equal"]]),
         ("training loss", lambda d: f"{d['loss'][-1]:.4f}" if d["loss"] else MISSING),
-        ("test accuracy", lambda d: f"{d['accuracy'][-1]:.2%}" if d["accuracy"] else MISSING),
+        ("test accuracy", lambda d: percent(d["accuracy"][-1], ".2") if d["accuracy"] else MISSING),
     )
     if "architecture" in document:
         rows += planned

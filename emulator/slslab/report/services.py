@@ -105,12 +105,13 @@ class Service(Run):
             "functions": function_rows(self.predicted),
             "cost": bill(self.invocations),
             "faults": injected(self.events, about.get("faults")),
+            "host_imports": metrics.host_imports(self.events),
             "trace_torn": self.torn,
         }
         if self.status == "interrupted":
             document["error"] = {
                 "type": "Killed",
-                "message": "`slslab up` was killed; this is what its trace holds.",
+                "message": "`slslab up` was killed; this is what its trace contains.",
                 "hint": "what ran when it was killed, and the last requests to stores, are not in the bill.",
                 "worker": None,
                 "epoch": None,
@@ -129,7 +130,7 @@ def open_run(directory: RunDirectory, kind: str | None = None) -> Run:
         return read_service(directory, about, kind)
     if kind is not None:
         raise RequestError(
-            f"{directory.id} is a run, whose operations have kinds of their own.", "leave out --kind, or name `up`."
+            f"{directory.id} is a run, and its operations have kinds of their own.", "leave out --kind, or name `up`."
         )
     return Run.read(directory)
 
@@ -181,7 +182,7 @@ def _counts(events: metrics.Rows) -> dict[str, int]:
 
 
 def function_rows(predicted: Predicted, book: Book | None = None) -> list[dict[str, Any]]:
-    """Return a row for each function and memory size that it had; the cost includes its S3 requests."""
+    """Return a row for each function and memory size that it had; the cost includes its requests to S3 and SQS."""
     split = predicted.by([(record["function"], record["memory_mb"]) for record in predicted.records])
     return [{**_counted(own.records), **own.costs(book)} for _, own in sorted(split.items())]
 

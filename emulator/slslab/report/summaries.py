@@ -14,11 +14,13 @@ from slslab.predict.uncertainty import (
     PROFILE,
     REPLAY,
     SPREAD,
+    STARTS,
+    STORES,
     ratio_range,
     read_uncertainty,
 )
 from slslab.report import formats
-from slslab.report.formats import MISSING, listed, significant, span
+from slslab.report.formats import MISSING, listed, percent, significant, span
 from slslab.report.page import Document
 
 # The name for the cost of the usage as metered on the host; "bill" always means Lambda's.
@@ -32,6 +34,10 @@ PREDICTED_RANGES = (
     "moment at which the CPU quota sets in (docs/reports.md)."
 )
 RECORDED_BEFORE = "Recorded before ranges: `slslab replay RUN` gives one."
+IMPORTS_HINT = (
+    "On Lambda these imports fail. Put the packages into the function's archive (docs/own.md); with --strict-packages "
+    "such imports fail here, too."
+)
 
 
 def replayed(document: Document) -> Document | None:
@@ -43,6 +49,16 @@ def replayed(document: Document) -> Document | None:
 def epochs_of(document: Document) -> int:
     """Return the number of epochs that a run trained, or planned if it has no result."""
     return int(document.get("epochs_trained") or document["epochs"])
+
+
+def epochs_text(document: Document) -> str:
+    """Return the epochs that a run trained, such as 8 of 80 epochs (until 80 % accuracy)."""
+    trained, planned = epochs_of(document), int(document["epochs"])
+    if trained >= planned:
+        return counted(trained, "epoch")
+    aim, accuracy = document.get("plan", {}).get("until_accuracy"), document.get("accuracy")
+    reached = f" (until {100 * aim:g} % accuracy)" if aim and accuracy and accuracy[-1] >= aim else ""
+    return f"{trained:,} of {planned:,} epochs{reached}"
 
 
 def predicted(document: Document) -> Document | None:
@@ -100,7 +116,7 @@ def advice(document: Document) -> str:
     found = replayed(document)
     if found is None:
         return ""
-    sentence = f"{_percent(found['waiting_share'])} of the billed time is waiting"
+    sentence = f"{percent(found['waiting_share'])} of the billed time is waiting"
     own, sizes = own_size(document), found.get("memory_sizes", ())
     if own is None:
         return f"{sentence}."
@@ -116,7 +132,7 @@ def advice(document: Document) -> str:
     best = min(sizes, key=lambda size: float(size["cost"]))
     cheaper = changes(best, "cost")
     if float(best["cost"]) > (1 - NOTEWORTHY) * float(own["cost"]):
-        return f"{sentence}; no other memory size would be {_percent(NOTEWORTHY)} cheaper."
+        return f"{sentence}; no other memory size would be {percent(NOTEWORTHY)} cheaper."
     if cheaper[1] > 0:
         return f"{sentence}; {best['memory_mb']:,} MB may be cheaper, but the two can't be told apart."
     return (
@@ -129,14 +145,10 @@ def _changed(ends: tuple[float, float], less: str, more: str) -> str:
     """Return a range of changes (as shares) in words, such as 12 to 20 % cheaper."""
     low, high = ends
     if low < 0 < high:
-        return f"{_percent(-low)} {less} to {_percent(high)} {more}"
+        return f"{percent(-low)} {less} to {percent(high)} {more}"
     shares = sorted(abs(end) for end in ends)
-    first, last = map(_percent, shares)
+    first, last = map(percent, shares)
     return f"{last if first == last else f'{100 * shares[0]:.0f} to {last}'} {less if high <= 0 else more}"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
 
 
 def own_size(document: Document) -> Document | None:
@@ -189,7 +201,7 @@ def ranges_made_of(deviations: Sequence[Document]) -> str:
     uncertainties = [read_uncertainty(each) for each in deviations]
     named = {name for each in uncertainties for name in each.half_widths()}
     sources = ["Lambda's processors"] if any(name.endswith(ON_LAMBDA) for name in named) else []
-    sources += [source for source in (GPU, INSTANCE, HOST, PROFILE, REPLAY, SPREAD) if source in named]
+    sources += [source for source in (GPU, INSTANCE, HOST, PROFILE, STARTS, STORES, REPLAY, SPREAD) if source in named]
     sentence = f"80 % ranges allow for errors in {listed(sources)} (docs/replay.md)."
     untested = any(PROFILE not in each.shared for each in uncertainties)
     return f"{sentence} The profile's requests were never tested, so their error isn't included." * untested or sentence
@@ -205,7 +217,7 @@ def half_widths(found: Document, figure: str = "seconds") -> list[tuple[str, flo
 
 def made_of(found: Document) -> str:
     """Return the sources of the range of a modelled run's seconds, as a sentence; empty without a range."""
-    sources = ", ".join(f"{name} {_percent(width)}" for name, width in half_widths(found) if width >= LEAST_WIDTH)
+    sources = ", ".join(f"{name} {percent(width)}" for name, width in half_widths(found) if width >= LEAST_WIDTH)
     return f"The range comes from: {sources}." if sources else ""
 
 
@@ -272,6 +284,16 @@ def limit_notes(document: Document) -> list[str]:
         others = f", and so for {counted(len(alike) - 1, 'other function')}" if len(alike) > 1 else ""
         notes.append(f"On Lambda {what} of {worst['function']} {takes}{others}.")
     return notes
+
+
+def imports_notes(document: Document) -> list[str]:
+    """Return a sentence for each function that imported this machine's packages, and then what to do."""
+    found = document.get("host_imports", {})
+    said = [
+        f"{function} imported {listed(names)} from this machine, not from its package."
+        for function, names in found.items()
+    ]
+    return [*said, IMPORTS_HINT] if said else []
 
 
 def bills(documents: Sequence[Document]) -> tuple[str, list[Document | None]]:

@@ -26,7 +26,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstr
 from typing_extensions import TypedDict
 
 from slslab.errors import RequestError
-from slslab.toml_files import read_toml, validate
+from slslab.toml_files import read_toml, shown, validate
 from slslab_workers.plan import Plan
 from slslab_workers.trace.operations import BILLED, OPERATIONS
 
@@ -42,10 +42,14 @@ METERS = {
     "lambda.duration.arm64": ("Lambda duration, arm64", "GB-second"),
     "lambda.requests": ("Lambda requests", "request"),
     "lambda.ephemeral": ("Lambda ephemeral storage above 512 MB", "GB-second"),
-    **{op: (line, "request unit" if OPERATIONS[op].unit_bytes else "request") for op, line in BILLED.items()},
+    **{
+        op: (line, "request unit" if OPERATIONS[op].channel == "dynamodb" else "request") for op, line in BILLED.items()
+    },
     "states.transitions": (OPERATIONS["transition"].billed, "transition"),
+    "container.vcpu": ("vCPUs of containers", "vCPU-second"),
+    "container.memory": ("Memory of containers", "GiB-second"),
 }
-HOST = "host."
+HOST, GPU = "host.", "gpu."
 
 # Traps turn every digit that would be lost into an exception, so results are exact.
 _EXACT = Context(prec=1000, traps=[Inexact, InvalidOperation, DivisionByZero, Overflow])
@@ -68,7 +72,10 @@ def _parse_price(value: object) -> Decimal:
 
 
 def describe_meter(meter: str) -> tuple[str, str]:
-    """Return item and unit of a meter; hosts are `host.<instance type>`, in seconds. KeyError for an unknown meter."""
+    """Return item and unit of a meter; hosts are `host.<instance type>` and a container's GPU is `gpu.<kind>`, in
+    seconds. KeyError for an unknown meter."""
+    if meter.startswith(GPU) and meter != GPU:
+        return f"GPU {meter.removeprefix(GPU)}", "second"
     if meter.startswith(HOST) and meter != HOST:
         return f"Host {meter.removeprefix(HOST)}", "second"
     return METERS[meter]
@@ -92,12 +99,25 @@ class Tier(Rate):
     above: Annotated[int, Field(gt=0)]
 
 
+class Sourced(_Entry):
+    """A figure of a host, and its source."""
+
+    value: Annotated[Decimal, BeforeValidator(_parse_price), Field(gt=0)]
+    source: Annotated[str, Field(min_length=1)]
+    status: Literal["documented", "assumed"]
+
+
 class Price(Rate):
-    """The `price` of `per` units of one meter; with a `minimum`, a launch is billed in whole units, at least that."""
+    """The `price` of `per` units of one meter; with a `minimum`, a launch is billed in whole units, at least that.
+
+    A host that AWS bills by periods that have begun has a period of `begun_s` seconds. `memory_gib` is a host's memory.
+    """
 
     unit: str
     per: Annotated[int, Field(gt=0)] = 1
     minimum: Annotated[int, Field(ge=0)] | None = None
+    begun_s: Sourced | None = None
+    memory_gib: Sourced | None = None
     tiers: Annotated[tuple[Tier, ...], Field(strict=False)] = ()
 
     @field_validator("tiers")
@@ -138,8 +158,9 @@ class Book(_Entry):
                 raise ValueError(f"{meter} is not something this program meters") from None
             if price.unit != unit:
                 raise ValueError(f"{meter} is metered per {unit}, not per {price.unit}")
-            if price.minimum is not None and not meter.startswith(HOST):
-                raise ValueError(f"{meter} cannot have a minimum: only hosts are launched")
+            launched = price.minimum, price.begun_s, price.memory_gib
+            if launched != (None, None, None) and not meter.startswith(HOST):
+                raise ValueError(f"{meter} cannot have a minimum, begun_s or memory_gib: only hosts are launched")
         return prices
 
 
@@ -151,14 +172,29 @@ def book_names() -> tuple[str, ...]:
 def load_book(name: str | Path) -> Book:
     """Return the built-in book of this name, or else the book in the TOML file at this path.
 
+    A file with the name of a built-in book as its `base` contains only the differences.
     BookError, naming the entry, for a book that is missing, unreadable or invalid.
     """
     return _built_in(PRICES / f"{name}.toml") if str(name) in book_names() else _load(Path(name))
 
 
 def _load(path: Path) -> Book:
+    return validate(Book, _read(path), path, "price book", BookError)
+
+
+def _read(path: Path) -> dict[str, Any]:
     document = read_toml(path, "price book", book_names(), BookError)
-    return validate(Book, document, path, "price book", BookError)
+    base = document.pop("base", None)
+    if base is None:
+        return document
+    if base not in book_names():
+        raise BookError(
+            f"The price book {path} is wrong at base: {shown(repr(base))} isn't a built-in price book.",
+            f"use one of {', '.join(book_names())}.",
+        )
+    known = _read(PRICES / f"{base}.toml")
+    own = document.get("prices", {})
+    return {**known, **document, "prices": {**known["prices"], **own} if isinstance(own, dict) else own}
 
 
 # Built-in books don't change.
@@ -171,10 +207,12 @@ class Usage:
 
     `invocations` are metered records. Their `memory_mb`, `billed_ms`, `architecture`, `ephemeral_mb` and `requests` (by
     default 1) count. `object_requests` counts S3 requests by op (object.put, object.list, object.get, object.delete)
-    and DynamoDB's request units (dynamodb.put, …). S3 bills 4xx answers, too (S3 user guide, "Billing for Amazon S3
-    error responses"), so a failed get is a get. RabbitMQ messages, and requests to Memcached and Redis, cost only the
-    host. `hosts` holds one (instance type, seconds) for each launch, seconds as int or Decimal. `service_hosts` holds
-    the same for databases, queues and channels; their instance types are assumed.
+    DynamoDB's request units (dynamodb.put, …) and SQS's requests (sqs.request, …). S3 bills 4xx answers, too (S3 user
+    guide, "Billing for Amazon S3 error responses"), so a failed get is a get. RabbitMQ messages, and requests to
+    Memcached and Redis, cost only the host. `hosts` holds one (instance type, seconds) for each launch, seconds as int
+    or Decimal. `service_hosts` holds the same for databases, queues and channels; their instance types are assumed.
+    `containers` holds (meter, quantity) of containers with GPUs while they run, `idle` the same while they wait for an
+    invocation that doesn't come.
     """
 
     invocations: Iterable[Mapping[str, Any]] = ()
@@ -182,6 +220,8 @@ class Usage:
     transitions: int = 0
     hosts: Hosts = ()
     service_hosts: Hosts = ()
+    containers: Hosts = ()
+    idle: Hosts = ()
 
     def __post_init__(self) -> None:
         # The first bill would exhaust an iterator, and the second bill would be empty.
@@ -249,11 +289,15 @@ class BookName(TypedDict):
 
 
 class Cost(TypedDict):
-    """What usage costs; `notes` are caveats for readers (a bill of Lambda lacks them)."""
+    """What usage costs; `notes` are caveats for readers (a bill of Lambda lacks them).
+
+    `total_alone` exists if a run that has its hosts to itself costs more than the total (`Bill.alone`).
+    """
 
     book: BookName
     currency: str
     total: Decimals
+    total_alone: NotRequired[Decimals]
     lines: list[BillLine]
     not_billed: list[NotBilled]
     notes: NotRequired[list[str]]
@@ -261,13 +305,18 @@ class Cost(TypedDict):
 
 @dataclass(frozen=True)
 class Bill:
-    """The lines of a bill, and usage that its book doesn't price."""
+    """The lines of a bill, and usage that its book doesn't price.
+
+    They have the run's share of hosts that are always on, by the second. `alone` is the total if the run has its hosts
+    to itself, so that it pays for each period of a host that has begun.
+    """
 
     book: str
     date: date
     currency: str
     lines: tuple[Line, ...]
     not_billed: tuple[Unpriced, ...]
+    alone: Decimal
 
     @property
     def total(self) -> Decimal:
@@ -281,9 +330,15 @@ class Bill:
             "book": {"name": self.book, "date": self.date.isoformat()},
             "currency": self.currency,
             "total": _plain(self.total),
+            **({"total_alone": _plain(self.alone)} if self.alone != self.total else {}),
             "lines": [_document(line) for line in self.lines],
             "not_billed": [_document(left_out) for left_out in self.not_billed],
         }
+
+
+def is_of_container(line: Line) -> bool:
+    """Return whether a line counts what containers with GPUs use."""
+    return line.item.startswith("GPU ") or line.item in (METERS["container.vcpu"][0], METERS["container.memory"][0])
 
 
 def compute_bill(usage: Usage, book: Book) -> Bill:
@@ -304,7 +359,13 @@ def compute_bill(usage: Usage, book: Book) -> Bill:
                 lines += (replace(line, assumed=meter in assumed) for line in split)
             else:
                 not_billed.append(Unpriced(item, quantity, unit))
-    return Bill(book.name, book.date, book.currency, tuple(lines), tuple(not_billed))
+        alone = sum((line.amount for line in lines), Decimal(0))
+        for instance_type, seconds in (*usage.service_hosts, *usage.hosts):
+            price = book.prices.get(HOST + instance_type)
+            if price is not None and price.begun_s is not None:
+                rest = Decimal(seconds) % price.begun_s.value
+                alone += (price.begun_s.value - rest if rest else 0) * _unit_price(price, price)
+    return Bill(book.name, book.date, book.currency, tuple(lines), tuple(not_billed), alone)
 
 
 def _meter(usage: Usage, book: Book) -> dict[str, Decimal]:
@@ -312,7 +373,7 @@ def _meter(usage: Usage, book: Book) -> dict[str, Decimal]:
     units: Counter[str] = Counter()
     mb_ms: Counter[str] = Counter()
     for record in usage.invocations:
-        architecture, memory_mb, billed_ms, ephemeral_mb, requests = _read(record)
+        architecture, memory_mb, billed_ms, ephemeral_mb, requests = _read_record(record)
         mb_ms[f"lambda.duration.{architecture}"] += memory_mb * billed_ms
         mb_ms["lambda.ephemeral"] += max(0, ephemeral_mb - FREE_EPHEMERAL_MB) * billed_ms
         units["lambda.requests"] += requests
@@ -330,10 +391,12 @@ def _meter(usage: Usage, book: Book) -> dict[str, Decimal]:
         meter = HOST + instance_type
         billed = _launch(instance_type, seconds, book.prices.get(meter))
         quantities[meter] = quantities.get(meter, Decimal(0)) + billed
+    for meter, quantity in (*usage.containers, *usage.idle):
+        quantities[meter] = quantities.get(meter, Decimal(0)) + quantity
     return quantities
 
 
-def _read(record: Mapping[str, Any]) -> tuple[str, int, int, int, int]:
+def _read_record(record: Mapping[str, Any]) -> tuple[str, int, int, int, int]:
     name = f"invocation {record.get('request_id', '(no request_id)')}"
     architecture = record.get("architecture")
     if architecture not in ARCHITECTURES:
@@ -369,8 +432,12 @@ def _split_by_tier(item: str, quantity: Decimal, price: Price) -> Iterator[Line]
     for (start, step), end in zip(steps, ends, strict=True):
         part = min(quantity, end) - start
         if part > 0:
-            each = _UNIT_PRICE.divide(step.price, Decimal(price.per))
+            each = _unit_price(step, price)
             yield Line(item, part, price.unit, each, part * each, step.status)
+
+
+def _unit_price(step: Rate, price: Price) -> Decimal:
+    return _UNIT_PRICE.divide(step.price, Decimal(price.per))
 
 
 def _plain(number: Decimal) -> str:

@@ -381,7 +381,7 @@ class Details(TypedDict, total=False):
 
 
 class Page(TypedDict):
-    """The run's page: its file, or why there is none."""
+    """The run's page: its file, or why it lacks one."""
 
     file: str | None
     error: str | None
@@ -449,6 +449,8 @@ class RunDocument(Totals, OnLambda):
     environment: str
     confinement: str | None
     package: Package | None
+    # The host's packages that functions imported, by function; runs before 0.3 lack it.
+    host_imports: NotRequired[dict[str, list[str]]]
     seconds: Seconds
     # None if the run's own CPU seconds are used (`record` in the plan).
     alone: NotRequired[Alone | NotAlone | None]

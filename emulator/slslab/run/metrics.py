@@ -19,6 +19,12 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
+def host_imports(events: Rows) -> dict[str, list[str]]:
+    """Return the host's packages that each function imported, by function: on Lambda they would be missing."""
+    found = grouped((str(event["function"]), str(event["resource"])) for event in events if event["op"] == "import")
+    return {function: sorted(set(packages)) for function, packages in sorted(found.items())}
+
+
 def grouped(pairs: Iterable[tuple[Key, Value]]) -> defaultdict[Key, list[Value]]:
     """Return the values of each key; keys and values keep the order of the pairs."""
     groups: defaultdict[Key, list[Value]] = defaultdict(list)

@@ -284,6 +284,7 @@ class Run:
             "environment": plan.environment,
             "confinement": host["confinement"],
             "package": host["package"],
+            "host_imports": metrics.host_imports(self.events),
             "seconds": {
                 "measured": round((ended_ns - began_ns) / 1e9 if seconds is None else seconds, 3),
                 "span": round(self.span_s, 3),

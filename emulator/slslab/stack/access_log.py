@@ -1,13 +1,13 @@
-"""Read the requests to the embedded S3 server from its log; each is a request that AWS bills."""
+"""Read the requests to the embedded S3 server, and functions' to SQS, from a log; AWS bills each."""
 
 import json
 import os
 import select
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 CHUNK_BYTES = 65_536
 # Read the requests of this long together: each wake-up costs more than ten requests.
@@ -18,9 +18,9 @@ TOGETHER_MS = 20
 class Logged:
     """A request that the server has answered.
 
-    `operation` is `object.put`, `object.list`, `object.get` or `object.delete`. `function` is the name of the function
-    that sent it, empty for other clients. `start_ns` and `end_ns` are when it began and when the last part of the
-    answer was sent (ns of CLOCK_MONOTONIC). `size` is the bytes of objects that it moved.
+    `operation` is `object.put`, `object.list`, `object.get`, `object.delete`, or one of SQS's. `function` is the name
+    of the function that sent it, empty for other clients. `start_ns` and `end_ns` are when it began and when the last
+    part of the answer was sent (ns of CLOCK_MONOTONIC). `size` is the bytes of objects or messages that it moved.
     """
 
     operation: str
@@ -31,9 +31,9 @@ class Logged:
 
 
 class AccessLog:
-    """Reads a pipe on a thread of its own; a context manager around the server.
+    """Reads a pipe on a thread of its own; a context manager around the servers.
 
-    For each request the server writes a line to `writer` before the last part of its answer: a JSON list of the fields
+    For each request a server writes a line to `writer` before the last part of its answer: a JSON list of the fields
     of `Logged`. `on_request` is called for each; the last call returns before the context ends.
     """
 
@@ -68,6 +68,12 @@ class AccessLog:
                 *lines, self._rest = (self._rest + chunk).split(b"\n")
                 for line in lines:
                     self._on_request(Logged(*json.loads(line)))
+
+    def take(self, record: Mapping[str, Any]) -> None:
+        """Pass on the poll of an event source; ignore other trace records."""
+        if record.get("op", "").startswith("sqs."):
+            moved = record["start_ns"], record["end_ns"], record["bytes"]
+            self._on_request(Logged(record["op"], record["function"], *moved))
 
     def _read(self, ending: int) -> None:
         poll, waiting = select.poll(), select.poll()

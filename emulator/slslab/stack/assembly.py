@@ -26,8 +26,8 @@ class EmbeddedStack(Stack):
     """The started parts, with one session and its keys, new ones by default; `parts` ends them.
 
     `on_event` receives the trace records of the tensor databases, of a channel's server and of state machines,
-    `access_log` the requests to S3. `versions` has each part's name and version, `servers` its process. Every method
-    raises HostError if its part doesn't start.
+    `access_log` the requests to S3 and SQS. `versions` has each part's name and version, `servers` its process. Every
+    method raises HostError if its part doesn't start.
     """
 
     def __init__(
@@ -100,6 +100,7 @@ class EmbeddedStack(Stack):
     def start_edge(self, port: int = 0, *, lazy: bool = True) -> Any:
         """Start the single endpoint for all services that run so far, with its own further services."""
         emulator = self.emulator
-        edge = plugin(ENDPOINTS, "aws").Edge(port, emulator.home, emulator.endpoints, self.keys, emulator.mark)
+        reached = emulator.home, emulator.endpoints, self.keys, emulator.mark
+        edge = plugin(ENDPOINTS, "aws").Edge(port, *reached, self._access_log)
         edge.lazy = edge.services.lazy = lazy
         return self._parts.enter_context(edge)

@@ -55,7 +55,7 @@ class Usage:
 class Clock:
     """Wall and CPU time of an execution.
 
-    With one thread per operation everything happens on the calling thread, whose CPU time is exact. With more, torch's
+    With one thread per operation everything happens on the calling thread, so its CPU time is exact. With more, torch's
     pool works too, and only the process's CPU time includes it. That includes other connections' work as well, so it is
     an upper bound.
     """

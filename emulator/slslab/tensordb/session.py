@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from slslab.installation import lacking
 from slslab.tensordb.executions import Settings, Usage
 from slslab.tensordb.lua_engine import Engine
 from slslab.tensordb.replies import QUEUED, Blob, CommandError, Reply, shown
@@ -244,7 +245,7 @@ def _checked(session: Session, request: Request) -> Command:
 def _unknown(request: Sequence[Blob]) -> CommandError:
     name = bytes(request[0][:LONGEST_NAME]).lower()
     if name.startswith(AI) and not any(known.startswith(AI) for known in TABLE):
-        return CommandError("ERR RedisAI's commands need numpy and torch: pip install 'slslab[train]'")
+        return CommandError(f"ERR RedisAI's commands need numpy and torch: {lacking('torch').hint}")
     args = b""
     for argument in request[1:]:
         if len(args) >= MOST_SHOWN:

@@ -1,16 +1,15 @@
 """Estimates of a function's memory sizes, from metered invocations."""
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
 
 from slslab.predict.accuracy import mean_errors
 from slslab.predict.anchors import Z80
-from slslab.predict.invocation import Model, Moved, Predictor, Record, Request
+from slslab.predict.invocation import Model, Moved, Predictor, Record, Request, billed
 from slslab.predict.uncertainty import PER_MEAN_ERROR
-from slslab.run.bill import OBJECT_OPERATIONS, Book, Usage, compute_bill
+from slslab.run.bill import Book, Usage, compute_bill
 from slslab.run.records import billed_ms
 from slslab.tune.decision import Estimate, Figures
 
@@ -24,7 +23,7 @@ FEW_DEGREES = {1: 3.0777, 2: 1.8856, 3: 1.6377}
 
 @dataclass(frozen=True)
 class Sample:
-    """An invocation's metered record and its requests to S3."""
+    """An invocation's metered record and its requests to S3 and SQS."""
 
     record: Record
     requests: Sequence[Request] = ()
@@ -143,9 +142,8 @@ class Estimator:
         model = self.predictor.model(sample.record, sample.requests, memory_mb, self.cores)
         assert model is not None, "invocations of this version tell init apart"
         record = {**sample.record, "memory_mb": memory_mb or sample.record["memory_mb"]}
-        asked = Counter(request.op for request in sample.requests if request.op in OBJECT_OPERATIONS)
         time = Usage([{**record, "billed_ms": PRICED_MS, "requests": 0}])
-        requests = Usage([{**record, "billed_ms": 0}], asked)
+        requests = Usage([{**record, "billed_ms": 0}], billed(sample.requests))
         time_usd, requests_usd = (float(compute_bill(usage, self.book).total) for usage in (time, requests))
         return _Priced(model, time_usd / PRICED_MS, requests_usd)
 

@@ -16,7 +16,7 @@ from slslab.tune.estimates import Sample
 
 OUT_OF_MEMORY, TIMED_OUT = "Runtime.OutOfMemory", "Sandbox.Timedout"
 LATEST = "$LATEST"
-# Returns the records of all invocations until now, and the requests of each function to S3.
+# Returns the records of all invocations until now, and the requests of each function to S3 and SQS.
 Read = Callable[[], tuple[Records, Mapping[str, Sequence[Request]]]]
 
 

@@ -50,8 +50,8 @@ def describe_recorded(
     measured = measured_sizes([sample for sample in samples if _usable(sample.record)])
     if not measured:
         raise RequestError(
-            f"{name} has no two warm invocations with the same memory size that succeeded.",
-            f"invoke it more often, or have that done: slslab tune {name}",
+            f"{name} needs two successful warm invocations with the same memory size.",
+            f"invoke it more often, or let slslab do that: slslab tune {name}",
         )
     limits, own_mb = lambda_limits(), int(own[-1]["memory_mb"])
     # The records don't tell the timeout.

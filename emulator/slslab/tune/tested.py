@@ -31,7 +31,7 @@ def tune_in_test(
     """Tune a function; `asked` are `deadline_s` and `goal`. Return the document.
 
     `events` are weights and events, instead of one event; `sizes` are memory sizes, MB, by default the usual ones.
-    `requests` returns each function's requests to S3 until now.
+    `requests` returns each function's requests to S3 and SQS until now.
     """
     with emulator.recording() as records:
         function = TunedFunction(client, name, lambda: ([record.as_document() for record in records], requests()))

@@ -153,7 +153,7 @@ def _measure(
     if len(measured.rounds) < FEWEST:
         raise RequestError(
             f"{function.name} was cold {MOST - len(measured.rounds)} of {MOST} times at {size:,} MB.",
-            "let nothing else invoke or change it meanwhile.",
+            "don't invoke or change it while it is tuned.",
         )
     progress(size, MOST, MOST)
     return measured

@@ -17,6 +17,7 @@ ACCOUNT_HELP = (
     "The account's limits: default (Lambda's), new (a new account's: concurrency 10, 3,008 MB), or a TOML file with "
     "names of limits and numbers (see `slslab limits`)."
 )
+STRICT_HELP = "Hide this host's packages from functions, so that imports missing from their packages fail as on Lambda."
 
 
 def _option(*names: str, default: Any = None, **settings: Any) -> Any:
@@ -57,7 +58,7 @@ class Options:
         "--strict-packages",
         default=False,
         is_flag=True,
-        help="Hide this host's packages from functions, so that imports missing from their packages fail as on Lambda.",
+        help=STRICT_HELP,
     )
     environment: str = _option(
         "--environment",

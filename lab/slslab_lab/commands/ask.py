@@ -24,8 +24,8 @@ deadline_option = click.option(
 # What one variant of the run may differ in.
 variant_options = with_options(
     click.option("--memory", type=int, metavar="MB", help="With training functions of this memory size."),
-    click.option("--workers", type=click.IntRange(1, 4096), help="With so many workers."),
-    click.option("--concurrency", type=click.IntRange(1), help="Environments of the account busy at once."),
+    click.option("--workers", type=click.IntRange(1, 4096), help="With this number of workers."),
+    click.option("--concurrency", type=click.IntRange(1), help="Environments of the account that may be busy at once."),
 )
 perfetto_option = click.option(
     "--perfetto",
@@ -40,11 +40,11 @@ QUESTIONS = (
         "sizes:cheapest",
         (deadline_option, memory_option),
         tables.cheapest,
-        """Which memory size is cheapest, and done by the deadline?
+        """Which is the cheapest memory size that meets the deadline?
 
-        A size is done in time if the upper end of its 80 % range is. Sizes below the measured peak memory are refused;
-        sizes at which a function exceeds its time-out do not count. Exit code 1 if none is surely done in time. Of `up`
-        it is the answer of `slslab tune` from what was recorded.
+        A size meets it if the upper end of its 80 % range does. Sizes below the measured peak memory are refused; sizes
+        at which a function exceeds its time-out don't count. Exit code 1 if no size surely meets it. For `up`, this is
+        what `slslab tune` answers, from the recorded invocations.
         """,
         picture=draw_sizes,
         needed="cheapest",
@@ -57,8 +57,8 @@ QUESTIONS = (
         tables.sweep,
         """What do time and cost do over memory sizes? (AWS Lambda Power Tuning, offline.)
 
-        By default from 128 to 10240 MB; sizes below the measured peak memory are refused. Of `up` it is the answer of
-        `slslab tune` from what was recorded.
+        By default from 128 to 10240 MB; sizes below the measured peak memory are refused. For `up`, this is what
+        `slslab tune` answers, from the recorded invocations.
         """,
         picture=draw_sizes,
         of_up=True,
@@ -70,9 +70,9 @@ QUESTIONS = (
         tables.patterns,
         """Where do AllReduce and ScatterReduce cross?
 
-        For each number of workers: seconds of a training step in both, and in which interval of the object store's
-        latency × bandwidth ÷ gradient size which of them wins. It is a tie if the 80 % range of their ratio holds 1.
-        Give a run of each, or one of either: the other pattern is then made of its steps.
+        For each number of workers: seconds of a training step in both, and which of them wins in which interval of the
+        object store's latency × bandwidth ÷ gradient size. It is a tie if the 80 % range of their ratio contains 1.
+        Give a run of each. From one run alone, the other pattern is built from its steps.
         """,
         picture=draw_patterns,
     ),
@@ -146,7 +146,7 @@ def ask() -> None:
     slslab ask patterns last                   from how many workers on does ScatterReduce beat AllReduce?
     slslab ask gpu last                        when are GPU instances faster, and when cheaper?
     slslab ask model last                      how far is LambdaML's analytic model from the replay?
-    slslab ask waiting last                    how much of the bill is waiting, and whose?
+    slslab ask waiting last                    how much of the bill is waiting, by worker?
     slslab ask path last                       what is the run's time made of?
     slslab ask timeline last --plot FILE.svg   what happened when? (or --perfetto FILE, for ui.perfetto.dev)
     """

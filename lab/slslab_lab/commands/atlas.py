@@ -7,7 +7,7 @@ import click
 
 from slslab.cli.terminal import Bar, json_option, print_document
 from slslab.errors import RequestError
-from slslab_lab.commands.options import directory_option, on_option, platform_option, replayable
+from slslab_lab.commands.options import directory_option, gpu_platform_option, on_option, platform_option, replayable
 from slslab_lab.commands.reproduce import prices_option
 from slslab_lab.studies.study import alone_error
 
@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("--epochs", type=click.IntRange(1, 10_000), default=10, show_default=True, help="Epochs of the job.")
 @platform_option
+@gpu_platform_option
 @prices_option
 @directory_option("--recordings", "The atlas's own recordings (by default the project's).")
 @click.option("--model", help="Answer for a model of this size, too: a name, or module:function (docs/own.md).")
 @click.option("--dataset", default="digits", show_default=True, help="The data set that the model is built for.")
-@click.option("--record", is_flag=True, help="First make the runs that --recordings DIR does not have.")
+@click.option("--record", is_flag=True, help="First make the runs that are missing in --recordings DIR.")
 @click.option("--check", is_flag=True, help="Run three points here instead, and say how far the atlas is off.")
 @on_option
 @directory_option("--out", "Write the page and the data here, or the runs of --check.")
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 def atlas(
     epochs: int,
     profile: str,
+    platform: str | None,
     prices: str,
     recordings: Path | None,
     model: str | None,
@@ -46,9 +48,10 @@ def atlas(
     \b
     slslab atlas                              the answers, in a minute
     slslab atlas --epochs 100 --out atlas     a longer job; its page and its data
+    slslab atlas --platform modal-t4          also functions with GPUs (docs/serverless-gpus.md)
     slslab atlas --on local                   on all cores
     slslab atlas --model net:mlp              also for a model of your own (--dataset rows.csv)
-    slslab atlas --check --out checks         three points beside real runs, in some minutes
+    slslab atlas --check --out checks         three points next to real runs, in some minutes
     slslab atlas --record --recordings DIR    recordings of this host, resumed where they were interrupted
 
     A system is an architecture with a channel and an algorithm. Each is replayed with every model size, number of
@@ -60,6 +63,7 @@ def atlas(
     from slslab_lab.pages.atlas import shown
     from slslab_lab.studies import committed
     from slslab_lab.studies.atlas.document import build
+    from slslab_lab.studies.atlas.gpu_functions import leaders
     from slslab_lab.studies.atlas.grid import compute
     from slslab_lab.studies.atlas.points import Job
     from slslab_lab.studies.atlas.recordings import read_all, record_all
@@ -67,7 +71,10 @@ def atlas(
 
     _refuse(recordings, out, on, record=record, check=check)
     named = () if model is None else (model, _parameters(model, dataset))
-    job = Job(epochs, load_profile(profile), load_book(prices), *named)
+    gpus = None if platform is None else load_profile(platform)
+    if gpus is not None and gpus.containers is None:
+        raise RequestError(f"{platform} has no functions with GPUs.", "give it as --profile, or choose modal-t4.")
+    job = Job(epochs, load_profile(profile), load_book(prices), *(named or ("", 0)), gpus)
     with Bar() as bar, replayable("the atlas"):
         if record and recordings is not None:
             record_all(recordings, bar)
@@ -75,7 +82,8 @@ def atlas(
         if check and out is not None:
             _check(recorded, out, job, bar, json_)
             return
-        document = build(recorded, compute(recorded, job, bar.report, on), job)
+        grid = compute(recorded, job, bar.report, on, lambda every: [point for *_, point in leaders(every)])
+        document = build(recorded, grid, job)
     saved = save_atlas(document, out) if out is not None else ()
     print_document(document, lambda: shown(document), json_)
     if saved:

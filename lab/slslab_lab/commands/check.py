@@ -12,9 +12,9 @@ from slslab.errors import RunError
 def check(runs: tuple[str, ...], json_: bool) -> None:
     """Check the traces of runs, by default of the last one, against the rules that every run must obey.
 
-    That is: no gradient is lost and none counted twice, nobody passes a barrier early, spans add up to what is billed,
-    the bill is the trace's usage, and nothing is left but what the protocol leaves. docs/trace.md has all rules. Each
-    violation names its rule and its event.
+    For instance: no gradient is lost or counted twice, no worker passes a barrier early, spans add up to the billed
+    time, the bill matches the trace, and the run leaves only what its protocol leaves. docs/trace.md has all rules.
+    Each violation names its rule and its event.
 
     \b
     slslab check                     the last run

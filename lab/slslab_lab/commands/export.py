@@ -88,7 +88,8 @@ def export_sam(sources: tuple[str, ...], out: Path, json_: bool) -> None:
     require("torch")
     from slslab_lab.runs.sam.export import read_source, write_export
 
-    plan, cost = read_source(sources[0])
-    files = write_export(plan, cost, out)
-    document = {"schema": SCHEMA, "to": "sam", "run": plan.run, "out": str(out), "cost": asdict(cost), "files": files}
+    plan, cost, imported = read_source(sources[0])
+    files, missing = write_export(plan, cost, imported, out)
+    document = {"schema": SCHEMA, "to": "sam", "run": plan.run, "out": str(out), "cost": asdict(cost)}
+    document |= {"files": files, "missing": missing}
     print_document(document, lambda: terminal.sam(document), json_)

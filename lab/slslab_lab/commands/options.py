@@ -51,7 +51,7 @@ on_option = click.option(
     "--on",
     metavar="PLACE",
     callback=read_place,
-    help="Compute over many cores: local (this host's), ray (of the cluster that this machine is a node of) or "
+    help="Compute over many cores: local (this host's), ray (of this machine's Ray cluster) or "
     "ray://HOST:PORT; slow results are kept and reused. By default one after another.",
 )
 
@@ -92,6 +92,12 @@ platform_option = click.option(
     help="The platform: a name or a TOML file.",
 )
 
+gpu_platform_option = click.option(
+    "--platform",
+    metavar="NAME",
+    help="Functions with GPUs, and their prices: modal-t4 and others (docs/serverless-gpus.md).",
+)
+
 # Options of replay and every question: the platform and the prices.
 platform_options = with_options(
     click.option("--arch", type=click.Choice(["x86_64", "arm64"]), help="Functions on these processors."),
@@ -102,6 +108,7 @@ platform_options = with_options(
         help="Take stores, queues and transitions from this profile; this-host is fitted to the run itself.",
     ),
     platform_option,
+    gpu_platform_option,
     json_option,
 )
 

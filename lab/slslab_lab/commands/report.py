@@ -11,7 +11,7 @@ from slslab.cli.terminal import json_option, print_document, run_argument
 @click.command()
 @run_argument
 @click.option(
-    "--out", type=click.Path(path_type=Path), metavar="FILE", help="Write it here (by default report.html of the run)."
+    "--out", type=click.Path(path_type=Path), metavar="FILE", help="Write it here (by default the run's report.html)."
 )
 @click.option("--open", "open_", is_flag=True, help="Open it in the browser.")
 @json_option

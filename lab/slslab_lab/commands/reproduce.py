@@ -132,4 +132,5 @@ def reproduce() -> None:
     slslab reproduce kubeml-times                 KubeML's seconds by merges, one constant fitted
     slslab reproduce kubeml-accuracy              KubeML's accuracy by global batch, on a small model
     slslab reproduce byzantine                    accuracy by attack and rule, and the cost of rules
+    slslab reproduce serverless-gpu               would functions with GPUs change the comparison?
     """

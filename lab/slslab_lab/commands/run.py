@@ -10,7 +10,7 @@ import click
 from slslab.cli.terminal import Bar, print_document
 from slslab.errors import RequestError
 from slslab.installation import require
-from slslab.up.options import ACCOUNT_HELP
+from slslab.up.options import ACCOUNT_HELP, STRICT_HELP
 from slslab_workers.architecture import architectures, unusable
 from slslab_workers.option import Option
 from slslab_workers.plan import CHOICES, Plan
@@ -80,12 +80,14 @@ class RunGroup(click.Group):
             options = {name: values.pop(name.replace("-", "_")) for name in names}
             chosen = {name: value for name, value in options.items() if value is not None}
             out, book, json_ = values.pop("out"), values.pop("prices"), values.pop("json_")
+            strict = values.pop("strict_packages")
             reuse = values["record"] is None
             if reuse:
                 # A cluster's nodes and compose's containers aren't this host's processes; faults keep replay away.
                 own = values["environment"] != "ray" and values["stack"] == "embedded" and not values["faults"]
                 values["record"] = "alone" if own else "together"
-            _run(lambda bar: run_plan(cmd_name, values, chosen, out=out, book=book, progress=bar, reuse=reuse), json_)
+            given: Any = {"out": out, "book": book, "reuse": reuse, "strict": strict}
+            _run(lambda bar: run_plan(cmd_name, values, chosen, progress=bar, say=bar.say, **given), json_)
 
         groups: Mapping[str, Sequence[click.Parameter]] = {
             "Training": _plan_options(architecture.workers_also),
@@ -103,20 +105,28 @@ class RunOrPlanGroup(RunGroup):
         if not (cmd_name.endswith(".toml") or "/" in cmd_name):
             return super().get_command(ctx, cmd_name)
 
-        def run(others: tuple[str, ...], out: Path | None, prices: str | None, json_: bool) -> None:
+        def run(
+            others: tuple[str, ...], out: Path | None, prices: str | None, json_: bool, strict_packages: bool
+        ) -> None:
             from slslab_lab.runs.execution import run_again
 
             if others:
                 raise RequestError(
                     f"{others[0]} doesn't apply to a plan, which contains every option of its run.",
-                    "change the plan's file, or leave that out: only --out, --prices and --json can be given.",
+                    "change the plan's file, or leave that out: only --out, --prices, --json and "
+                    "--strict-packages can be given.",
                 )
-            _run(lambda bar: run_again(Path(cmd_name), out=out, book=prices, progress=bar), json_)
+            given: Any = {"out": out, "book": prices, "strict": strict_packages}
+            _run(lambda bar: run_again(Path(cmd_name), progress=bar, say=bar.say, **given), json_)
 
         return click.Command(
             cmd_name,
             callback=run,
-            params=[*_output_options(None), click.Argument(["others"], nargs=-1, type=click.UNPROCESSED, metavar="")],
+            params=[
+                _strict_option(),
+                *_output_options(None),
+                click.Argument(["others"], nargs=-1, type=click.UNPROCESSED, metavar=""),
+            ],
             context_settings={"ignore_unknown_options": True},
             help="Run this plan again, as a new run.",
         )
@@ -174,7 +184,7 @@ def _plan_options(workers_also: tuple[str, ...]) -> list[click.Parameter]:
         ),
         option(
             "--evaluation/--no-evaluation",
-            help="Test accuracy after each epoch, by the driver, outside of time and bill.",
+            help="Let the driver measure the test accuracy after each epoch; this is in neither time nor bill.",
         ),
         click.Option(
             ["--record"],
@@ -183,7 +193,7 @@ def _plan_options(workers_also: tuple[str, ...]) -> list[click.Parameter]:
             "steps before the run, or from the run (together), in which workers slow each other down (docs/replay.md). "
             "By default a solo profile that is kept for the next run of the same work; `--record alone` measures anew.",
         ),
-        option("--until-accuracy", float, help="Stop after the epoch whose test accuracy reaches this, 0..1."),
+        option("--until-accuracy", float, help="Stop after the first epoch with this test accuracy, 0..1."),
         option(
             "--early-stopping",
             is_flag=True,
@@ -222,6 +232,7 @@ def _host_options() -> list[click.Parameter]:
             help="With --environment ray: environments spread over the nodes (the default), or fill one before the "
             "next.",
         ),
+        _strict_option(),
         option("--account", metavar="ACCOUNT", help=ACCOUNT_HELP),
         option(
             "--faults",
@@ -235,10 +246,15 @@ def _host_options() -> list[click.Parameter]:
         option(
             "--as-released",
             is_flag=True,
-            help="Do as the authors' released code, instead of the recommended defaults; see the architecture's "
+            help="Behave like the authors' released code instead of the recommended defaults; see the architecture's "
             "options.",
         ),
     ]
+
+
+def _strict_option() -> click.Option:
+    kept = "The packages of the workers' image stay, PyTorch among them."
+    return click.Option(["--strict-packages"], is_flag=True, help=f"{STRICT_HELP} {kept}")
 
 
 def _output_options(prices: str | None) -> list[click.Parameter]:

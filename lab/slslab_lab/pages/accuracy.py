@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from slslab.errors import counted
-from slslab.report.formats import MISSING
+from slslab.report.formats import MISSING, percent
 from slslab.report.page import Document, Note, Part, Table
 from slslab_lab.pages.grids import distinct_lines
 
@@ -31,7 +31,7 @@ def curve(document: Document) -> Iterator[Part]:
         ("updates", lambda row: f"{row['updates']:,}"),
         ("training loss", lambda row: _loss(row["training_loss"])),
         ("test loss", lambda row: _loss(row["test_loss"])),
-        ("test accuracy", lambda row: f"{row['test_accuracy']:.2%}"),
+        ("test accuracy", lambda row: percent(row["test_accuracy"], ".2")),
         ("validation loss", lambda row: _loss(row["validation_loss"])),
         ("significant updates", lambda row: str(row["significant_updates"])),
         ("seconds", lambda row: f"{row['training_seconds']:.1f}"),
@@ -51,7 +51,7 @@ def curve(document: Document) -> Iterator[Part]:
         yield "No epoch was trained."
         return
     ended = ENDINGS.get(document["ended"], f"it is {document['status']}")
-    yield f"Best {best['test_accuracy']:.2%} after epoch {best['epoch']}; {ended}."
+    yield f"Best {percent(best['test_accuracy'], '.2')} after epoch {best['epoch']}; {ended}."
 
 
 def several_curves(document: Document) -> Iterator[Part]:
@@ -63,8 +63,8 @@ def several_curves(document: Document) -> Iterator[Part]:
             (
                 each["curve"],
                 f"{len(each['epochs'])} of {each['plan']['epochs']}",
-                MISSING if last is None else f"{last:.2%}",
-                MISSING if best is None else f"{best['test_accuracy']:.2%} after {best['epoch']}",
+                MISSING if last is None else percent(last, ".2"),
+                MISSING if best is None else f"{percent(best['test_accuracy'], '.2')} after {best['epoch']}",
             )
         )
     yield Table(("curve", "epochs", "last accuracy", "best accuracy"), rows)

@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import pairwise, product
 
 from slslab.report import formats
+from slslab.report.formats import percent
 from slslab.report.page import Card, Cell, Chart, Document, Key, Note, Page, Part, Table
 from slslab.report.summaries import ranges_made_of
 from slslab_lab.pages.regions import regions
@@ -123,8 +125,32 @@ def shown(document: Document) -> Iterator[Part]:
         yield Note(f"{title[0].upper()}{title[1:]}", "answer")
         yield from answers(document, group)
         yield from (strips(document, group, objective) for objective in BEST)
+    yield from gpu_functions(document)
     yield crossings(document)
     yield Note("\n".join((job(document), *document["notes"])), "muted")
+
+
+def gpu_functions(document: Document) -> Iterator[Table]:
+    """Yield how functions with GPUs compare with other ways, if a platform was given."""
+    compared = document.get("gpu_functions", ())
+    for objective, word in {"seconds": "time", "usd": "cost"}.items():
+        rows = [
+            (
+                f"{each['workers']}",
+                each["against"],
+                ", ".join(
+                    f"{formats.span(one['low'], one['high'])} at {size(one['megabytes'])}" for one in each["ratios"]
+                ),
+                ", ".join(map(size, each["cross"])) or "no crossing",
+            )
+            for each in compared
+            if each["objective"] == objective
+        ]
+        if rows:
+            caption = f"Functions with GPUs: {word} ÷ the best other way's"
+            yield Table(
+                ("workers", "against", "ratio, by size of the model", "equal at"), rows, caption, words=(1, 2, 3)
+            )
 
 
 def crossings(document: Document) -> Table:
@@ -150,7 +176,7 @@ def checked(document: Document) -> Iterator[Part]:
 def checks(document: Document) -> Table:
     """Return the atlas's errors compared with real runs."""
     rows = [
-        (each["point"], each["figure"], f"{each['run']:.3g}", f"{each['atlas']:.3g}", f"{each['error']:+.1%}")
+        (each["point"], each["figure"], f"{each['run']:.3g}", f"{each['atlas']:.3g}", percent(each["error"], "+.1"))
         for each in document["rows"]
     ]
     return Table(("point", "figure", "real run", "atlas", "error"), rows, words=(0, 1))
@@ -160,9 +186,14 @@ def describe_atlas(document: Document) -> Page:
     """Return the page of the atlas's document."""
     keys = _keys(document)
     others = tuple(f"{each['crossing']}: not on these axes, but {each['why']}." for each in document["elsewhere"])
+    published = replace(crossings(document), caption="")
     cards = [
         *(_map(document, group, keys) for group in document["groups"]),
-        Card("card-published", "The papers' own crossings", (), (crossings(document),), notes=others, wide=True),
+        *(
+            [Card("card-gpus", "Functions with GPUs", (), tuple(gpu_functions(document)), wide=True)]
+            * ("gpu_functions" in document)
+        ),
+        Card("card-published", "The papers' own crossings", (), (published,), notes=others, wide=True),
         *(_best(document, group) for group in document["groups"]),
         Card("card-notes", "What the figures rest on", notes=tuple(document["notes"]), wide=True),
     ]

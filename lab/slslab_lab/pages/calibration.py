@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from slslab.errors import counted
+from slslab.report.formats import percent
 from slslab.report.page import Document, Note, Part, Table
 
 # From the REPORT lines, and as modelled before and after the fit.
@@ -50,7 +51,7 @@ def processor_table(document: Document) -> Iterator[Part]:
             f"{anchor['lambda_s']:.4g} ({anchor['year']})",
             f"{'' if anchor['measured'] else '≈ '}{anchor['host_s']:.4g}",
             f"{anchor['factor']:.2f}",
-            "" if anchor["residual"] is None else f"{anchor['residual']:+.0%}",
+            "" if anchor["residual"] is None else percent(anchor["residual"], "+.0"),
             ", ".join(anchor["predicted_from"]),
         )
         for anchor in document["anchors"]
@@ -58,7 +59,8 @@ def processor_table(document: Document) -> Iterator[Part]:
     headings = ("anchor", "kind of work", "Lambda, s", "here, CPU s", "ratio", "error if predicted", "from")
     yield Table(headings, rows)
     if short := document["short_forms"]:
-        yield f"Short forms next to whole ones: {', '.join(f'{name} {value:+.0%}' for name, value in short.items())}."
+        differences = [f"{name} {percent(value, '+.0')}" for name, value in short.items()]
+        yield f"Short forms next to whole ones: {', '.join(differences)}."
     yield f"{processor['name']}; kept in {document['path']}."
 
 

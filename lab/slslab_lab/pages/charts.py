@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from slslab.report import formats
@@ -104,17 +105,18 @@ def lines(
     percent: bool = False,
     whole: bool = True,
 ) -> Chart:
-    """Draw lines through points: rows of (series, x, y); `percent` for shares, `whole` if x are whole numbers."""
-    known = [(name, x, y) for name, x, y in rows if y is not None]
+    """Draw lines through points: rows of (series, x, y); `percent` draws shares as percentages, `whole` says that x are
+    whole numbers."""
+    known = [(name, x, 100 * y if percent else y) for name, x, y in rows if y is not None]
     data = Data(("line", "x", "y"), known)
     points = len(data.rows) <= 60 * len(keys)
     x, y = [row[1] for row in known], [row[2] for row in known]
     across = number_axis(values=whole_ticks(min(x), max(x)), format=",d") if whole else number_axis()
     # Without an explicit precision, 80 would become 8e+1.
-    upright = alt.Axis(format="~%" if percent else ",.6~g", tickCount=5)
-    # Equal shares leave space above and below for ticks. Everything else begins at 0, or noise would look like
+    upright = alt.Axis(format=",.6~g", tickCount=5)
+    # Equal percentages leave space above and below for ticks. Everything else begins at 0, or noise would look like
     # learning.
-    within = alt.Scale(domain=[max(0, min(y) - 0.02), min(1, max(y) + 0.02)]) if percent else alt.Scale(zero=True)
+    within = alt.Scale(domain=[max(0, min(y) - 2), min(100, max(y) + 2)]) if percent else alt.Scale(zero=True)
     chart = (
         open_chart(height=220)
         .mark_line(point={"size": 34, "filled": True} if points else False)
@@ -123,9 +125,7 @@ def lines(
             x=alt.X("x:Q", title=title_lines(titles[0]), scale=alt.Scale(nice=False), axis=across),
             y=alt.Y("y:Q", title=titles[1], scale=within, axis=upright),
             color=alt.Color("line:N", scale=colour_scale(keys), legend=None),
-            tooltip=tooltips(
-                ("line:N", "of"), ("x:Q", titles[0], ",~g"), ("y:Q", titles[1], ".2%" if percent else ",.4~f")
-            ),
+            tooltip=tooltips(("line:N", "of"), ("x:Q", titles[0], ",~g"), ("y:Q", titles[1], ",.4~f")),
         )
     )
     return Chart(identifier, label, specification(chart), {DATA: data}, tuple(keys) if len(keys) > 1 else ())
@@ -140,9 +140,10 @@ def _widths(rows: Rows, keys: Sequence[Key]) -> "alt.Scale":
     return alt.Scale(domain=names, range=[2 + 3 * behind.get(name, 0) for name in names])
 
 
-# In a picture 600 pixels wide and 300 high: half of a point, a letter's width, a line's height, its distance from the
-# point.
-MARK, LETTER, LINE, AWAY = 0.015, 0.012, 0.045, 0.057
+# Pixels: a chart's height, and the least widths of a wide one and of one on a phone.
+HEIGHT, WIDE, NARROW = 300, 400, 240
+# Pixels: half of a square in a point, a letter's width, a line's height, its distance from the point.
+MARK, LETTER, LINE, AWAY = 5, 7.5, 12, 17
 
 
 @dataclass(frozen=True)
@@ -161,21 +162,27 @@ def scatter(
 ) -> Chart:
     """Draw named points with their 80 % ranges as bars; both axes begin at 0.
 
-    Each point has its text above or below, or no text if that would cover another text or point.
+    Each point has its text above or below, the part before its first comma if the whole would cover another text or
+    point, and nothing if that would, too. A narrow chart only has these parts.
     """
-    columns = ("line", "x", "y", "text", "x_low", "x_high", "y_low", "y_high", "side")
-    rows = []
-    for point, side in zip(points, _sides(points), strict=True):
+    columns = ("line", "x", "y", "text", "x_low", "x_high", "y_low", "y_high", "wide", "side", "narrow", "narrow_side")
+    short = [point.text.partition(", ")[0] for point in points]
+    wide = _place_texts(points, [(point.text, part) for point, part in zip(points, short, strict=True)], WIDE)
+    narrow = _place_texts(points, [(part,) for part in short], NARROW)
+    rows: list[Sequence[str | float | None]] = []
+    for point, *placed in zip(points, wide, narrow, strict=True):
         known = [(point.ranges or {}).get(name, {}) for name in ("seconds", "cost")]
         ends = [of_figure.get(end) for of_figure in known for end in ("low", "high")]
-        rows.append((point.name, point.seconds, point.cost, point.text, *ends, side))
+        rows.append((point.name, point.seconds, point.cost, point.text, *ends, *placed[0], *placed[1]))
     data = Data(columns, rows)
 
     def x(field: str) -> "alt.X":
-        return alt.X(f"{field}:Q", title=title_lines(titles[0]), axis=number_axis())
+        scale = alt.Scale(domain=[0, _most(points, "seconds")], nice=False)
+        return alt.X(f"{field}:Q", title=title_lines(titles[0]), axis=number_axis(), scale=scale)
 
     def y(field: str) -> "alt.Y":
-        return alt.Y(f"{field}:Q", title=titles[1], axis=alt.Axis(format="$~g", tickCount=5))
+        scale = alt.Scale(domain=[0, _most(points, "cost")], nice=False)
+        return alt.Y(f"{field}:Q", title=titles[1], axis=alt.Axis(format="$~g", tickCount=5), scale=scale)
 
     colour = alt.Color("line:N", scale=colour_scale(keys), legend=None)
     base = alt.Chart(alt.NamedData(name=DATA)).encode(
@@ -192,16 +199,18 @@ def scatter(
     # At the sides, keep texts inside the picture.
     most = _most(points, "seconds")
     align = f"datum.x < {most / 4} ? 'left' : datum.x > {most * 3 / 4} ? 'right' : 'center'"
-    texts = (
-        base.transform_filter("datum.side != 0")
-        .mark_text(align=alt.ExprRef(align), dy=alt.ExprRef("-17 * datum.side"))
-        .encode(text="text:N")
+    names = (
+        base.transform_calculate(
+            shown=f"width < {WIDE} ? datum.narrow : datum.wide", up=f"width < {WIDE} ? datum.narrow_side : datum.side"
+        )
+        .mark_text(align=alt.ExprRef(align), dy=alt.ExprRef(f"-{AWAY} * datum.up"))
+        .encode(text="shown:N")
     )
     bars = base.transform_filter("isValid(datum.x_low)").mark_rule(strokeWidth=2, opacity=0.55).encode(color=colour)
     ranges = (bars.encode(x=x("x_low"), x2="x_high:Q"), bars.encode(y=y("y_low"), y2="y_high:Q"))
     # An axis without any range would have no extent.
-    layers = (*ranges, marks, texts) if any(point.ranges for point in points) else (marks, texts)
-    chart = alt.layer(*layers, width="container", height=300)
+    layers = (*ranges, marks, names) if any(point.ranges for point in points) else (marks, names)
+    chart = alt.layer(*layers, width="container", height=HEIGHT)
     return Chart(identifier, label, specification(chart), {DATA: data}, (), caption)
 
 
@@ -210,32 +219,36 @@ def _with_range(axis: str, title: str, form: str) -> tuple[tuple[str, str, str],
 
 
 def _most(points: Sequence[Point], name: str) -> float:
-    return max(max(getattr(point, name), point.ranges[name]["high"] if point.ranges else 0) for point in points) or 1.0
+    """Return the end of an axis, which leaves some room next to the last point."""
+    most = max(max(getattr(point, name), point.ranges[name]["high"] if point.ranges else 0) for point in points)
+    return 1.05 * most or 1.0
 
 
-def _sides(points: Sequence[Point]) -> list[int]:
-    """Return where each point's text goes: 1 above it, -1 below it, 0 nowhere. Points with ranges choose first."""
-    width, height = _most(points, "seconds"), _most(points, "cost")
-    places = [(point.seconds / width, point.cost / height) for point in points]
+def _place_texts(points: Sequence[Point], texts: Sequence[Sequence[str]], width: int) -> list[tuple[str, int]]:
+    """Return each point's text in a chart `width` pixels wide, and whether it is above the point (1) or below it (-1).
+
+    It is the first of its `texts` that covers no other text or point, or an empty one. Points with ranges choose first.
+    """
+    seconds, cost = _most(points, "seconds"), _most(points, "cost")
+    places = [(width * point.seconds / seconds, HEIGHT * point.cost / cost) for point in points]
     taken = [(x - MARK, x + MARK, y - MARK, y + MARK) for x, y in places]
-    sides = [0] * len(points)
+    chosen = [("", 0)] * len(points)
     for number in sorted(range(len(points)), key=lambda number: points[number].ranges is None):
         x, y = places[number]
-        long = LETTER * len(points[number].text)
-        left = x if x < 1 / 4 else x - long if x > 3 / 4 else x - long / 2
         others = [place for other, place in enumerate(places) if other != number]
         nearest = min(others, key=lambda place: math.hypot(place[0] - x, place[1] - y), default=(x, y))
         away = 1 if nearest[1] <= y else -1
-        for side in (away, -away):
-            middle = y + side * AWAY
+        for text, side in product(texts[number], (away, -away)):
+            long, middle = LETTER * len(text), y + side * AWAY
+            left = x if x < width / 4 else x - long if x > width * 3 / 4 else x - long / 2
             box = (left, left + long, middle - LINE / 2, middle + LINE / 2)
             if not any(
                 box[0] < each[1] and each[0] < box[1] and box[2] < each[3] and each[2] < box[3] for each in taken
             ):
                 taken.append(box)
-                sides[number] = side
+                chosen[number] = text, side
                 break
-    return sides
+    return chosen
 
 
 def gantt(
@@ -288,7 +301,14 @@ def heat_map(label: str, communication: Communication, texts: Mapping[tuple[str,
     # A column too narrow for a number only shows it in the tooltip.
     opacity = alt.ExprRef(f"width / {len(order)} > 62 ? 1 : 0")
     base = alt.Chart(alt.NamedData(name=DATA)).encode(
-        x=alt.X("target:N", sort=order, title="to worker", axis=alt.Axis(labelAngle=0, orient="top", ticks=False)),
+        x=alt.X(
+            "target:N",
+            sort=order,
+            title="to worker",
+            axis=alt.Axis(
+                labelAngle=0, orient="top", ticks=False, labelLimit=alt.ExprRef(f"max(30, width / {len(order)} - 4)")
+            ),
+        ),
         y=alt.Y("source:N", sort=order, title="from worker", axis=alt.Axis(ticks=False)),
         tooltip=tooltips(("source:N", "from"), ("target:N", "to"), ("bytes:Q", "bytes", ",d"), ("stores:N", "through")),
     )
@@ -364,21 +384,26 @@ def ratios(identifier: str, label: str, rows: Rows, keys: Sequence[Key], title: 
     return Chart(identifier, label, specification(chart), {DATA: data}, tuple(keys), caption)
 
 
-def differences(identifier: str, label: str, rows: Rows, title: str, name: str, extent: tuple[float, float]) -> Chart:
-    """Draw relative differences with their intervals around zero: rows of (bar, difference, low, high), as shares of
-    one; `extent` is the axis's range, shared by charts side by side."""
+def differences(
+    identifier: str, label: str, rows: Rows, title: str, name: str, extent: tuple[float, float], equal: float
+) -> Chart:
+    """Draw values with their intervals around `equal`, which stands for no difference: rows of (bar, value, low, high).
+
+    `extent` is the axis's range, shared by charts side by side."""
     data = Data(("bar", "value", "low", "high"), rows)
     tooltip = tooltips(
-        ("bar:N", "of"), ("value:Q", "difference", "+.1%"), ("low:Q", "from", "+.1%"), ("high:Q", "to", "+.1%")
+        ("bar:N", "of"), ("value:Q", title, ",.3~r"), ("low:Q", "from", ",.3~r"), ("high:Q", "to", ",.3~r")
     )
     base = alt.Chart(alt.NamedData(name=DATA)).encode(y=name_axis(), tooltip=tooltip)
     ranges = base.mark_rule(color="var(--c-1)", strokeWidth=3, opacity=0.55).encode(
-        x=alt.X("low:Q", title=title_lines(title), scale=alt.Scale(domain=extent), axis=number_axis(format="+~%")),
+        x=alt.X("low:Q", title=title_lines(title), scale=alt.Scale(domain=extent), axis=number_axis(format=",.6~g")),
         x2="high:Q",
     )
     marks = base.mark_point(filled=True, size=70, color="var(--c-1)", opacity=1).encode(x="value:Q")
-    zero = alt.Chart(alt.NamedData(name=DATA)).mark_rule(color="var(--muted)", strokeDash=[4, 3]).encode(x=alt.datum(0))
-    chart = alt.layer(zero, ranges, marks, width="container", height=len(rows) * step(len(rows)))
+    line = alt.Chart(alt.NamedData(name=DATA)).mark_rule(color="var(--muted)", strokeDash=[4, 3])
+    chart = alt.layer(
+        line.encode(x=alt.datum(equal)), ranges, marks, width="container", height=len(rows) * step(len(rows))
+    )
     return Chart(identifier, label, specification(chart), {DATA: data}, (), "", name)
 
 

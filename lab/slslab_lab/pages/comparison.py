@@ -9,6 +9,7 @@ from string import ascii_uppercase
 
 from slslab.predict.uncertainty import ratio_range, read_uncertainty
 from slslab.report import formats
+from slslab.report.formats import percent
 from slslab.report.page import WORDS, Card, Cell, Chart, Document, Figure, Key, Note, Page, Part, Row, Table
 from slslab.report.summaries import (
     HOST_PRICED,
@@ -23,7 +24,7 @@ from slslab.report.summaries import (
 from slslab.run.metrics import PHASES, Rows, grouped
 from slslab_lab.pages import charts, scales
 from slslab_lab.pages.intervals import CONFIDENCE, Interval, step_samples, welch, worker_samples
-from slslab_lab.pages.verdicts import basis_of, verdicts
+from slslab_lab.pages.verdicts import basis_of, capitalised, verdicts, with_article
 from slslab_workers.architecture import chosen_options
 from slslab_workers.architecture import title as title_of
 from slslab_workers.plan import Plan
@@ -93,17 +94,18 @@ def _row(name: str, document: Document) -> Row:
     modelled = (
         formats.MISSING if found is None else figure_text(found, "seconds", 3),
         figure_text(used, "cost", 3),
-        formats.MISSING if found is None else f"{found['waiting_share']:.0%}",
+        formats.MISSING if found is None else percent(found["waiting_share"]),
     )
-    accuracy = f"{document['accuracy'][-1]:.1%}" if document.get("accuracy") else formats.MISSING
+    accuracy = percent(document["accuracy"][-1], ".1") if document.get("accuracy") else formats.MISSING
     return (name, *modelled, formats.significant(document["seconds"]["measured"], 3), accuracy)
 
 
 def _notes(documents: Sequence[Document], names: Sequence[str]) -> Iterator[Note]:
-    named = list(zip(names, documents, strict=True))
+    named, spoken = list(zip(names, documents, strict=True)), [with_article(name) for name in names]
     for name, document in named:
         if document["status"] in ("failed", "interrupted"):
-            yield Note(f"{name} {'has' if document['status'] == 'failed' else 'was'} {document['status']}.", "bad")
+            done = "has failed" if document["status"] == "failed" else "was interrupted"
+            yield Note(capitalised(f"{with_article(name)} {done}."), "bad")
     reasons = (
         (document["lambda"]["reason"], name)
         for name, document in named
@@ -112,16 +114,16 @@ def _notes(documents: Sequence[Document], names: Sequence[str]) -> Iterator[Note
     for reason, of in grouped(reasons).items():
         does = "is not" if len(of) == 1 else "are not"
         yield Note(f"{formats.listed(of)} {does} modelled; the bill is this host's seconds, priced. {reason}")
-    if short := [name for name, document in named if document["host"]["oversubscribed"]]:
+    if short := [name for name, document in zip(spoken, documents, strict=True) if document["host"]["oversubscribed"]]:
         when = "all runs" if len(short) == len(names) > 1 else formats.listed(short)
         yield Note(f"This machine was overloaded during {when}. `slslab show RUN` says how much.")
-    if anchors := unanchored_note(documents, names):
+    if anchors := unanchored_note(documents, spoken):
         yield Note(anchors)
     for name, document in named:
         if note := instances_note(document):
             yield Note(f"{name}: {note[0].lower()}{note[1:]}")
         for said in document["cost"].get("notes", ()):
-            yield Note(f"{name} {said}.")
+            yield Note(capitalised(f"{with_article(name)} {said}."))
 
 
 def _next(documents: Sequence[Document], page: Path | None) -> str:
@@ -176,7 +178,7 @@ def _change(title: str, first: Document, second: Document) -> str:
     low, high = ratio_range((1 + relative, 1), (errors[1], errors[0]))
     if low <= 1 <= high:
         return "can't be told apart"
-    return f"{formats.span(low, high)} times" if low >= 2 else f"{100 * (low - 1):+.0f} to {100 * (high - 1):+.0f} %"
+    return f"{formats.span(low, high)} times" if high >= 2 else f"{100 * (low - 1):+.0f} to {100 * (high - 1):+.0f} %"
 
 
 def lettered(documents: Sequence[Document]) -> list[str]:
@@ -190,7 +192,7 @@ def pictured(documents: Sequence[Document]) -> Chart | None:
     rows = []
     for key, document in zip(keys, documents, strict=True):
         if (found := replayed(document)) is not None:
-            learnt = f", accuracy {document['accuracy'][-1]:.1%}" if document["accuracy"] else ""
+            learnt = f", accuracy {percent(document['accuracy'][-1], '.1')}" if document["accuracy"] else ""
             text = f"{key.label.partition(' ')[2]}{learnt}"
             cost = float(found["cost"]["total"])
             rows.append(charts.Point(key.label, float(found["seconds"]), cost, text, found.get("ranges")))
@@ -247,15 +249,17 @@ def _differences(documents: Sequence[Document], traces: Sequence[Rows | None], n
         if rows:
             drawn.append((number, run, rows))
         if intervals:
-            headings = ("mean", names[0], run, "difference", f"{CONFIDENCE:.0%} interval", "samples")
+            headings = ("mean", names[0], run, "difference", f"{percent(CONFIDENCE)} interval", "samples")
             table_rows = [_interval(name, interval) for name, interval in intervals.items()]
             tables.append(Table(headings, table_rows, caption=f"{run} compared with {names[0]}", folded=True))
     if not tables:
         return None
     shares = [float(share) for _, _, rows in drawn for _, *row in rows for share in row]
-    title, extent = f"difference from {names[0]}, %", (min([0.0, *shares]), max([0.0, *shares]))
+    several = max([0.0, *shares]) >= 1
+    title, equal, unit = (f"multiple of {names[0]}", 1, 1) if several else (f"difference from {names[0]}, %", 0, 100)
+    extent = (equal + unit * min([0.0, *shares]), equal + unit * max([0.0, *shares]))
     note = (
-        f"Seconds on the Lambda clock and MB; {CONFIDENCE:.0%} intervals of the difference of means (Welch). "
+        f"Seconds on the Lambda clock and MB; {percent(CONFIDENCE)} intervals of the difference of means (Welch). "
         "Minibatches of one run aren't repeated runs: the interval doesn't include differences from run to run."
     )
     return Card(
@@ -263,7 +267,13 @@ def _differences(documents: Sequence[Document], traces: Sequence[Rows | None], n
         "Differences and their intervals",
         tuple(
             charts.differences(
-                f"differences-{number}", f"Intervals: {run} against {names[0]}", rows, title, run, extent
+                f"differences-{number}",
+                f"Intervals: {run} against {names[0]}",
+                [(name, *(equal + unit * float(share) for share in row)) for name, *row in rows],
+                title,
+                run,
+                extent,
+                equal,
             )
             for number, run, rows in drawn
         ),
@@ -332,7 +342,7 @@ def _bill(documents: Sequence[Document], names: Sequence[str], keys: Sequence[Ke
 
 
 def _learning(documents: Sequence[Document], keys: Sequence[Key]) -> Iterator[Card]:
-    for name, title, percent in (("loss", "training loss, nats", False), ("accuracy", "test accuracy, %", True)):
+    for name, title, shares in (("loss", "training loss, nats", False), ("accuracy", "test accuracy, %", True)):
         rows = [
             (key.label, number, value)
             for key, document in zip(keys, documents, strict=True)
@@ -340,7 +350,7 @@ def _learning(documents: Sequence[Document], keys: Sequence[Key]) -> Iterator[Ca
         ]
         if rows:
             chart = charts.lines(
-                name, f"Lines: {title} per epoch, per run", rows, keys, ("epoch", title), percent=percent
+                name, f"Lines: {title} per epoch, per run", rows, keys, ("epoch", title), percent=shares
             )
             yield Card(f"card-{name}", title.partition(",")[0].capitalize(), (chart,))
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from slslab.report.formats import MISSING
+from slslab.report.formats import MISSING, percent
 from slslab.report.page import WORDS, Cell, Document, Row, Table
 from slslab.run.metrics import grouped
 from slslab_workers.architecture import title, with_chains
@@ -21,8 +21,8 @@ PLACES, LEADING = 12, "125"
 # Sign after a recomputed figure: it differs from the printed one, or only by rounding.
 SIGNS = {"differs": "\u00a0≠", "rounding": "\u00a0~"}
 LEGEND = (
-    "Recomputed from the paper's own figures: ≠ differs from what was printed, ~ differs only by rounding, no sign is "
-    "the printed figure. ≈ is modelled."
+    "Recomputed from the paper's own figures: ≠ differs from the printed figure, ~ differs only by rounding, no sign "
+    "equals it. ≈ is modelled."
 )
 CANNOT = "cannot"
 MOODS = {
@@ -49,6 +49,7 @@ def grids(document: Document) -> Iterator[Table]:
     if "orders" not in document:
         yield from _curves(document)
     yield from map(ranking_table, document["rankings"])
+    yield from matrices(document)
     for members in grouped((bill["group"], bill) for bill in document["bills"]).values():
         yield from bill_tables(members)
 
@@ -100,7 +101,7 @@ def column_table(document: Document, column: Document) -> Table:
                     *(row["name"], *([row["group"]] if models else []), row["variant"], cell["published"] or MISSING),
                     *(_recomputed(values[way]) if way in values else MISSING for way in ways),
                     *(_estimate(cell[basis], digits, "≈" * (basis == "modelled")) for basis in shown),
-                    MISSING if cell["difference"] is None else f"{cell['difference']:+.0%}",
+                    MISSING if cell["difference"] is None else percent(cell["difference"], "+.0"),
                     Cell(cell["verdict"] or MISSING, _reasons(cell), mood=MOODS.get(cell["verdict"], "")),
                 )
             )
@@ -191,7 +192,7 @@ def ranking_table(ranking: Document) -> Table:
 
 def _likely(holds: Mapping[str, Any]) -> str:
     pairs = (
-        f"{basis}: {', '.join(f'{first} before {second} {value:.0%}' for first, second, value in order)}"
+        f"{basis}: {', '.join(f'{first} before {second} {percent(value)}' for first, second, value in order)}"
         for basis, order in holds.items()
     )
     return "; ".join(pairs)
@@ -207,8 +208,8 @@ def orders(document: Document) -> Table:
 
 
 def matrices(document: Document) -> Iterator[Table]:
-    """Yield the tables that a reproduction already provides whole."""
-    for matrix in document["matrices"]:
+    """Yield the tables that a reproduction already provides whole, and those that another study adds to it."""
+    for matrix in (*document.get("matrices", ()), *document.get("further", ())):
         yield Table(tuple(matrix["headings"]), tuple(map(tuple, matrix["rows"])), caption=matrix["title"])
 
 

@@ -7,6 +7,7 @@ from decimal import Decimal
 from slslab.report import cards, formats
 from slslab.report.bills import bill_table
 from slslab.report.cards import rank
+from slslab.report.formats import percent
 from slslab.report.page import Card, Cell, Document, Key, Table
 from slslab.report.summaries import (
     HOST_PRICED,
@@ -106,7 +107,7 @@ def shares_card(document: Document) -> Card | None:
             counts[f"worker {worker}", name] += number
     bars, keys = [(*bar, number) for bar, number in counts.items()], scales.series_keys(list(dict.fromkeys(classes)))
     chart = charts.stacked_bars("shares", "Bars: samples of each class, per worker", bars, keys, "samples", format=",")
-    return Card("card-shares", "Who has which samples", (chart,))
+    return Card("card-shares", "Samples of each worker", (chart,))
 
 
 def sizes_card(document: Document) -> Card | None:
@@ -133,7 +134,7 @@ def sizes_card(document: Document) -> Card | None:
     )
     label = "Points: cost and time on AWS with each memory size"
     chart = charts.scatter("sizes", label, rows, keys, ("time on AWS, s", "bill, USD"), caption)
-    return Card("card-sizes", "Cost and time on AWS by memory size", (chart,), wide=True)
+    return Card("card-sizes", "Cost and time on AWS by memory size", (replace(chart, legend=keys),), wide=True)
 
 
 def modelled_card(document: Document) -> Card | None:
@@ -154,7 +155,7 @@ def modelled_card(document: Document) -> Card | None:
     sources = Table(
         ("the range comes from", "of the seconds", "of the cost"),
         [
-            (name, *(formats.MISSING if each is None else f"{100 * each:.0f} %" for each in (width, widths.get(name))))
+            (name, *(formats.MISSING if each is None else percent(each) for each in (width, widths.get(name))))
             for name, width in half_widths(found)
         ],
         caption="Half-widths of the 80 % ranges, with only one source of error each",
@@ -228,16 +229,16 @@ def memory_card(document: Document, events: Rows | None, invocations: Records) -
         peaks[instance["type"], instance["worker"]] = instance["peak_memory_mb"], None
     if not peaks:
         return None
-    of = "and worker"
+    caption = "Max Memory Used by function and worker."
     if len(peaks) > MEMORY_BARS:
         # The largest peak comes last, so it is kept.
         ascending = sorted(peaks.items(), key=lambda peak: peak[1][0])
-        peaks, of = {(name, -1): peak for (name, _), peak in ascending}, "alone: the maximum of all its workers"
+        peaks = {(name, -1): peak for (name, _), peak in ascending}
+        caption = "Max Memory Used by function: the largest of all its workers."
     rows = [
         (name if worker < 0 else f"{name} {worker}", peak, limit)
         for (name, worker), (peak, limit) in sorted(peaks.items())
     ]
-    caption = f"Max Memory Used by function {of}."
     if launched:
         caption = "Resident memory of each instance; an instance type's memory is not enforced here."
     chart = charts.memory_bars("Bars: peak memory in MB, with a mark at the memory size", rows, caption)

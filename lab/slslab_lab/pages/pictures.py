@@ -87,12 +87,12 @@ def draw_curve(document: Document, path: Path) -> None:
     """Draw losses and test accuracy over epochs."""
     plan, epochs = document["plan"], document["epochs"]
     losses = ("training_loss", "validation_loss", "test_loss")
-    panels = (("mean cross-entropy", losses), ("accuracy", ("test_accuracy",)))
+    panels = (("mean cross-entropy", losses), ("accuracy, %", ("test_accuracy",)))
     drawn = []
     for title, names in panels:
         points = [(name.replace("_", " "), row["epoch"], row[name]) for name in names for row in epochs]
         if known := list(dict.fromkeys(name for name, _, value in points if value is not None)):
-            percent = title == "accuracy"
+            percent = names == ("test_accuracy",)
             keys = scales.series_keys(known)
             drawn.append(charts.lines(title, title, points, keys, ("epochs", title), percent=percent))
     released = " as released" if plan["as_released"] else ""
@@ -155,6 +155,8 @@ def _still(spec: Any, chart: Chart) -> Any:
             return {"values": [dict(zip(data.columns, row, strict=True)) for row in data.rows]}
         case {"expr": str(text)}:
             return {"expr": re.sub(r"\bwidth\b", str(WIDTH), text)}
+        case {"calculate": str(text), "as": name}:
+            return {"calculate": re.sub(r"\bwidth\b", str(WIDTH), text), "as": name}
         case {"field": _, "legend": None, "scale": {"range": [str(first), *_]}} if chart.legend and "--" in first:
             return _still({**spec, "legend": {"title": None}}, chart)
         case dict():

@@ -80,7 +80,9 @@ def regions(
         x=across("low"), x2="high:Q"
     )
     ends = papers.mark_point(shape="diamond", filled=True, size=70, color="var(--c-limit)").encode(x=across("high"))
-    names = papers.mark_text(align="right", dy=-9, fontSize=11).encode(x=across("high"), text="pair:N")
+    # On a phone only the tooltip has the names: they are longer than the chart is wide.
+    names = papers.mark_text(align="right", dy=-9, fontSize=11, opacity=alt.ExprRef("width < 400 ? 0 : 1"))
+    names = names.encode(x=across("high"), text="pair:N")
     chart = alt.layer(areas, ticks, joined, spans, ends, names, width="container", height=BAND * len(workers))
     data = {DATA: Data(REGIONS, rows), LINES: Data(CROSSINGS, crossings), MARKS: Data(PUBLISHED, published)}
     return Chart(identifier, label, specification(chart), data, tuple(keys), caption, name)

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from slslab.errors import counted
-from slslab.report.formats import MISSING, listed, span
+from slslab.report.formats import MISSING, listed, percent, span
 from slslab.report.page import Bars, Cell, Document, Note, Part, Row, Table
 from slslab.report.summaries import alone_note, build_note, not_anchored, ranges_made_of
 from slslab.run.metrics import grouped
@@ -30,7 +30,7 @@ COLUMNS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("billed s", "billed_seconds", _amount),
     ("GB-s", "gb_seconds", lambda value: _amount(Decimal(value))),
     ("USD", "cost", lambda value: f"{Decimal(value):.6f}"),
-    ("waiting", "waiting_share", lambda value: f"{value:.0%}"),
+    ("waiting", "waiting_share", lambda value: percent(value)),
     ("invocations", "invocations", lambda value: f"{value:,}"),
     ("cold", "cold_starts", lambda value: f"{value:,}"),
     ("over time-out", "over_timeout", lambda value: f"{value:,}"),
@@ -85,12 +85,17 @@ def cheapest(document: Document) -> Iterator[Part]:
         )
     elif (size := document["fastest"]) is not None:
         answer = f"No size finishes in {deadline:g} s; the fastest is {size:,} MB: {_briefly(document, size)}."
-    yield Note(answer, "answer")
+    yield Note(answer + _alone(document), "answer")
     yield from _variants(document)
 
 
+def _alone(document: Document) -> str:
+    size = document.get("cheapest_alone")
+    return "" if size is None else f" With a cache of its own, billed by the hour, {size:,} MB is cheapest."
+
+
 def _likely(likely: Document) -> str:
-    return f"a likelihood of {100 * likely['likelihood']:.0f} %"
+    return f"a likelihood of {percent(likely['likelihood'])}"
 
 
 def _megabytes(sizes: Sequence[int]) -> str:
@@ -103,6 +108,7 @@ def sweep(document: Document) -> Iterator[Part]:
     if document["cheapest"] is not None:
         titles = {"cheapest": "Cheapest", "fastest": "Fastest", "balanced": "Least cost × time"}
         answer = "\n".join(f"{title}: {_best_size(document, name)}." for name, title in titles.items())
+        answer += _alone(document)
     yield Note(answer, "answer")
     yield from _variants(document)
 
@@ -124,10 +130,10 @@ def path(document: Document) -> Iterator[Part]:
     for part in document["rows"]:
         seconds, workers = part["seconds"]["value"], part["workers"]
         named = {each["worker"]: "no worker" if each["worker"] < 0 else f"worker {each['worker']}" for each in workers}
-        shares = [f"{named[each['worker']]} ({each['seconds'] / seconds:.0%})" for each in workers[:NAMED]]
+        shares = [f"{named[each['worker']]} ({percent(each['seconds'] / seconds)})" for each in workers[:NAMED]]
         if len(workers) > NAMED:
             shares.append(f"{len(workers) - NAMED:,} more")
-        figures = f"{seconds:,.3f}", f"{part['share']:.1%}", f"{part['stretches']:,}"
+        figures = f"{seconds:,.3f}", percent(part["share"], ".1"), f"{part['stretches']:,}"
         rows.append((part["op"], part["phase"], *figures, ", ".join(shares)))
     network = f" with the network of {document['network']}" if document["network"] else ""
     title = f"Critical path, modelled on {document['profile']['name']}{network}"
@@ -204,7 +210,7 @@ def model(document: Document) -> Iterator[Part]:
             (
                 str(row["workers"]),
                 *(MISSING if row[name] is None else _signed(row[name][figure], _amount) for name in FOUR),
-                MISSING if (off := row["model_error"]) is None else f"≈{off[figure]['value']:+.0%}",
+                MISSING if (off := row["model_error"]) is None else f"≈{percent(off[figure]['value'], '+.0')}",
             )
             for row in document["rows"]
         ]
@@ -219,11 +225,12 @@ def _model_answer(document: Document) -> str:
     if row is None:
         return "No number of workers can be replayed, so the model's error is unknown."
     run, exchanges = (
-        f"≈{abs(off['value']):.0%} {'above' if off['value'] > 0 else 'below'}" for off in row["model_error"].values()
+        f"≈{percent(abs(off['value']))} {'above' if off['value'] > 0 else 'below'}"
+        for off in row["model_error"].values()
     )
-    where = f"The run's seconds are off by more than {limit:.0%} from {counted(first or 0, 'worker')} on."
+    where = f"The run's seconds are off by more than {percent(limit)} from {counted(first or 0, 'worker')} on."
     if first is None:
-        where = f"The run's seconds are within {limit:.0%} with the most workers."
+        where = f"The run's seconds are within {percent(limit)} with the most workers."
     model_s, closed_s, replay_s = (float(row[name]["seconds"]["value"]) for name in FOUR[:3])
     return (
         f"With {counted(row['workers'], 'worker')} the analytic model is {run} the replay, and {exchanges} it in "
@@ -275,9 +282,9 @@ def waiting(document: Document) -> Iterator[Part]:
     """Yield the answer to `slslab ask waiting`."""
     share = document["waiting_share"]["value"]
     yield Note(
-        f"≈{_range(document['waiting_seconds'])} of ≈{_range(document['billed_seconds'])} billed s ({share:.0%}) are "
-        f"waiting, ≈{_range(document['waiting_cost'])} of ≈{_range(document['cost'])} USD. Measured, the pauses of "
-        f"waiting were {document['measured_share']['value']:.0%}.",
+        f"≈{_range(document['waiting_seconds'])} of ≈{_range(document['billed_seconds'])} billed s ({percent(share)}) "
+        f"are waiting, ≈{_range(document['waiting_cost'])} of ≈{_range(document['cost'])} USD. Measured, the pauses of "
+        f"waiting were {percent(document['measured_share']['value'])}.",
         "answer",
     )
     rows = [
@@ -285,7 +292,7 @@ def waiting(document: Document) -> Iterator[Part]:
             "none" if row["worker"] < 0 else str(row["worker"]),
             row["phase"],
             f"≈{row['seconds']:,.3f}",
-            f"≈{row['share']:.1%}",
+            f"≈{percent(row['share'], '.1')}",
             f"≈{row['cost']:.8f}",
         )
         for row in document["rows"]
@@ -316,9 +323,12 @@ def _footnote(document: Document) -> Note:
         lines.append(alone_note(alone))
     if any((row.get("variant") or {}).get("memory_mb") for row in document["rows"]):
         peak = f"{document['peak_memory_mb']:,} MB measured here{build_note(document['torch'])}"
-        lines.append(f"No size may be below the peak, {peak}.")
+        lines.append(f"No size can be below the peak, {peak}.")
     refused = grouped((row["trouble"], row["label"]) for row in document["rows"] if row.get("trouble"))
     lines += [f"{'; '.join(labels)}: {trouble}" for trouble, labels in refused.items()]
+    warned = grouped((text, row["label"]) for row in document["rows"] for text in row.get("warnings", ()))
+    lines += [f"{'; '.join(labels)}: {text}" for text, labels in warned.items()]
+    lines += document.get("warnings", ())
     return Note("\n".join(lines), "muted")
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import median
 
+from slslab.report.formats import percent
 from slslab.report.page import Card, Cell, Chart, Document, Key, Note, Page, Part, Row, Table
 from slslab.run.metrics import grouped
 from slslab_lab.pages import charts, scales
@@ -40,6 +41,7 @@ def brief(document: Document) -> Iterator[Part]:
         return
     yield from _answers(document)
     yield Table(("column", "published numbers", "agree", "median difference"), rows)
+    yield from matrices(document)
     yield Note("Every figure: --full, or the page", "muted")
 
 
@@ -49,7 +51,7 @@ def _agreeing(column: Document, rows: Sequence[Document]) -> Row | None:
         return None
     agree = sum(cell["verdict"] == "agrees" for cell in cells)
     differences = [abs(cell["difference"]) for cell in cells if cell.get("difference") is not None]
-    middle = f"{100 * median(differences):.0f} %" if differences else ""
+    middle = percent(median(differences)) if differences else ""
     return f"{column['title']}, {column['unit']}", str(len(cells)), str(agree), middle
 
 
@@ -98,7 +100,7 @@ def describe_reproduction(document: Document) -> Page:
 def _tables(document: Document) -> Iterator[Card]:
     if document.get("orders"):
         yield _whole("card-orders", orders(document))
-    if "matrices" in document:
+    if "matrices" in document or "further" in document:
         yield from (_whole(f"card-matrix-{number}", table) for number, table in enumerate(matrices(document)))
 
 
@@ -189,8 +191,8 @@ def _rankings(document: Document) -> Iterator[Card]:
             f"card-ranking-{number}",
             f"{ranking['title'][:1].upper()}{ranking['title'][1:]}",
             (chart,) if rows else (),
-            (replace(table, note="", folded=True),) if rows else (),
-            notes=(table.note,) if table.note else (),
+            (replace(table, folded=True),) if rows else (),
+            notes=(table.note,) if table.note and not rows else (),
             verdict=Cell(f"Ranking {verdict}.", mood=MOODS.get(verdict, "")) if verdict else None,
         )
 

@@ -5,15 +5,17 @@ from collections.abc import Iterator
 from slslab.errors import counted
 from slslab.report import formats
 from slslab.report.cards import faults_card, functions_card, invocations_card
+from slslab.report.formats import percent
 from slslab.report.page import Card, Document, Figure, Note, Page, Played
 from slslab.report.summaries import (
     HOST_PRICED,
     advice,
     buffers_note,
     cpu_share_enforced,
-    epochs_of,
+    epochs_text,
     figure_text,
     headline,
+    imports_notes,
     instances_note,
     limit_notes,
     peak_limit_mb,
@@ -97,12 +99,11 @@ def _chips(document: Document) -> Iterator[str]:
         for name, singular, plural in (
             ("workers", "worker", "workers"),
             ("batches", "minibatch an epoch", "minibatches an epoch"),
-            ("epochs", "epoch", "epochs"),
         )
         if name in plan
     )
-    if "epochs" in plan and epochs_of(plan) < plan["epochs"]:
-        yield f"{epochs_of(plan):,} of them trained"
+    if "epochs" in plan:
+        yield epochs_text(plan)
     if "batch_size" in plan:
         yield f"{plan['batch_size']:,} images a minibatch"
     if launched := document.get("instances"):
@@ -128,9 +129,9 @@ def _warnings(document: Document, events: Rows | None) -> Iterator[Note]:
         times = counted(len(waits), "time")
         yield Note(
             f"Invocations waited for this host's memory ({times}, {formats.seconds(waited_s)} in all). Their durations "
-            "don't include that, but those of functions that waited for their answers do."
+            "don't include that, but functions that waited for their answers include it."
         )
-    yield from map(Note, limit_notes(document))
+    yield from map(Note, (*limit_notes(document), *imports_notes(document)))
     if cpu_share_enforced(document) is False:
         yield Note("This host could not enforce Lambda's CPU share.")
     if document.get("trace_torn"):
@@ -198,7 +199,7 @@ def _host(document: Document) -> Card | None:
     if host["cores"] is None:
         share = "not recorded"
     elif launched:
-        share = f"not enforced: vCPUs and memory of {launched[0]['type']} are those of this host"
+        share = f"not enforced: instances have this host's vCPUs and memory, unlike {launched[0]['type']}"
     else:
         shares = {True: "enforced", False: "not enforced on this host", None: "no function ran"}
         share = shares[cpu_share_enforced(document)]
@@ -236,7 +237,8 @@ def _delay(document: Document) -> str:
     delay = formats.seconds(host["delay_seconds"])
     if not host["oversubscribed"]:
         return delay
-    return f"{delay}: oversubscribed, the {of} waited for this host for more than {OVERSUBSCRIBED:.0%} of their time"
+    share = percent(OVERSUBSCRIBED)
+    return f"{delay}: this machine was overloaded. The {of} waited for it for more than {share} of their time"
 
 
 def _versions(document: Document) -> Card | None:

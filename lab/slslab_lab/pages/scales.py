@@ -63,8 +63,8 @@ def open_chart(height: Any) -> "alt.Chart":
 
 
 def number_axis(**more: Any) -> "alt.Axis":
-    """Return a horizontal axis of numbers with about one tick per 90 pixels."""
-    return alt.Axis(tickCount=alt.ExprRef("max(3, round(width / 90))"), labelOverlap=True, **more)
+    """Return a horizontal axis of numbers with about one tick per 90 pixels; labels near its ends stay inside."""
+    return alt.Axis(tickCount=alt.ExprRef("max(3, round(width / 90))"), labelOverlap=True, labelFlush=24, **more)
 
 
 def title_lines(title: str) -> list[str]:

@@ -1,13 +1,14 @@
 """Answers in sentences: which of several runs is best, and how well a reproduction agrees."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from statistics import fmean, median
 
 from slslab.errors import counted
 from slslab.predict.uncertainty import Uncertainty, ratio_range, read_uncertainty
-from slslab.report.formats import listed, significant, span
+from slslab.report.formats import listed, percent, significant, span
 from slslab.report.page import Document
 from slslab.report.summaries import amount, modelled_figures, region, replayed
 from slslab.run.metrics import grouped
@@ -36,6 +37,16 @@ class _Entry:
         return low <= 1 <= high if low < high else self.text == other.text
 
 
+def with_article(name: str) -> str:
+    """Return a run's name for a sentence: "the GPU baseline", but "MLLess"."""
+    return f"the {name}" if re.fullmatch(r"[A-Z]{2,} [a-z]+", name) else name
+
+
+def capitalised(sentence: str) -> str:
+    """Return a sentence with its first letter in upper case."""
+    return sentence[:1].upper() + sentence[1:]
+
+
 def basis_of(documents: Sequence[Document]) -> str:
     """Return the basis of these runs' verdicts."""
     found = [one for one in map(replayed, documents) if one is not None]
@@ -53,6 +64,7 @@ def verdicts(documents: Sequence[Document], names: Sequence[str]) -> Iterator[st
     found = [replayed(document) for document in documents]
     modelled = any(one is not None for one in found)
     used = found if modelled else list(documents)
+    names = [with_article(name) for name in names]
     pairs = [(name, one) for name, one in zip(names, used, strict=True) if one is not None]
     seconds, costs = [], []
     for name, one in pairs:
@@ -62,9 +74,10 @@ def verdicts(documents: Sequence[Document], names: Sequence[str]) -> Iterator[st
         costs.append(_Entry(name, bill, _uncertainty(one, "cost"), texts[1]))
     where = " on AWS" if modelled else " on this host"
     if seconds:
-        yield _least(seconds, f"fastest{where}", "{} times faster than {}", "takes {} times as long")
+        yield capitalised(_least(seconds, f"fastest{where}", "{} times faster than {}", "takes {} times as long"))
     if costs:
-        yield _least(costs, f"cheapest{where}", "{} times cheaper than {}", "costs {} times as much")
+        yield capitalised(_least(costs, f"cheapest{where}", "{} times cheaper than {}", "costs {} times as much"))
+        yield from _cheapest_alone(dict(pairs), min(costs, key=lambda entry: (entry.value, entry.name)).name)
     learnt = [
         (name, document["accuracy"][-1])
         for name, document in zip(names, documents, strict=True)
@@ -72,7 +85,19 @@ def verdicts(documents: Sequence[Document], names: Sequence[str]) -> Iterator[st
     ]
     if places := _places(learnt):
         best, accuracy = places[0]
-        yield f"{best} {'are' if ' and ' in best else 'is'} most accurate: {accuracy:.1%}"
+        yield capitalised(f"{best} {'are' if ' and ' in best else 'is'} most accurate: {percent(accuracy, '.1')}")
+
+
+def _cheapest_alone(runs: Mapping[str, Document], cheapest: str) -> Iterator[str]:
+    """Yield which run is cheapest with hosts of its own, if that is another one."""
+    alone = {name: float(one["cost"].get("total_alone", one["cost"]["total"])) for name, one in runs.items()}
+    other = min(alone, key=alone.__getitem__)
+    if alone[other] < alone[cheapest]:
+        usd = [f"${significant(alone[name], 3)}" for name in (other, cheapest)]
+        yield (
+            "With hosts of its own, a run pays for each hour of its cache that begins: then "
+            f"{other} is cheapest with {usd[0]}, and {cheapest} costs {usd[1]}"
+        )
 
 
 def _uncertainty(one: Document, figure: str) -> Uncertainty | None:
@@ -89,11 +114,11 @@ def agreement(document: Document) -> Iterator[str]:
     cells = [cell for row in document["rows"] for cell in row["cells"].values()]
     if compared := [cell for cell in cells if cell.get("verdict")]:
         within = sorted({cell["tolerance"] for cell in compared if "tolerance" in cell})
-        limits = f" within {' or '.join(f'{100 * each:.0f} %' for each in within)}" if within else ""
+        limits = f" within {' or '.join(f'{percent(each)}' for each in within)}" if within else ""
         agree = sum(cell["verdict"] == "agrees" for cell in compared)
         sentence = f"{agree} of {len(compared)} published numbers agree with ours{limits}"
         if differences := [abs(cell["difference"]) for cell in compared if cell.get("difference") is not None]:
-            sentence += f"; the median difference is {100 * median(differences):.0f} %"
+            sentence += f"; the median difference is {percent(median(differences))}"
         yield f"{sentence}."
     yield from model_errors(document)
     for ranking in document.get("rankings", ()):
@@ -111,12 +136,12 @@ def model_errors(document: Document) -> Iterator[str]:
     Skip rounds that were predicted blind, since their intervals are such ranges.
     """
     cells = [cell for row in document["rows"] for cell in row["cells"].values() if cell.get("modelled")]
-    if cells and "comparison" not in document:
+    if cells and "comparison" not in document and not document.get("ranged"):
         without = "Modelled figures (≈) have no 80 % range"
         if errors := [abs(cell["difference"]) for cell in cells if cell.get("difference") is not None]:
             sentence = (
-                f"{without}: their error is only known from this table. It is {100 * fmean(errors):.0f} % on average "
-                f"and {100 * max(errors):.0f} % at most, over {counted(len(errors), 'figure')}."
+                f"{without}: their error is only known from this table. It is {percent(fmean(errors))} on average "
+                f"and {percent(max(errors))} at most, over {counted(len(errors), 'figure')}."
             )
         else:
             sentence = f"{without}: the paper has no figures to compare them with."
@@ -129,7 +154,7 @@ def model_errors(document: Document) -> Iterator[str]:
 def _places(values: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
     """Return names and shares from largest to smallest; shares that look equal have one place."""
     ascending = sorted((value, name) for name, value in values)
-    groups = [list(group) for _, group in groupby(ascending, lambda each: f"{each[0]:.1%}")]
+    groups = [list(group) for _, group in groupby(ascending, lambda each: percent(each[0], ".1"))]
     return [(listed([name for _, name in group]), group[0][0]) for group in reversed(groups)]
 
 

@@ -24,13 +24,12 @@ from slslab_lab.replay.crossings import (
     sweep_latency,
     winner,
 )
-from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.kernel.program import Program
 from slslab_lab.replay.outcome import outcome
 from slslab_lab.replay.programs.scaling import generate
 from slslab_lab.replay.programs.transfers import transfer
 from slslab_lab.replay.ranges import play_with_ranges
-from slslab_lab.replay.whatif import LARGEST_FLEET, vary_profile
+from slslab_lab.replay.whatif import LARGEST_FLEET, play_within, vary_profile
 from slslab_workers.architecture import architectures, on_gpus, with_chains
 
 WAYS = ("functions", "instances")
@@ -63,7 +62,7 @@ def _patterns(setups: Setups, workers: int) -> dict[str, Any]:
         source, program = _source(setups, name), _program(setups, name, workers, 1)
 
         def play_step(profile: Profile, source: ReplaySetup = source, program: Program = program) -> float:
-            return step_seconds(play(program, vary_profile(source.run, source.variant, profile)))
+            return step_seconds(play_within(program, vary_profile(source.run, source.variant, profile)))
 
         seconds[name], found = play_with_ranges(
             play_step, lambda step_s: {"seconds": step_s}, source.platform.profile, source.run
@@ -138,7 +137,7 @@ def _way(setups: Setups, name: str, workers: int, lengths: Sequence[int]) -> tup
     program = _program(setups, name, workers, EPOCHS)
 
     def play_course(profile: Profile) -> Course:
-        timeline = play(program, vary_profile(setup.run, variant, profile))
+        timeline = play_within(program, vary_profile(setup.run, variant, profile))
         result = outcome(timeline, setup.variant.arch or setup.run.arch)
         driver = setup.run.driver_requests(workers, EPOCHS)
         return course(timeline, result, result.usage(setup.run.hosts(workers) if is_of_run else (), driver))

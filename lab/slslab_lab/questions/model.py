@@ -10,7 +10,7 @@ from slslab.predict.profiles.profile import Profile
 from slslab_lab.questions.setup import Asked, ReplaySetup, figure, read_numbers
 from slslab_lab.replay.analytic import LEFT_OUT, Constants, Estimate, analytic, closed_form, communication, constants
 from slslab_lab.replay.ranges import play_with_ranges
-from slslab_lab.replay.whatif import LARGEST_FLEET, ConcurrencyError, vary_profile
+from slslab_lab.replay.whatif import LARGEST_FLEET, ImpossibleError, vary_profile
 from slslab_workers.architecture import with_chains
 from slslab_workers.channels.choice import serialisation
 from slslab_workers.plan import Value
@@ -92,7 +92,7 @@ def _replayed(setup: ReplaySetup, estimate: Estimate) -> dict[str, Any]:
     like = {"communication": "seconds"}
     try:
         played, errors = play_with_ranges(play, asdict, setup.platform.profile, setup.run, like)
-    except ConcurrencyError as error:
+    except ImpossibleError as error:
         return row | {"trouble": error.message}
     figures = asdict(played)
     return row | {

@@ -11,7 +11,7 @@ import numpy as np
 from slslab.errors import RequestError
 from slslab.predict.environment import NS
 from slslab.predict.profiles.profile import Profile
-from slslab.run.bill import ARCHITECTURES, HOST, METERS, Bill, compute_bill, describe_meter
+from slslab.run.bill import ARCHITECTURES, HOST, METERS, Bill, compute_bill, describe_meter, is_of_container
 from slslab_lab.pages.pictures import draw_timeline
 from slslab_lab.questions.setup import Asked, ReplaySetup, figure, read_memory
 from slslab_lab.replay.kernel.timeline import Timeline
@@ -24,7 +24,7 @@ from slslab_lab.replay.whatif import modelled_usage
 
 def waiting(asked: Asked, memory: int | None, workers: int | None) -> dict[str, Any]:
     """Answer `slslab ask waiting`."""
-    setup = _variant(asked, memory, workers)
+    setup, warned = _variant(asked, memory, workers)
 
     def play(profile: Profile) -> tuple[Totals, Bill, tuple[Waiting, ...]]:
         timeline, result = setup.simulate(profile)
@@ -41,6 +41,7 @@ def waiting(asked: Asked, memory: int | None, workers: int | None) -> dict[str, 
     cost = Decimal(format(sum(row.cost for row in rows), ".10f"))
     return {
         "variant": setup.variant.label or None,
+        **warned,
         "billed_seconds": figure(result.billed_seconds, errors["billed_seconds"]),
         "cost": figure(bill.total, errors["cost"]),
         "waiting_seconds": figure(result.waiting_seconds, errors["waiting_seconds"]),
@@ -54,11 +55,12 @@ def waiting(asked: Asked, memory: int | None, workers: int | None) -> dict[str, 
 
 def path(asked: Asked, memory: int | None, workers: int | None) -> dict[str, Any]:
     """Answer `slslab ask path`."""
-    setup = _variant(asked, memory, workers)
+    setup, warned = _variant(asked, memory, workers)
     timeline, seconds = _play(setup)
     critical = critical_path(timeline)
     return {
         "variant": setup.variant.label or None,
+        **warned,
         **seconds,
         "summary": critical.describe(),
         "rows": path_rows(critical),
@@ -86,7 +88,7 @@ def timeline(
     """Answer `slslab ask timeline`: write the files."""
     if perfetto is None and plot is None:
         raise RequestError("The timeline needs a file.", "give --perfetto FILE.json.gz, --plot FILE.svg, or both.")
-    setup = _variant(asked, memory, workers)
+    setup, warned = _variant(asked, memory, workers)
     played, seconds = _play(setup)
     if perfetto is not None:
         write_perfetto(played, perfetto)
@@ -95,6 +97,7 @@ def timeline(
         draw_timeline(played, f"{setup.name}{label}, modelled on {played.profile.name}", plot)
     return {
         "variant": setup.variant.label or None,
+        **warned,
         **seconds,
         "steps": len(played.steps),
         "perfetto": None if perfetto is None else str(perfetto),
@@ -102,9 +105,12 @@ def timeline(
     }
 
 
-def _variant(asked: Asked, memory: int | None, workers: int | None) -> ReplaySetup:
-    sizes = read_memory(asked.setup.run, None if memory is None else str(memory))
-    return asked.setup.vary(memory_mb=sizes[0] if sizes else None, workers=workers)
+def _variant(asked: Asked, memory: int | None, workers: int | None) -> tuple[ReplaySetup, dict[str, list[str]]]:
+    """Return the variant, and warnings for its document if there are any."""
+    sizes = read_memory(asked.setup, None if memory is None else str(memory))
+    warnings = asked.setup.run.warnings(workers)
+    varied = asked.setup.vary(memory_mb=sizes[0] if sizes else None, workers=workers)
+    return varied, {"warnings": list(warnings)} if warnings else {}
 
 
 def _play(setup: ReplaySetup) -> tuple[Timeline, dict[str, Any]]:
@@ -129,15 +135,16 @@ class Waiting:
 def find_waiting(timeline: Timeline, result: Totals, bill: Bill) -> tuple[Waiting, ...]:
     """Return which part of a timeline's bill is waiting, by worker and phase.
 
-    A waited second costs a function's memory at the bill's price of a GB-second, or an instance's price of a second. A
-    waiting state machine costs nothing.
+    A waited second costs a function's memory at the bill's price of a GB-second, the mean price of a container's
+    second, or an instance's price of a second. A waiting state machine costs nothing.
     """
     prices = {line.item: float(line.amount / line.quantity) for line in bill.lines if line.quantity}
     # All functions in a bill have the same architecture.
     durations = (METERS[f"lambda.duration.{arch}"][0] for arch in ARCHITECTURES)
     gb_s = next((prices[item] for item in durations if item in prices), 0.0)
+    container_s = sum(float(line.amount) for line in bill.lines if is_of_container(line)) / (result.billed_seconds or 1)
     rates = [
-        gb_s * track.memory_mb / 1024
+        container_s or gb_s * track.memory_mb / 1024
         if track.kind == "invocation"
         else prices.get(describe_meter(HOST + track.name)[0], 0.0)
         for track in timeline.program.tracks

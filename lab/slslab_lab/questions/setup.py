@@ -7,11 +7,13 @@ from typing import Any
 
 from slslab.errors import RequestError
 from slslab.predict.processor import UNANCHORED
+from slslab.predict.profiles import DEFAULT_PROFILE
 from slslab.predict.profiles.profile import Profile, load_profile
 from slslab.predict.uncertainty import Uncertainty
 from slslab.run.bill import DEFAULT_BOOK, Book, load_book
 from slslab.run.directory import resolve
 from slslab_lab.replay.fitting import NAME as THIS_HOST
+from slslab_lab.replay.gpus import with_gpus
 from slslab_lab.replay.kernel.timeline import Timeline
 from slslab_lab.replay.measured import Measured, read_measured
 from slslab_lab.replay.outcome import Totals
@@ -117,10 +119,20 @@ def read_setup(
     timeout: float | None = None,
     concurrency: int | None = None,
     straggler: tuple[int, float] | None = None,
+    platform: str | None = None,
 ) -> ReplaySetup:
-    """Return the run and the platform that the options ask to replay it on."""
-    platform, book = load_profile(profile), load_book(DEFAULT_BOOK)
+    """Return the run and the platform that the options ask to replay it on.
+
+    RequestError for a run that the platform can't have, and if no anchor says how long its GPU takes.
+    """
+    chosen, book = choose(platform, profile), load_book(DEFAULT_BOOK)
     measured = read_measured(resolve(run).path, architectures())
+    if chosen.containers is not None:
+        _check_functions(measured, platform=platform)
+        if arch not in (None, "x86_64"):
+            raise RequestError(f"{chosen.name} has x86_64 processors alone.", "leave out --arch.")
+        book = load_book(chosen.containers.prices)
+        timeout = chosen.containers.timeout_s.value if timeout is None else timeout
     channels = None
     if network is not None:
         channels = measured.host_profile() if network == THIS_HOST else load_profile(network)
@@ -128,11 +140,20 @@ def read_setup(
     return ReplaySetup(
         measured,
         Platform(
-            with_processor(platform, measured.processor), book, measured.plan.timeout if timeout is None else timeout
+            with_gpus(with_processor(chosen, measured.processor), measured, measured.program),
+            book,
+            measured.plan.timeout if timeout is None else timeout,
         ),
         Variant(arch=arch, network=channels, concurrency=concurrency, straggler=straggler),
         book if prices is None else load_book(prices),
     )
+
+
+def choose(platform: str | None, profile: str) -> Profile:
+    """Return the profile of --platform, or else of --profile; RequestError if both are given."""
+    if platform is not None and profile != DEFAULT_PROFILE:
+        raise RequestError("--platform and --profile both name a platform.", "give one of them.")
+    return load_profile(profile if platform is None else platform)
 
 
 def _check_functions(measured: Measured, **options: object) -> None:
@@ -143,12 +164,18 @@ def _check_functions(measured: Measured, **options: object) -> None:
         )
 
 
-def read_memory(measured: Measured, text: str | None, usual: Sequence[int] = ()) -> tuple[int, ...]:
+def read_memory(setup: ReplaySetup, text: str | None, usual: Sequence[int] = ()) -> tuple[int, ...]:
     """Return memory sizes in MB: the given ones, or the usual ones.
 
-    RequestError for a size that Lambda doesn't offer, and if the run's functions used more than the largest."""
+    RequestError for a size that Lambda doesn't offer, on a platform whose containers have one size, and if the run's
+    functions used more than the largest."""
+    measured, platform = setup.run, setup.platform.profile
     if text is not None or usual:
         _check_functions(measured, memory=True)
+        if platform.containers is not None:
+            raise RequestError(
+                f"On {platform.name} all functions have {platform.size(0)[0]} MB.", "leave out --memory or --platform."
+            )
     sizes = tuple(map(check_memory, read_numbers("--memory", text, 1, 1_000_000))) or tuple(usual)
     peak_mb = measured.peak_memory_mb
     if sizes and max(sizes) < peak_mb:

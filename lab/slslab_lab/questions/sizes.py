@@ -25,7 +25,7 @@ def replay(asked: Asked, memory: str | None, workers: str | None) -> dict[str, A
         raise RequestError(
             "--on needs a list to spread over many cores.", "name several: --memory 1024,1769 or --workers 8,64."
         )
-    sizes = max(read_memory(setup.run, memory) for setup in asked.setups)
+    sizes = max(read_memory(setup, memory) for setup in asked.setups)
     variants = list(product(fleets or (None,), sizes or (None,)))
     played = [_rows(replace(asked, setups=(setup,)), variants) for setup in asked.setups]
     return {
@@ -57,6 +57,7 @@ def cheapest(asked: Asked, deadline: float, memory: str | None) -> dict[str, Any
         "deadline_s": deadline,
         "cheapest": _size(found),
         "alike": _sizes(alike(surely, found, COST)),
+        **_alone(surely, found),
         "likely": None if likely is None else _likelihood(likely, deadline),
         "fastest": _size(best(rows, SECONDS)),
     }
@@ -71,12 +72,21 @@ def memory(asked: Asked, memory: str | None) -> dict[str, Any]:
         "rows": list(map(as_document, rows)),
         **{name: _size(row) for name, row in found.items()},
         "alike": {name: _sizes(alike(rows, row, figures[name])) for name, row in found.items()},
+        **_alone(rows, found["cheapest"]),
     }
 
 
 def _sweep(asked: Asked, memory: str | None) -> list[Row]:
-    sizes = read_memory(asked.setup.run, memory, SIZES)
+    sizes = read_memory(asked.setup, memory, SIZES)
     return asked.play("playing memory sizes", [(None, size) for size in sizes], asked.setup.row)
+
+
+def _alone(rows: Sequence[Row], cheapest: Row | None) -> dict[str, Any]:
+    """Return the cheapest size if the run has its hosts to itself, where that is another one."""
+    bills = {_size(row): row.bill.alone for row in _usable(rows) if row.bill is not None}
+    if cheapest is None or bills[_size(cheapest)] == min(bills.values()):
+        return {}
+    return {"cheapest_alone": min(bills, key=bills.__getitem__)}
 
 
 def _size(row: Row | None) -> int | None:

@@ -15,7 +15,7 @@ import numpy as np
 from slslab.errors import RequestError
 from slslab.predict.environment import NS
 from slslab.predict.profiles.profile import Figure, Profile
-from slslab.run.bill import Book, Hosts, Usage, compute_bill
+from slslab.run.bill import Bill, Book, Hosts, Usage, compute_bill
 from slslab.run.metrics import grouped
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.kernel.program import Program
@@ -127,7 +127,11 @@ class Course:
         return self.fixed_s + epochs * self.epoch_s
 
     def cost(self, epochs: int, book: Book) -> Decimal:
-        """Return the cost of this number of epochs in USD: time-based usage grows with time, requests with epochs."""
+        """Return the cost of this number of epochs in USD."""
+        return self.bill(epochs, book).total
+
+    def bill(self, epochs: int, book: Book) -> Bill:
+        """Return the bill of this number of epochs: time-based usage grows with time, requests with epochs."""
         longer, more = self.seconds(epochs) / self.seconds(self.epochs), epochs / self.epochs
         usage = self.usage
         return compute_bill(
@@ -140,9 +144,10 @@ class Course:
                 transitions=round(usage.transitions * more),
                 hosts=_longer(usage.hosts, longer),
                 service_hosts=_longer(usage.service_hosts, longer),
+                containers=_longer(usage.containers, longer),
             ),
             book,
-        ).total
+        )
 
 
 def _longer(hosts: Hosts, factor: float) -> Hosts:

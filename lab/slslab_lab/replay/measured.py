@@ -14,9 +14,11 @@ from slslab.run import metrics
 from slslab.run.run import Run
 from slslab_lab.replay.fitting import fit
 from slslab_lab.replay.kernel.program import Program
-from slslab_lab.replay.programs.recorded import make_program
+from slslab_lab.replay.memory import Shortage, shortages
+from slslab_lab.replay.programs.recorded import make_program, read_program
 from slslab_lab.replay.programs.recording import processor_of, read_recording
 from slslab_lab.replay.programs.step_costs import StepCosts, measure, workload_of
+from slslab_lab.replay.programs.stragglers import recorded_stragglers
 from slslab_workers.architecture import Architecture
 
 
@@ -36,7 +38,17 @@ class Measured(Run):
     @cached_property
     def costs(self) -> StepCosts:
         """The costs of its steps, for programs of other sizes; RequestError if they can't be found."""
-        return measure([self.program], self.architecture, workload_of(self.plan, int(self.document["parameters"])))
+        program = read_program(self) if recorded_stragglers(self.plan) else self.program
+        return measure([program], self.architecture, workload_of(self.plan, int(self.document["parameters"])))
+
+    def warnings(self, workers: int | None) -> tuple[str, ...]:
+        """Return which of its caches and databases may have too little memory for a number of workers, or its own."""
+        short = self.shortages(workers or self.plan.workers)
+        return tuple(f"{each.message} To change that, {each.hint}" for each in short)
+
+    def shortages(self, workers: int) -> list[Shortage]:
+        """Return its caches and databases that may have too little memory for a number of workers."""
+        return list(shortages(self.architecture, replace(self.plan, workers=workers), self.parameters))
 
     def hosts(self, workers: int) -> tuple[str, ...]:
         """Return the instance types of its databases and queue for a number of workers; each peer has its own."""

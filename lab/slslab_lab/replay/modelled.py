@@ -4,13 +4,14 @@ from collections.abc import Iterator, Mapping
 from math import log
 from typing import Any
 
-from slslab.errors import RunError, SlslabError
+from slslab.errors import SlslabError
 from slslab.predict.profiles import DEFAULT_PROFILE
 from slslab.predict.profiles.profile import Profile, load_profile
 from slslab.run import metrics
 from slslab.run.bill import Bill, Book, compute_bill
 from slslab.run.document import not_modelled
 from slslab.run.run import Run
+from slslab_lab.replay.gpus import with_gpus
 from slslab_lab.replay.kernel.kernel import ReplayError, play
 from slslab_lab.replay.kernel.timeline import Timeline
 from slslab_lab.replay.limits import crossings, longest
@@ -40,14 +41,14 @@ def model(recording: Run, book: Book) -> dict[str, Any]:
 
 
 def play_on_aws(recording: Run) -> Timeline:
-    """Play the run on AWS's profile; RunError or ReplayError if that isn't possible."""
+    """Play the run on AWS's profile; RunError or ReplayError if that isn't possible.
+
+    A run on GPUs computes as fast as the anchor of its kind of GPU says; RequestError without an anchor.
+    """
     check(recording)
-    if gpus := sorted({instance["device"] for instance in recording.instances} - {"cpu"}):
-        raise RunError(
-            f"It computed on {gpus[0]}, but GPU times can only be modelled from steps on a CPU.",
-            "run it with --device cpu.",
-        )
-    return play(make_program(recording), with_processor(load_profile(DEFAULT_PROFILE), processor_of(recording)))
+    program = make_program(recording)
+    profile = with_processor(load_profile(DEFAULT_PROFILE), processor_of(recording))
+    return play(program, with_gpus(profile, recording, program))
 
 
 def _model(recording: Run, book: Book) -> dict[str, Any]:

@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slslab.predict.environment import NS
-from slslab.run.bill import Usage
+from slslab.run.bill import Hosts, Usage
 from slslab.run.metrics import grouped
 from slslab.run.records import billed_ms, billed_seconds
+from slslab_lab.replay.gpus import containers
 from slslab_lab.replay.kernel.kernel import TRANSITION
 from slslab_lab.replay.kernel.timeline import Timeline
 from slslab_workers.trace.operations import BILLED, billed_requests
@@ -78,7 +79,8 @@ class Totals:
     `makespan_ns` lasts from the first acceptance to the last end. `gb_seconds` (1 GB = 1,024 MB) are the functions'.
     `requests` counts requests to stores, databases and queues by op, including polls that found nothing. `billed`
     counts how many of them AWS charges for; for DynamoDB, request units. `waiting_gb_seconds` is waiting × memory of
-    the functions, before rounding.
+    the functions, before rounding. On a platform that bills containers, `containers` and `idle` are a bill's
+    (`Usage`), and invocations cost nothing themselves.
     """
 
     makespan_ns: int
@@ -93,6 +95,8 @@ class Totals:
     architecture: str
     invocations: tuple[Invocation, ...]
     instances: tuple[Instance, ...]
+    containers: Hosts = ()
+    idle: Hosts = ()
 
     @property
     def seconds(self) -> float:
@@ -126,13 +130,20 @@ class Totals:
                 "ephemeral_mb": invocation.ephemeral_mb,
             }
             for invocation in self.invocations
+            if not self.containers
         ]
         launched = tuple((instance.type, _up_to_ms(instance.lasted_ns)) for instance in self.instances)
         span = _up_to_ms(self.makespan_ns)
         objects = Counter(self.billed)
         objects.update(driver or {})
         return Usage(
-            records, objects, self.transitions, hosts=launched, service_hosts=tuple((host, span) for host in hosts)
+            records,
+            objects,
+            self.transitions,
+            hosts=launched,
+            service_hosts=tuple((host, span) for host in hosts),
+            containers=self.containers,
+            idle=self.idle,
         )
 
 
@@ -143,9 +154,10 @@ def outcome(timeline: Timeline, architecture: str = "x86_64") -> Totals:
     spent = _spend(timeline)
     asked = tuple(_requests(timeline))
     billed = ((op, billed_requests(op, number, size)) for op, number, size in asked if op in BILLED)
+    billed_containers, running, idle = containers(timeline)
     return Totals(
         makespan_ns=timeline.end_ns - accepted,
-        billed_seconds=sum(call.billed_ms for call in invocations) / 1000
+        billed_seconds=(billed_containers or sum(call.billed_ms for call in invocations) / 1000)
         + sum(billed_seconds(instance.lasted_ns) for instance in instances),
         gb_seconds=Decimal(sum(call.memory_mb * call.billed_ms for call in invocations)) / (1024 * 1000),
         waiting_gb_seconds=sum(spent[0, call.track] * call.memory_mb for call in invocations) / (1024 * NS),
@@ -157,6 +169,8 @@ def outcome(timeline: Timeline, architecture: str = "x86_64") -> Totals:
         architecture=architecture,
         invocations=invocations,
         instances=instances,
+        containers=running,
+        idle=idle,
     )
 
 

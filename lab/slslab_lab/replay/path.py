@@ -11,6 +11,7 @@ import numpy as np
 
 from slslab.predict.environment import NS
 from slslab.predict.profiles.profile import to_ns
+from slslab.report.formats import percent
 from slslab_lab.replay.kernel.timeline import NEVER, Timeline
 
 NAMED = 3
@@ -81,7 +82,7 @@ class CriticalPath:
             worker, most = part.workers[0]
             owner = "no worker" if worker < 0 else f"worker {worker}"
             owner = owner if 2 * most > part.ns else f"{len(part.workers)} workers"
-            shares.append(f"{part.ns / self.ns:.0%} {part.op} of {owner}")
+            shares.append(f"{percent(part.ns / self.ns)} {part.op} of {owner}")
         return f"The run's {self.ns / NS:,.3f} s are {', '.join(shares)}."
 
 

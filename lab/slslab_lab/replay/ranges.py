@@ -10,16 +10,35 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from slslab.predict.accuracy import mean_errors, speed_deviation
+from slslab.predict.anchors import Z80
 from slslab.predict.processor import SHARED, UNANCHORED, Processor
+from slslab.predict.profiles import DEFAULT_PROFILE
 from slslab.predict.profiles.profile import Figure, Profile
-from slslab.predict.uncertainty import GPU, HOST, INSTANCE, ON_LAMBDA, PER_MEAN_ERROR, PROFILE, REPLAY, Uncertainty
+from slslab.predict.uncertainty import (
+    GPU,
+    HOST,
+    INSTANCE,
+    ON_LAMBDA,
+    PER_MEAN_ERROR,
+    PROFILE,
+    REPLAY,
+    STARTS,
+    STORES,
+    Uncertainty,
+)
 from slslab.run.bill import Bill
 from slslab_lab.replay.measured import Measured
 from slslab_lab.replay.outcome import Totals
-from slslab_workers.trace.kinds import KINDS, Kind
+from slslab_workers.trace.kinds import COMPUTE, KINDS, Kind
 
 # Figures of a profile that lengthen a run as they grow, and those that shorten it.
-LONGER, SHORTER = ("_ms", "_ms_per_mb", "_ms_per_kb"), ("_mb_s", "burst_mb")
+LONGER, SHORTER = ("_ms", "_ms_per_mb", "_ms_per_kb", "boot_s"), ("_mb_s", "burst_mb", COMPUTE, "compute_speed")
+# The figures that may have ranges of their own, by source of error.
+RANGED = {
+    GPU: (COMPUTE, "compute_speed"),
+    STARTS: ("boot_s", "cold_zip_ms", "cold_image_ms"),
+    STORES: ("latency_ms", "bandwidth_mb_s", "rate_mb_s"),
+}
 Figures = Mapping[str, float]
 Played = TypeVar("Played")
 
@@ -75,7 +94,8 @@ def find_uncertainties(
     `like` maps a figure of another name to seconds, billed_seconds or cost, the one with the same mean errors.
     """
     like = {**{name: name for name in plain}, **(like or {})}
-    errors = mean_errors(profile.name, instances=instances)
+    # A platform with containers is tested by nothing; it errs at least as much as the profile that it is based on.
+    errors = mean_errors(DEFAULT_PROFILE if profile.containers else profile.name, instances=instances)
     shared: dict[str, dict[str, float]] = {name: {} for name in plain}
     host: dict[str, list[float]] = {name: [] for name in plain}
     processor = processor or UNANCHORED
@@ -97,6 +117,10 @@ def find_uncertainties(
         moved = play(_slower_instances(profile, gpus, speed_deviation("gpu" if gpus else "instance")))
         for name, value in plain.items():
             shared[name][source] = _shift(moved[name], value)
+    for source, names in RANGED.items() if _has_ranges(profile) else ():
+        moved = play(_slower_figures(profile, names))
+        for name, value in plain.items():
+            shared[name][source] = _shift(moved[name], value)
     return {
         name: Uncertainty(
             shared[name], {HOST: math.hypot(*host[name]), REPLAY: errors.replay[like[name]] * PER_MEAN_ERROR}
@@ -109,7 +133,9 @@ def _errors(profile: Profile, processor: Processor) -> list[Sequence[Kind]]:
     """Return the kinds of work that have independent errors; on an unmeasured host all share one error."""
     if not profile.compute.kinds and profile.compute.speed.status != "assumed":
         return []
-    return [(kind,) for kind in KINDS] if processor.anchored else [KINDS]
+    # A speed with a range of its own isn't the processor's: it is a GPU's.
+    kinds = [kind for kind in KINDS if kind not in profile.compute.kinds or not profile.compute.kinds[kind].half_range]
+    return [(kind,) for kind in kinds] if processor.anchored else [kinds]
 
 
 def _slower(profile: Profile, kinds: Sequence[Kind], deviation: float) -> Profile:
@@ -143,13 +169,28 @@ def _slower_instances(profile: Profile, gpus: bool, deviation: float) -> Profile
 
 def _slower_platform(profile: Profile, factor: float) -> Profile:
     parts = {name: value for name, value in profile if name not in ("compute", "instances")}
-    return profile.model_copy(update={name: _scaled(name, value, factor) for name, value in parts.items()})
+    return profile.model_copy(update={name: _scaled(name, value, lambda *_: factor) for name, value in parts.items()})
 
 
-def _scaled(name: str, value: Any, factor: float) -> Any:
+def _has_ranges(profile: Profile) -> bool:
+    return profile.containers is not None or any(
+        figure.half_range for each in profile.instances.values() for figure in (each.boot_s, each.compute_speed)
+    )
+
+
+def _slower_figures(profile: Profile, names: Sequence[str]) -> Profile:
+    """Return the profile with each of these figures at the slow side of its range, one standard deviation off."""
+
+    def factor(name: str, figure: Figure) -> float:
+        return math.exp(figure.half_range / Z80) if name in names else 1.0
+
+    return profile.model_copy(update={name: _scaled(name, value, factor) for name, value in profile})
+
+
+def _scaled(name: str, value: Any, factor: Callable[[str, Figure], float]) -> Any:
     if isinstance(value, Figure):
         power = name.endswith(LONGER) - name.endswith(SHORTER)
-        return value.model_copy(update={"value": value.value * factor**power}) if power else value
+        return value.model_copy(update={"value": value.value * factor(name, value) ** power}) if power else value
     if isinstance(value, BaseModel):
         return value.model_copy(update={inner: _scaled(inner, each, factor) for inner, each in value})
     if isinstance(value, Mapping):

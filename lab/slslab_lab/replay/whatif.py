@@ -9,17 +9,19 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, Literal
 
+from slslab.aws.accounts import NEW, account_limits
 from slslab.aws.limits import lambda_limits
 from slslab.errors import RequestError
 from slslab.predict.profiles.profile import Figure, Profile
 from slslab.predict.uncertainty import Uncertainty
 from slslab.run.bill import METERS, OBJECT_OPERATIONS, Bill, Book, Usage, compute_bill
 from slslab_lab.replay.kernel.kernel import ReplayError, play
-from slslab_lab.replay.kernel.program import Gathering, Program, Step, Track
+from slslab_lab.replay.kernel.program import Program, Track
 from slslab_lab.replay.kernel.timeline import Timeline
 from slslab_lab.replay.measured import Measured
 from slslab_lab.replay.outcome import Totals, outcome
 from slslab_lab.replay.programs.scaling import generate
+from slslab_lab.replay.programs.stragglers import recorded_stragglers, with_recorded_stragglers, with_straggler
 from slslab_lab.replay.ranges import figures_of, play_with_ranges
 from slslab_workers.plan import thread_count
 
@@ -29,8 +31,8 @@ LARGEST_FLEET = 4096
 SIZES = (128, 256, 512, 768, 1024, 1536, 1769, 2048, 3008, 3538, 5307, 7076, 8845, 10_240)
 
 
-class ConcurrencyError(RequestError):
-    """A variant's workers wait for each other although not all of them may run at once."""
+class ImpossibleError(RequestError):
+    """A variant that fails on AWS: workers wait for others that can't start, or a host has too little memory."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ class Row:
     """A run as it was, or would be; `late` lists the invocations over the time-out: function, worker, seconds.
 
     `uncertainties` belong to seconds, billed_seconds, gb_seconds and cost; they are empty for measured rows. An
-    impossible row has no figures, and `trouble` says why.
+    impossible row has no figures, and `trouble` says why; `warnings` say what may make it impossible.
     """
 
     label: str
@@ -100,6 +102,7 @@ class Row:
     trouble: str = ""
     variant: Variant | None = None
     uncertainties: Mapping[str, Uncertainty] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
     def number(self, figure: str) -> float:
         """Return a figure as a float, for comparison and plots."""
@@ -140,31 +143,6 @@ def with_memory(program: Program, recorded_mb: int, memory_mb: int | None) -> Pr
         return replace(track, memory_mb=memory_mb) if training and track.memory_mb == recorded_mb else track
 
     return replace(program, tracks=tuple(changed(track) for track in program.tracks))
-
-
-def with_straggler(program: Program, rank: int, factor: float) -> Program:
-    """Return the program with a multiple of a worker's CPU time; RequestError if there is no such worker."""
-    if not 0 <= rank < program.workers:
-        raise RequestError(
-            f"There is no worker {rank} of {program.workers} that could be slow.",
-            f"name one of 0 to {program.workers - 1}.",
-        )
-
-    def slower(step: Step) -> Step:
-        return replace(step, cpu_ns=round(step.cpu_ns * factor))
-
-    def slower_item(item: Step | Gathering) -> Step | Gathering:
-        if isinstance(item, Step):
-            return slower(item)
-        return Gathering(tuple(tuple(map(slower, group)) for group in item.groups))
-
-    def changed(track: Track) -> Track:
-        if track.worker != rank or track.kind == "execution":
-            return track
-        steps = tuple(map(slower_item, track.steps))
-        return replace(track, steps=steps, init_cpu_ns=round(track.init_cpu_ns * factor))
-
-    return replace(program, tracks=tuple(map(changed, program.tracks)))
 
 
 def with_network(profile: Profile, network: Profile) -> Profile:
@@ -211,6 +189,7 @@ def vary_program(run: Measured, variant: Variant) -> Program:
     program = run.program
     if variant.workers is not None and variant.workers != program.workers:
         program = generate(run.costs, variant.workers, program.batches, program.epochs)
+        program = with_recorded_stragglers(program, run.plan)
     if variant.memory_mb is not None:
         program = with_memory(program, run.plan.memory_mb, check_memory(variant.memory_mb))
     if variant.straggler is not None:
@@ -224,28 +203,37 @@ def vary_profile(run: Measured, variant: Variant, profile: Profile) -> Profile:
         profile = with_network(profile, variant.network)
     if variant.concurrency is not None:
         profile = with_concurrency(profile, variant.concurrency)
+    elif run.plan.account == NEW:
+        profile = with_concurrency(profile, account_limits(NEW).account_concurrency)
     return with_arch(profile, run.arch, variant.arch or run.arch)
 
 
 def simulate(run: Measured, variant: Variant, profile: Profile) -> tuple[Timeline, Totals]:
     """Return a variant's timeline and outcome.
 
-    ConcurrencyError if it never ends because environments may not start, ReplayError if it never ends for another
-    reason.
+    ImpossibleError if it never ends because environments may not start, or if a host surely has too little memory;
+    ReplayError if it never ends for another reason.
     """
-    program, changed = vary_program(run, variant), vary_profile(run, variant, profile)
+    for shortage in run.shortages(variant.workers or run.plan.workers):
+        if shortage.is_certain:
+            raise ImpossibleError(shortage.message, shortage.hint)
+    timeline = play_within(vary_program(run, variant), vary_profile(run, variant, profile))
+    return timeline, outcome(timeline, variant.arch or run.arch)
+
+
+def play_within(program: Program, profile: Profile) -> Timeline:
+    """Return a program's timeline; ImpossibleError if the account's concurrency keeps it from ending."""
     try:
-        timeline = play(program, changed)
+        return play(program, profile)
     except ReplayError as error:
         invocations = sum(track.kind == "invocation" for track in program.tracks)
-        allowed = int(changed.functions.concurrency.value)
+        allowed = int(profile.functions.concurrency.value)
         if invocations <= allowed:
             raise
-        raise ConcurrencyError(
+        raise ImpossibleError(
             f"It never ends: with a concurrency of {allowed:,}, workers wait for others that can't start.",
-            f"give a larger --concurrency, up to {invocations} (AWS raises an account's quota on request).",
+            f"choose fewer workers, or a --concurrency of up to {invocations:,}: AWS raises quotas on request.",
         ) from error
-    return timeline, outcome(timeline, variant.arch or run.arch)
 
 
 def modelled_usage(run: Measured, timeline: Timeline, played: Totals) -> Usage:
@@ -256,7 +244,8 @@ def modelled_usage(run: Measured, timeline: Timeline, played: Totals) -> Usage:
 
 def evaluate(run: Measured, variant: Variant, platform: Platform) -> Row:
     """Return the row of a variant; `Variant()` is the recorded run on the platform."""
-    label = variant.label or f"as recorded, {Variant(workers=run.plan.workers).label}"
+    slow = ", with its stragglers" if recorded_stragglers(run.plan) else ""
+    label = variant.label or f"as recorded, {Variant(workers=run.plan.workers).label}{slow}"
     peak_mb = run.peak_memory_mb
     if variant.memory_mb is not None and variant.memory_mb < peak_mb:
         peak = f"Refused: the run's functions used {peak_mb} MB at their peak."
@@ -270,7 +259,7 @@ def evaluate(run: Measured, variant: Variant, platform: Platform) -> Row:
         (timeline, played, bill), uncertainties = play_with_ranges(
             play_priced, lambda each: figures_of(each[1], each[2]), platform.profile, run
         )
-    except ConcurrencyError as error:
+    except ImpossibleError as error:
         return Row(label, {}, trouble=f"{error.message} To change that, {error.hint}", variant=variant)
     uncertainties["gb_seconds"] = uncertainties["billed_seconds"]
     late = played.over_timeout(platform.timeout_s)
@@ -296,6 +285,7 @@ def evaluate(run: Measured, variant: Variant, platform: Platform) -> Row:
         tuple((one.function, one.worker, one.duration_ms / 1000) for one in late),
         variant=variant,
         uncertainties=uncertainties,
+        warnings=run.warnings(variant.workers),
     )
 
 
@@ -349,6 +339,8 @@ def as_document(row: Row) -> dict[str, Any]:
     document |= {name: one.as_document() for name, one in row.figures.items()}
     if row.uncertainties:
         document["uncertainty"] = {name: each.as_document() for name, each in row.uncertainties.items()}
+    if row.warnings:
+        document["warnings"] = list(row.warnings)
     if row.bill is not None:
         bill = row.bill.as_document()
         for line in bill["lines"]:

@@ -1,15 +1,20 @@
-"""Refuse plans that need more memory than the host has, or more concurrency than the account allows."""
+"""Refuse plans that need more memory than this host or one of AWS has, or more concurrency than the account allows."""
 
 import math
+import sys
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from slslab.aws.accounts import account_limits
 from slslab.errors import HostError, RequestError, counted
 from slslab.lambda_.hosts import terms
+from slslab_lab.replay.memory import shortages
 from slslab_workers.architecture import Architecture, ResidentPhase
+from slslab_workers.models import spec_of
 from slslab_workers.plan import Plan
+
+Say = Callable[[str], None]
 
 
 def admit_concurrency(plan: Plan, architecture: Architecture) -> None:
@@ -22,6 +27,19 @@ def admit_concurrency(plan: Plan, architecture: Architecture) -> None:
                 f"{plan.account} allows only {most:,} (account_concurrency).",
                 f"choose --workers {most} or fewer, or another --account.",
             )
+
+
+def admit_hosts(plan: Plan, architecture: Architecture, say: Say) -> None:
+    """Raise RequestError if a cache or database on AWS has too little memory for the plan; `say` it if it may have."""
+    for shortage in shortages(architecture, plan, spec_of(plan).parameters):
+        if shortage.is_certain:
+            raise RequestError(shortage.message, shortage.hint)
+        say(f"Warning: {shortage.message} Hint: {shortage.hint}")
+
+
+def print_warning(line: str) -> None:
+    """Print a line on stderr."""
+    print(line, file=sys.stderr)
 
 
 def admit(plan: Plan, architecture: Architecture, budgets_mb: Sequence[int]) -> None:

@@ -33,16 +33,19 @@ from slslab_lab.runs.system import Running, host_meter
 from slslab_lab.runs.throttling import Throttling
 from slslab_lab.runs.watch import Watch
 from slslab_workers.architecture import Cloud, Requirements
+from slslab_workers.driver.dependencies import layer_distributions, layer_of
 from slslab_workers.faults.plan import VARIABLE, FaultPlan
 from slslab_workers.models import own_packages
 from slslab_workers.plan import Plan
 
 
 class EmbeddedSystem(Managed):
-    """The embedded stack and an emulator of the run's own, which run between `start` and its end."""
+    """The embedded stack and an emulator of the run's own, which run between `start` and its end; `strict` hides this
+    host's packages from functions."""
 
-    def __init__(self, plan: Plan, requirements: Requirements) -> None:
+    def __init__(self, plan: Plan, requirements: Requirements, *, strict: bool = False) -> None:
         self._plan = plan
+        self._strict = strict
         self._limits = account_limits(plan.account)
         if plan.memory_mb > self._limits.memory_mb.maximum:
             raise RequestError(
@@ -59,7 +62,7 @@ class EmbeddedSystem(Managed):
         if requirements.instances is not None:
             if plan.environment != "process":
                 raise RequestError(
-                    "Instances are processes of this host with the embedded stack.",
+                    "With the embedded stack, instances are processes of this host.",
                     "--stack compose launches them as containers.",
                 )
             automatic["device"] = choose_devices(requirements.instances.device)[0].partition(":")[0]
@@ -110,10 +113,14 @@ class EmbeddedSystem(Managed):
 
     def _hosts(self) -> dict[str, Any]:
         """Return the emulator's arguments that say where environments are."""
+        packages = {
+            "strict_packages": self._strict,
+            "layer_packages": layer_distributions(layer_of(self._plan)),
+        }
         if self._plan.environment == "ray":
             pack = self._plan.placement == "pack"
-            return {"hosts": _cluster().Cluster(self._stack.session, self._limits, pack=pack)}
-        return {"environment": self._plan.environment}
+            return {"hosts": _cluster().Cluster(self._stack.session, self._limits, pack=pack, **packages)}
+        return {"environment": self._plan.environment, **packages}
 
     def ready(self) -> None:
         """Wait until nothing starts any more in the background."""

@@ -12,8 +12,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
-from slslab.errors import HostError
+from slslab.errors import HostError, RequestError
 from slslab.host.procfs import read_times
+from slslab.lambda_.emulator import PACKAGES_OF_IMAGES
 from slslab.run.bill import Book, load_book
 from slslab.run.directory import BILL, RunDirectory, root
 from slslab.run.document import Alone, EndedDocument, NotAlone
@@ -22,7 +23,7 @@ from slslab.run.run import Run, bill_document
 from slslab.stack.instances.fleet import check_fleet
 from slslab_lab.pages.files import PAGE, leave_page
 from slslab_lab.runs import alone
-from slslab_lab.runs.admission import admit, admit_concurrency
+from slslab_lab.runs.admission import Say, admit, admit_concurrency, admit_hosts, print_warning
 from slslab_lab.runs.embedded import EmbeddedSystem
 from slslab_lab.runs.on_lambda import play
 from slslab_lab.runs.planning import architectures, find_book, load_plan, make_plan, refused_plans, settle
@@ -59,33 +60,52 @@ def run_plan(
     progress: Progress,
     named: Mapping[str, str] = THIS_HOST,
     reuse: bool = False,
+    strict: bool = False,
+    say: Say = print_warning,
 ) -> EndedDocument:
     """Run an architecture, as `slslab run ARCH` does, and return the run's document, of status `failed` if it failed.
 
     `named` has the name and processor of a host other than the command's; with `reuse`, a solo profile of the same work
-    is used again. RequestError or HostError if the run can't begin.
+    is used again; with `strict`, functions don't see this host's packages. `say` receives a warning before the run.
+    RequestError or HostError if the run can't begin.
     """
     with refused_plans():
-        return _start(
-            make_plan(architectures()[name], {**values, "prices": book}, options), out, progress, named, reuse
-        )
+        plan = make_plan(architectures()[name], {**values, "prices": book}, options)
+        return _start(plan, out, progress, named, reuse, strict=strict, say=say)
 
 
-def run_again(path: Path, *, out: Path | None, book: str | None, progress: Progress) -> EndedDocument:
+def run_again(
+    path: Path,
+    *,
+    out: Path | None,
+    book: str | None,
+    progress: Progress,
+    strict: bool = False,
+    say: Say = print_warning,
+) -> EndedDocument:
     """Run the plan in a file again, billed by another price book if one is given; see `run_plan`."""
     with refused_plans():
         plan = load_plan(path)
-        return _start(plan if book is None else replace(plan, prices=find_book(book)), out, progress)
+        plan = plan if book is None else replace(plan, prices=find_book(book))
+        return _start(plan, out, progress, strict=strict, say=say)
 
 
 def _start(
-    plan: Plan, out: Path | None, progress: Progress, named: Mapping[str, str] = THIS_HOST, reuse: bool = False
+    plan: Plan,
+    out: Path | None,
+    progress: Progress,
+    named: Mapping[str, str] = THIS_HOST,
+    reuse: bool = False,
+    *,
+    strict: bool = False,
+    say: Say = print_warning,
 ) -> EndedDocument:
     architecture, prices = architectures()[plan.architecture], load_book(plan.prices)
     check_hosts(architecture.requirements(plan), prices)
     admit_concurrency(plan, architecture)
+    admit_hosts(plan, architecture, say)
     datasets.find(plan.dataset).check()
-    system = find_system(plan, architecture)
+    system = find_system(plan, architecture, strict=strict)
     admit(plan, architecture, system.budgets_mb)
     directory = RunDirectory.create(out if out is not None else root() / plan.run)
     return execute(settle(plan, system.automatic), architecture, directory, progress, prices, system, named, reuse)
@@ -102,11 +122,15 @@ def check_hosts(requirements: Requirements, book: Book) -> None:
         check_fleet(Fleet(instance_type), book)
 
 
-def find_system(plan: Plan, architecture: Architecture) -> System:
+def find_system(plan: Plan, architecture: Architecture, *, strict: bool = False) -> System:
     """Return what the plan runs on; HostError or RequestError if it cannot."""
     requirements = architecture.requirements(plan)
+    if strict and requirements.instances is not None:
+        raise RequestError("Instances have the packages of this machine.", "leave out --strict-packages.")
+    if strict and (plan.stack == "compose" or plan.environment == "docker"):
+        raise RequestError(PACKAGES_OF_IMAGES, "leave out --strict-packages.")
     if plan.stack == "embedded":
-        return EmbeddedSystem(plan, requirements)
+        return EmbeddedSystem(plan, requirements, strict=strict)
     from slslab_lab.runs.compose import ComposeSystem
 
     return ComposeSystem(plan, requirements)

@@ -9,6 +9,7 @@ from slslab.run.bill import Book, load_book
 from slslab.run.directory import resolve
 from slslab.run.document import Modelled, NotModelled, not_modelled
 from slslab.run.run import NOT_ENDED, Run, bill_document
+from slslab_workers.faults.plan import kinds_left_out
 
 
 def play(run: Run, book: Book) -> Modelled | NotModelled:
@@ -18,8 +19,8 @@ def play(run: Run, book: Book) -> Modelled | NotModelled:
     if not installed("numpy") or not installed("scipy"):
         missing = lacking("numpy")
         return not_modelled(f"{missing.message} Install it: {missing.hint}")
-    if run.plan.faults is not None:
-        return not_modelled("Faults were injected into it, and a replay would run without them.")
+    if run.plan.faults is not None and (kinds := kinds_left_out(run.plan.faults["fault"])):
+        return not_modelled(f"Faults were injected into it, and a replay would run without them: {', '.join(kinds)}.")
     from slslab_lab.replay.modelled import model
 
     return cast(Modelled, model(run, book))

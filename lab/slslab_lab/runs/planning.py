@@ -107,12 +107,12 @@ def read_plan_file(path: Path) -> Plan:
     known, name = architectures(), str(document.get("architecture", ""))
     if name not in known:
         raise RequestError(
-            f"The plan {path} is of architecture {shown(repr(name))}, which is not installed.",
-            f"those that are installed are {', '.join(known)}.",
+            f"The architecture {shown(repr(name))} of the plan {path} is not installed.",
+            f"install it; installed are {', '.join(known)}.",
         )
     options = document.get("options", {})
     if not isinstance(options, dict):
-        raise RequestError(f"The plan {path} is wrong at options: it is no table.", "write them under [options].")
+        raise RequestError(f"[options] in {path} must be a table.", "write them under [options].")
     needed = ["schema", *(entry.name for entry in fields(Plan) if entry.default is not None)]
     missing = [entry for entry in needed if entry not in document]
     missing += [f"options.{option.name}" for option in known[name].options if option.name not in options]
@@ -162,7 +162,7 @@ def check_faults(architecture: Architecture, plan: Plan) -> None:
     if plan.faults is None:
         return
     if plan.stack != "embedded":
-        raise PlanError("Faults are injected into the embedded stack alone.", "leave out --stack.")
+        raise PlanError("Faults can only be injected into the embedded stack.", "leave out --stack.")
     needed = architecture.requirements(plan)
     FaultPlan.from_document(plan.faults).check(
         plan, instances=needed.instances is not None, databases=needed.tensor_databases, queue=bool(needed.queue)

@@ -5,7 +5,8 @@ from pathlib import Path
 from slslab.errors import RunError
 
 # The models of Table 2 of Barrak et al.
-MODELS = ("mobilenet", "resnet18")
+NAMES = {"mobilenet": "MobileNet", "resnet18": "ResNet-18"}
+MODELS = tuple(NAMES)
 # The project's own recordings and curves: in a wheel next to this package, in a checkout at the repository's root.
 FOLDERS = (Path(__file__).parents[1] / "recorded", Path(__file__).resolve().parents[3] / "results")
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from slslab.report.formats import percent
 from slslab_lab.papers.paper import Paper, Row
 from slslab_lab.studies import MODELS, committed
 from slslab_lab.studies.curves import PROOFS, Curve, Point, curve_of, read_curves, rule_of, select, sent_shares
@@ -46,7 +47,7 @@ class Progression:
         if self.curve is None:
             return None, self.unknown
         point = self.curve.reach(accuracy)
-        return point, "" if point else f"{accuracy:.0%} not reached in {self.curve.last.epoch} epochs"
+        return point, "" if point else f"{percent(accuracy)} not reached in {self.curve.last.epoch} epochs"
 
     @property
     def unknown(self) -> str:
@@ -123,7 +124,7 @@ def by_epoch(progressions: Sequence[Progression]) -> Iterator[dict[str, Any]]:
             (
                 ", ".join(progression.row.name for progression in sharing),
                 [float(point.epoch) for point in curve.points],
-                percent(curve),
+                percentages(curve),
             )
             for curve, sharing in equal_ones(rows.values())
         ]
@@ -134,7 +135,7 @@ def by_time(progressions: Sequence[Progression]) -> Iterator[dict[str, Any]]:
     """Yield accuracy by modelled minutes as a picture per variant, with one line per row that has both."""
     for variant, rows in variants(progressions).items():
         lines = [
-            (name, [point.epoch * row.epoch.seconds / 60 for point in row.curve.points], percent(row.curve))
+            (name, [point.epoch * row.epoch.seconds / 60 for point in row.curve.points], percentages(row.curve))
             for name, row in rows.items()
             if row.curve is not None and row.epoch.seconds is not None
         ]
@@ -142,7 +143,7 @@ def by_time(progressions: Sequence[Progression]) -> Iterator[dict[str, Any]]:
         yield make_curve(f"Accuracy by time, {variant}", variant, x, ACCURACY, lines)
 
 
-def percent(curve: Curve) -> list[float]:
+def percentages(curve: Curve) -> list[float]:
     """Return the accuracies of a curve, %."""
     return [100 * point.accuracy for point in curve.points]
 

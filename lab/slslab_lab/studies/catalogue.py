@@ -37,6 +37,7 @@ class Table2(Study):
     }
     # Minibatches of each worker; None means the value of --batches.
     effort: Mapping[str, Any] = {"sampled": None, "full": 24}
+    further = "atlas.serverless_gpu"
 
 
 class Figure3(Table2):
@@ -46,7 +47,7 @@ class Figure3(Table2):
     shows.
     """
 
-    name, document = "fig3", "figure3"
+    name, document, further = "fig3", "figure3", ""
 
 
 class Table3(Study):
@@ -305,11 +306,26 @@ class Byzantine(Study):
     kept = "accuracies"
 
 
+class ServerlessGpu(Study):
+    """The paper's open question: would functions with GPUs, paid by use, change the comparison?
+
+    \b
+    slslab reproduce serverless-gpu
+
+    Table 2's job on CPU functions, on functions with GPUs (Modal, Cloud Run, RunPod) and on GPU instances: seconds and
+    USD with ranges, and what would have to be different for the answer to flip. Only a T4 has public figures.
+    """
+
+    name, paper, document = "serverless-gpu", "barrak-2025", "atlas.serverless_gpu"
+    options = ("prices", "out")
+    texts: Mapping[str, str] = {"out": TABLES_OUT}
+
+
 STUDIES: Mapping[str, Study] = {
     study.name: study
     for study in (
         *(Table2(), Table3(), Figure2(), Figure3(), Figure4(), MLLessFilter()),
         *(LambdaMLTable1(), LambdaMLTable2(), LambdaMLTable3(), LambdaMLFigure7(), LambdaMLFigure8()),
-        *(InDatabase(), GradsSharding(), KubeMLTimes(), KubeMLAccuracy(), Byzantine()),
+        *(InDatabase(), GradsSharding(), KubeMLTimes(), KubeMLAccuracy(), Byzantine(), ServerlessGpu()),
     )
 }

@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from slslab.predict.profiles.profile import Profile
+from slslab.report.formats import percent
 from slslab.run.metrics import grouped
 from slslab_lab.papers.recomputation import Recomputed, recompute
 from slslab_lab.replay.crossings import TIE
@@ -183,8 +184,8 @@ def _notes(comparisons: Sequence[Comparison], profile: Profile, run: str | None)
     polling = ", ".join(f"{comparison.polling} ({name})" for name, comparison in ways.items())
     yield (
         f"Modelled: one round on {profile.name} of {profile.date}, until the last worker has the sum, {compute}; "
-        f"polling {polling}. Seconds agree up to {Cell.tolerance:.0%}. A ratio agrees if both name the same winner, or "
-        f"both a tie, a difference of less than {TIE:.0%}."
+        f"polling {polling}. Seconds agree up to {percent(Cell.tolerance)}. A ratio agrees if both name the same "
+        f"winner, or both a tie, a difference of less than {percent(TIE)}."
     )
     yield (
         "By formula: only puts and gets of the longest chain, with the profile's latency and bandwidth, without "

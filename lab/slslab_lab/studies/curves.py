@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from slslab.errors import RequestError, RunError, counted
+from slslab.report.formats import percent
 from slslab_lab.runs.accuracy.directory import DOCUMENT, SCHEMA
 from slslab_lab.runs.planning import architectures
 from slslab_lab.studies import COMMITTED
@@ -270,7 +271,7 @@ def target_note(target: float | None, chosen: bool) -> Iterator[str]:
         yield f"No curve reaches {LOWEST_TARGET} %, so they can't be compared at the same accuracy."
     elif not chosen:
         yield (
-            f"{target:.0%} is the largest multiple of 5 %, {LOWEST_TARGET} or more, that the most curves reach; "
+            f"{percent(target)} is the largest multiple of 5 %, {LOWEST_TARGET} or more, that the most curves reach; "
             "--target chooses another."
         )
 

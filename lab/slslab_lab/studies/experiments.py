@@ -226,7 +226,7 @@ def _is_there(directory: Path, experiment: Experiment, sample: Sample) -> bool:
     differs = [name for name, value in recorded.items() if name != "run" and plan.get(name) != value]
     if differs:
         raise RequestError(
-            f"{run.path} holds a run with another {differs[0]}.", "choose another --out, or remove that folder."
+            f"{run.path} contains a run with another {differs[0]}.", "choose another --out, or remove that folder."
         )
     return True
 

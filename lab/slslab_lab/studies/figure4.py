@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from slslab_lab.studies import NAMES
 from slslab_lab.studies.accuracy_by_time import TABLE, Learnt, Progression, by_time, describe, shared_curves
 from slslab_lab.studies.documents import ReproducedRow, make_document
 from slslab_lab.studies.study import Setup
-from slslab_lab.studies.table2 import NAMES
 from slslab_lab.studies.table3 import platform, time_notes
 
 

@@ -10,15 +10,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from slslab.report.formats import percent
 from slslab_lab.papers.paper import Paper
 from slslab_lab.papers.recomputation import recompute
-from slslab_lab.studies.accuracy_by_time import ACCURACY, MODEL, Learnt, percent, whole
+from slslab_lab.studies import NAMES
+from slslab_lab.studies.accuracy_by_time import ACCURACY, MODEL, Learnt, percentages, whole
 from slslab_lab.studies.curves import LOWEST_TARGET, PROOFS, Curve, Point, common_target, curve_of, rule_of, target_note
 from slslab_lab.studies.documents import Cell, ReproducedRow, cell_of, make_curve, make_document
 from slslab_lab.studies.epochs import EpochTime, Recordings
 from slslab_lab.studies.experiments import BATCHES, WORKERS, Experiment
 from slslab_lab.studies.study import Setup
-from slslab_lab.studies.table2 import NAMES, find_row
+from slslab_lab.studies.table2 import find_row
 from slslab_lab.studies.table3 import platform
 from slslab_workers.mlless.counts import counts
 from slslab_workers.models import spec
@@ -112,7 +114,7 @@ def _arm(name: str, curve: Curve | None, recordings: Recordings, experiment: Exp
     elif accuracy is None:
         missing = f"no curve reaches {LOWEST_TARGET} %"
     else:
-        missing = "" if point else f"{WORDS[name]}, {accuracy:.0%} not reached in {curve.last.epoch} epochs"
+        missing = "" if point else f"{WORDS[name]}, {percent(accuracy)} not reached in {curve.last.epoch} epochs"
     share = 1.0 if name == "without" else None
     if curve is not None and name == "with":
         share = curve.share(point or curve.last)
@@ -120,7 +122,7 @@ def _arm(name: str, curve: Curve | None, recordings: Recordings, experiment: Exp
 
 
 def _columns(accuracy: float | None) -> list[tuple[str, str, str]]:
-    until = "" if accuracy is None else f" to {accuracy:.0%}"
+    until = "" if accuracy is None else f" to {percent(accuracy)}"
     return [
         ("seconds", f"Time{until} (published: until it converges)", "s"),
         ("ratio", "Time without the filter ÷ with it", "×"),
@@ -216,8 +218,8 @@ def _reason(arms: Mapping[str, Arm], accuracy: float | None) -> str:
     epochs = without.point.epoch / with_.point.epoch
     time = without.epoch.seconds / with_.epoch.seconds
     return (
-        f"To {accuracy:.0%} the model has {without.point.epoch} epochs of {without.epoch.seconds:.1f} s without the "
-        f"filter and {with_.point.epoch} of {with_.epoch.seconds:.1f} s with it: {epochs:.2f} times the epochs × "
+        f"To {percent(accuracy)} the model has {without.point.epoch} epochs of {without.epoch.seconds:.1f} s without "
+        f"the filter and {with_.point.epoch} of {with_.epoch.seconds:.1f} s with it: {epochs:.2f} times the epochs × "
         f"{time:.2f} times the time of an epoch. The published seconds are until training has converged; the paper "
         "states neither their accuracy nor their threshold."
     )
@@ -227,7 +229,11 @@ def _notes(arms: Mapping[str, Arm], experiment: Experiment) -> Iterator[str]:
     for arm in arms.values():
         if arm.curve is None:
             continue
-        share = "" if arm.share is None else f"; {arm.share:.1%} of the gradients sent until the target or its end"
+        share = (
+            ""
+            if arm.share is None
+            else f"; {percent(arm.share, '.1')} of the gradients sent until the target or its end"
+        )
         rounded = ""
         if arm.share is not None and arm.epoch.seconds is not None and arm.share < 1:
             rounded = ", in the model spread evenly over workers and steps, rounded to sixteenths or simpler"
@@ -254,5 +260,5 @@ def _picture(pairs: Sequence[tuple[Experiment, Curve | None, Curve | None]]) -> 
         for arm, curve in zip(ARMS, both, strict=True)
         if curve
     }
-    lines = [(name, [point.epoch for point in curve.points], percent(curve)) for name, curve in named.items()]
+    lines = [(name, [point.epoch for point in curve.points], percentages(curve)) for name, curve in named.items()]
     return make_curve("Accuracy by epoch", "", ("epochs", "epochs", ""), ACCURACY, lines)

@@ -18,6 +18,7 @@ from pydantic import Field
 
 from slslab.errors import RequestError
 from slslab.predict.profiles.profile import Profile, load_profile
+from slslab.report.formats import percent
 from slslab.toml_files import read_toml, validate
 from slslab_lab.papers.paper import Paper
 from slslab_lab.studies.aggregation import Fitted, Observed, Setting, fit_network, play_round
@@ -302,7 +303,7 @@ def _predicted_matrix(rows: Sequence[Compared]) -> dict[str, Any]:
     return {
         "title": f"RQ3: predicted on {made.date} (commit {made.commit[:7]}), and measured",
         "headings": [
-            *("round", f"predicted s ({CONFIDENCE:.0%})", "measured s", "error", "inside"),
+            *("round", f"predicted s ({percent(CONFIDENCE)})", "measured s", "error", "inside"),
             *("predicted USD", "measured USD", "error of USD"),
         ],
         "rows": [
@@ -324,7 +325,11 @@ def _baselines_matrix(rows: Sequence[Compared]) -> dict[str, Any]:
         "rows": [
             [
                 *(_title(row), str(row.measured["wall_seconds"])),
-                *(cell for name in names for cell in (f"{row.baselines[name]:.1f}", f"{row.errors()[name]:+.1%}")),
+                *(
+                    cell
+                    for name in names
+                    for cell in (f"{row.baselines[name]:.1f}", percent(row.errors()[name], "+.1"))
+                ),
             ]
             for row in rows
         ],
@@ -354,7 +359,7 @@ def _title(row: Compared) -> str:
 
 
 def _pair(ours: float, measured: Decimal, digits: int) -> tuple[str, str, str]:
-    return f"{ours:.{digits}f}", str(measured), f"{ours / float(measured) - 1:+.1%}"
+    return f"{ours:.{digits}f}", str(measured), percent(ours / float(measured) - 1, "+.1")
 
 
 def _findings(comparison: Mapping[str, Any], profile: Profile) -> Iterator[str]:
@@ -363,9 +368,10 @@ def _findings(comparison: Mapping[str, Any], profile: Profile) -> Iterator[str]:
     yield (
         f"RQ3's {of} rounds were predicted on {comparison['date']} (commit {comparison['commit'][:7]}), before the "
         f"comparison: their seconds are off by {_size(seconds)}, and {comparison['covered']} of {of} intervals of "
-        f"{comparison['confidence']:.0%} contain the measured time."
+        f"{percent(comparison['confidence'])} contain the measured time."
     )
-    yield f"{seconds['too_low']} of {of} predicted times are too low; the mean error is {seconds['bias']:+.1%}."
+    bias = percent(seconds["bias"], "+.1")
+    yield f"{seconds['too_low']} of {of} predicted times are too low; the mean error is {bias}."
     yield f"Predicted costs are off by {_size(usd)}; {usd['too_low']} of {of} are too low."
     yield (
         "Baselines: "
@@ -380,7 +386,7 @@ def _findings(comparison: Mapping[str, Any], profile: Profile) -> Iterator[str]:
 
 
 def _size(error: Mapping[str, float]) -> str:
-    return f"{error['mean']:.1%} on average (at most {error['worst']:.1%})"
+    return f"{percent(error['mean'], '.1')} on average (at most {percent(error['worst'], '.1')})"
 
 
 def _notes(profile: Profile, left_out: Sequence[Mapping[str, float]], fitted: Sequence[Compared]) -> Iterator[str]:
@@ -388,17 +394,17 @@ def _notes(profile: Profile, left_out: Sequence[Mapping[str, float]], fitted: Se
     others = [abs(row["error"]) for row in left_out]
     yield (
         f"RQ2's rounds are modelled on {profile.name} of {profile.date}. The network of {PROFILE} and the spread "
-        f"of functions are fitted to these rounds: they are {fmean(sizes):.0%} off on average (at most "
-        f"{max(sizes):.0%}), each left out of the fit {fmean(others):.0%} ({max(others):.0%})."
+        f"of functions are fitted to these rounds: they are {percent(fmean(sizes))} off on average (at most "
+        f"{percent(max(sizes))}), each left out of the fit {percent(fmean(others))} ({percent(max(others))})."
     )
     yield (
         "RQ3's measurements were public when the predictions were made. We declare that we hadn't looked at them; "
         "this can't be proved. Nothing is fitted to RQ3; a fitted figure would have to be marked."
     )
     yield (
-        f"Intervals of {CONFIDENCE:.0%} cover the leave-one-out error and the deviation of repeated runs; RQ3's also "
-        "an error of 60% in the CPU time per byte. They apply to one author's account, in one region. RQ2's functions "
-        "have 3,008 MB, RQ3's 472 to 2,665 MB; RQ2's objects have 34 to 537 MB, RQ3's 11 to 774 MB."
+        f"Intervals of {percent(CONFIDENCE)} cover the leave-one-out error and the deviation of repeated runs; RQ3's "
+        "also an error of 60 % in the CPU time per byte. They apply to one author's account, in one region. RQ2's "
+        "functions have 3,008 MB, RQ3's 472 to 2,665 MB; RQ2's objects have 34 to 537 MB, RQ3's 11 to 774 MB."
     )
     yield (
         "As released, RQ2's costs use the slowest function for all and RQ3's the sum of all functions, without "

@@ -53,7 +53,6 @@ COLUMNS = (
     ("worker_cost", "Cost per worker", "USD", 4),
     (COST, "Total cost", "USD", 4),
 )
-NAMES = {"mobilenet": "MobileNet", "resnet18": "ResNet-18"}
 
 
 def build(setup: Setup, runs: Runs) -> dict[str, Any]:

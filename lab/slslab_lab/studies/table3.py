@@ -9,7 +9,9 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
+from slslab.report.formats import percent
 from slslab_lab.papers.recomputation import Recomputed, recompute
+from slslab_lab.studies import NAMES
 from slslab_lab.studies.accuracy_by_time import (
     TABLE,
     Learnt,
@@ -28,7 +30,6 @@ from slslab_lab.studies.epochs import FIRST, LAST, Recordings
 from slslab_lab.studies.experiments import BATCHES, WORKERS
 from slslab_lab.studies.rankings import Standing, rank_rows
 from slslab_lab.studies.study import Setup
-from slslab_lab.studies.table2 import NAMES
 
 # The accuracy in the heading of the paper's column of minutes.
 TARGET = 0.80
@@ -77,9 +78,9 @@ def time_notes(progressions: Sequence[Progression], recordings: Recordings) -> I
     for progression in progressions:
         if progression.epoch.seconds is not None and progression.epoch.share < 1:
             yield (
-                f"{progression.label}: an epoch sends {progression.epoch.share:.1%} of the gradients, the mean of its "
-                "curve, which differs between epochs; the model spreads them evenly, in sixteenths or simpler "
-                "fractions."
+                f"{progression.label}: an epoch sends {percent(progression.epoch.share, '.1')} of the gradients, the "
+                "mean of its curve, which differs between epochs; the model spreads them evenly, in sixteenths or "
+                "simpler fractions."
             )
     if any(progression.experiment.released and progression.epoch.seconds is not None for progression in progressions):
         yield (
@@ -92,19 +93,19 @@ def _columns(common: float | None) -> list[tuple[str, str, str]]:
     columns = [
         ("accuracy", "Accuracy at the end", "%"),
         ("best_accuracy", "Best accuracy", "%"),
-        ("minutes", f"Time to {TARGET:.0%}", "min"),
-        ("seconds", f"Time to {TARGET:.0%}", "s"),
-        ("epochs", f"Epochs to {TARGET:.0%}", "epochs"),
-        ("steps", f"Steps to {TARGET:.0%}", "steps"),
+        ("minutes", f"Time to {percent(TARGET)}", "min"),
+        ("seconds", f"Time to {percent(TARGET)}", "s"),
+        ("epochs", f"Epochs to {percent(TARGET)}", "epochs"),
+        ("steps", f"Steps to {percent(TARGET)}", "steps"),
         ("epoch_seconds", "Wall time of an epoch", "s"),
         ("whole_minutes", "Time of the whole curve", "min"),
     ]
     if common is not None:
         columns += [
-            ("common_minutes", f"Time to {common:.0%}", "min"),
-            ("common_epochs", f"Epochs to {common:.0%}", "epochs"),
-            ("common_updates", f"Updates to {common:.0%}", "updates"),
-            ("common_cost", f"Cost to {common:.0%}", "USD"),
+            ("common_minutes", f"Time to {percent(common)}", "min"),
+            ("common_epochs", f"Epochs to {percent(common)}", "epochs"),
+            ("common_updates", f"Updates to {percent(common)}", "updates"),
+            ("common_cost", f"Cost to {percent(common)}", "USD"),
         ]
     return columns
 
@@ -189,9 +190,9 @@ def _rankings(progressions: Sequence[Progression], common: float | None) -> Iter
         highest_first=True,
         reasons=tuple(_rule_reasons(progressions)),
     )
-    targets = {f"time to {TARGET:.0%}": TARGET}
+    targets = {f"time to {percent(TARGET)}": TARGET}
     if common is not None and common != TARGET:
-        targets[f"time to {common:.0%} (published to {TARGET:.0%})"] = common
+        targets[f"time to {percent(common)} (published to {percent(TARGET)})"] = common
     for title, accuracy in targets.items():
         yield rank_rows(
             title,

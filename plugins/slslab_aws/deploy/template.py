@@ -173,7 +173,7 @@ def read_template(path: Path) -> Template:
         what = reason if isinstance(error, _TooDeep) else f"this is not YAML: {reason}"
         raise RequestError(f"{where}: {what}.", "fix the line.") from error
     if not isinstance(root, Node):
-        raise RequestError(f"{path} is not a template.", "it has a mapping `Resources`.")
+        raise RequestError(f"{path} is not a template.", "a template has a mapping `Resources`.")
     template = Template(path, root)
     _check_sections(template)
     for line, value in walk(root, 1):

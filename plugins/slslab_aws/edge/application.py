@@ -5,7 +5,10 @@ or in the query. Unsigned requests are for function URLs, a liveness check, or S
 https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html
 """
 
+import json
+import os
 import re
+import time
 import uuid
 from collections.abc import Mapping
 from urllib.parse import parse_qs
@@ -21,7 +24,7 @@ from slslab.aws.errors import ServiceError
 from slslab.aws.gate import IndexedHeaders, authenticate, refusal
 from slslab.aws.keys import Keyring, Principal
 from slslab.aws.limits import MB
-from slslab.installation import EXTRAS
+from slslab.installation import lacking
 from slslab.lambda_.attachments import HOST, PREFIX
 from slslab_aws.edge.forwarding import Forwarder, Unreachable
 from slslab_aws.services import SERVICES
@@ -33,7 +36,7 @@ QUERY_SCOPE = re.compile(
 )
 # A function may call the other services, since policies of its role aren't enforced.
 OF_OWNER = frozenset({"iam"})
-STS = "sts"
+STS, SQS = "sts", "sqs"
 # assumed: the largest request of these services, BatchWriteItem's, has 16 MB, and JSON and Base64 add to it.
 LARGEST_BODY = 24 * MB
 # assumed: its one operation has two parameters.
@@ -42,10 +45,14 @@ DEPLOYING = ("cloudformation", "serverlessrepo")
 
 
 class Edge:
-    """The ASGI application of the endpoint. `own` are the URLs of our services; all others are behind a Unix socket."""
+    """The ASGI application of the endpoint. `own` are the URLs of our services; all others are behind a Unix socket.
 
-    def __init__(self, own: Mapping[str, str], forwarder: Forwarder, keys: Keyring) -> None:
+    `log` is a descriptor that gets a line for each request of a function to SQS (`slslab.stack.access_log.Logged`).
+    """
+
+    def __init__(self, own: Mapping[str, str], forwarder: Forwarder, keys: Keyring, log: int | None = None) -> None:
         self._own = own
+        self._log = log
         self._forwarder = forwarder
         self._keys = keys
         self.urls = FunctionUrls(forwarder, own["lambda"])
@@ -84,6 +91,8 @@ class Edge:
         async def again() -> Message:
             return first.pop() if first else await receive()
 
+        if service == SQS and caller.function and self._log is not None:
+            send = _logging(send, self._log, caller.function, body)
         await self._forwarder.forward(scope, again, send, "")
 
 
@@ -112,9 +121,35 @@ def service_of(scope: Scope) -> str:
     return "lambda" if scope["path"].startswith("/slslab/") else "s3"
 
 
+def _logging(send: Send, log: int, function: str, body: bytes) -> Send:
+    """Return a `send` that logs the request before the last part of its answer."""
+    began_ns, size = time.monotonic_ns(), 0
+
+    async def count(message: Message) -> None:
+        nonlocal size
+        size += len(message.get("body", b""))
+        if message["type"] == "http.response.body" and not message.get("more_body", False):
+            op = "sqs.fifo" if _queue(body).endswith(".fifo") else "sqs.request"
+            # Messages are in the request or in the answer; names and receipts around them count, too.
+            line = [op, function, began_ns, time.monotonic_ns(), max(len(body), size)]
+            os.write(log, json.dumps(line).encode() + b"\n")
+        await send(message)
+
+    return count
+
+
+def _queue(body: bytes) -> str:
+    """Return the URL of the queue that a request names, in JSON or as a form."""
+    try:
+        document = json.loads(body)
+    except ValueError:
+        return parse_qs(body.decode("latin-1")).get("QueueUrl", [""])[0]
+    return str(document.get("QueueUrl", "")) if isinstance(document, Mapping) else ""
+
+
 def _not_emulated(service: str) -> ServiceError:
     if service == "states":
-        hint = f"install it with pip install 'slslab[{EXTRAS['moto']}]'."
+        hint = f"install it with {lacking('moto').hint}."
     elif service in DEPLOYING:
         hint = "slslab deploys templates itself: slslab deploy template.yaml."
     else:

@@ -24,7 +24,7 @@ CURIOUS = """
 import os
 
 def handler(event, context):
-    # Without namespaces the others' are beside its own: HOME/ENVIRONMENT/tmp, HOME/PACKAGE.
+    # Without namespaces the others' are next to its own: HOME/ENVIRONMENT/tmp, HOME/PACKAGE.
     temporary, code = os.environ.get("TMPDIR", "/tmp/own/tmp"), os.environ["LAMBDA_TASK_ROOT"]
     places = [event["folder"], os.path.dirname(os.path.dirname(temporary)), os.path.dirname(code)]
     paths = [f"/proc/{pid}/environ" for pid in os.listdir("/proc") if pid.isdigit() and pid != str(os.getpid())]

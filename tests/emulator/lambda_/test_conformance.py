@@ -342,7 +342,7 @@ def test_a_full_tmp_is_no_space_left_and_no_memory(isolated: Emulator, deploy: D
         Timeout=60,
     )
     answer = invoke(name)
-    assert answer.error is None, "files in /tmp are no memory of the function"
+    assert answer.error is None, "files in /tmp don't count as the function's memory"
     assert answer.payload[0] == "No space left on device"
     assert 500 <= answer.payload[1] <= 512
     assert int(report(answer.log)["used"]) < 150

@@ -41,7 +41,7 @@ def handler(event, context):
 @pytest.fixture
 def isolated(emulator: Emulator) -> Emulator:
     if not emulator.isolation.mode or emulator.containers is not None:
-        pytest.skip(f"this is no process in namespaces: {emulator.isolation.description}")
+        pytest.skip(f"this process isn't in namespaces: {emulator.isolation.description}")
     return emulator
 
 
@@ -96,7 +96,7 @@ def test_l17_the_variables_of_a_function(
         "TZ": ":UTC",
     }
     log = next(isolated.logs.glob(f"{name}-*.log")).read_text()
-    assert f"\tLog Stream: {answer['stream']}\n" in log, "the environment is the one whose log names the stream"
+    assert f"\tLog Stream: {answer['stream']}\n" in log, "the environment's log names the stream"
 
 
 @pytest.mark.usefixtures("isolated")
@@ -362,6 +362,27 @@ async def start_twice(home: Path, sandboxes: ExitingSandboxes, before: Callable[
 @pytest.mark.parametrize("inherit", [True, False])
 def test_an_initialisation_after_a_reset_is_charged_its_own_cpu_time_alone(tmp_path: Path, inherit: bool) -> None:
     assert asyncio.run(start_twice(tmp_path, ExitingSandboxes(inherit=inherit))).cpu_ns == 20_000_000
+
+
+def test_a_runtime_that_is_being_ended_still_reaches_its_api(tmp_path: Path) -> None:
+    """Otherwise it would write an error into the function's log."""
+    reached: list[str] = []
+
+    class Connecting(ExitingSandboxes):
+        async def start(self, environment: Environment, former: Any = None) -> Any:
+            sandbox = await super().start(environment, former)
+
+            async def end() -> None:
+                host, _, port = environment.variables()["AWS_LAMBDA_RUNTIME_API"].partition(":")
+                _reader, writer = await asyncio.open_connection(host, int(port))
+                writer.close()
+                reached.append(port)
+
+            sandbox.end = end
+            return sandbox
+
+    asyncio.run(start_twice(tmp_path, Connecting(inherit=True)))
+    assert len(reached) == 2
 
 
 def test_a_restart_that_the_host_refuses_leaves_no_former_sandbox(

@@ -162,7 +162,7 @@ def test_functions_that_wait_for_each_other_and_do_not_fit_are_refused(tmp_path:
         assert json.loads(answer["Payload"].read()) == "end"
         refused = json.loads(client.invoke(FunctionName="one", Payload=b'["two", "three"]')["Payload"].read())
         client.close()
-    assert "three cannot run beside" in str(refused)
+    assert "three cannot run next to" in str(refused)
     assert "1 × 512 MB of two + 1 × 512 MB of one + 512 MB = 1,536 MB" in str(refused)
     [wait] = [event for event in events if event.get("op") == "host.wait"]
     assert (wait["function"], wait["failed"]) == ("three", True)

@@ -421,7 +421,7 @@ def test_a_function_imports_from_its_layers(lambda_client: Any, deploy: Deploy, 
 
     first, second = publish("first", "X = 'first'"), publish("second", "X = 'second'")
     name = deploy("import shared\n\ndef handler(event, context): return shared.X", Layers=[first, second])
-    assert invoke(name).payload == "second", "a later layer's files are over those of an earlier one"
+    assert invoke(name).payload == "second", "a later layer's files replace an earlier one's"
     lambda_client.update_function_configuration(FunctionName=name, Layers=[second, first])
     assert invoke(name).payload == "first"
     lambda_client.update_function_configuration(FunctionName=name, Layers=[])

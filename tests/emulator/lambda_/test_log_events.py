@@ -49,7 +49,7 @@ def test_lines_of_several_environments_come_once_each(events: LogEvents, tmp_pat
     lines, cursor, more = read(events)
     assert (lines, more) == ([("one", "first"), ("two", "theirs")], False)
     one("ond\n\nthird")
-    assert read(events, cursor)[0] == [("one", "second")], "an empty line is no event"
+    assert read(events, cursor)[0] == [("one", "second")], "an empty line isn't an event"
     cursor = read(events, cursor)[1]
     one(" line\n")
     assert read(events, cursor)[0] == [("one", "third line")]

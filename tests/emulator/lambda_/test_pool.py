@@ -65,7 +65,7 @@ def test_an_answer_does_not_wait_until_the_runtime_asks_again(
     while len(invocations) < 2 and time.monotonic() < deadline:
         time.sleep(0.01)
     assert [record.cold_start for record in invocations] == [True, False]
-    assert invocations[1].duration_ms < 1000, "what the runtime does in between is nobody's duration"
+    assert invocations[1].duration_ms < 1000, "what the runtime does in between belongs to no duration"
 
 
 @pytest.mark.server

@@ -45,12 +45,14 @@ class Service:
 
 def test_a_poller_that_ends_waits_for_its_poll_and_processes_what_this_receives() -> None:
     queue, service = Queue(), Service()
+    billed: list[int] = []
 
     async def end() -> None:
         poller = QueuePoller(
             queue,  # type: ignore[arg-type]
             service,  # type: ignore[arg-type]
             lambda: None,  # type: ignore[arg-type,return-value]
+            billed.append,
             queue_arn="arn:aws:sqs:us-east-1:000000000000:jobs",
             batch_size=10,
             window_s=20,
@@ -60,10 +62,46 @@ def test_a_poller_that_ends_waits_for_its_poll_and_processes_what_this_receives(
         assert await asyncio.to_thread(queue.waiting.wait, LIMIT_S)
         closing = asyncio.create_task(poller.close())
         await asyncio.sleep(0)  # it has begun
-        assert not closing.done(), "a poll is under way, whose message nobody would have"
+        assert not closing.done(), "the message of a poll in progress would be lost"
         queue.sent.set()
         await closing
         assert await asyncio.to_thread(queue.deleted.wait, LIMIT_S)
 
     asyncio.run(end())
     assert (queue.polls, service.bodies, queue.receipts) == (1, ["late"], ["receipt"])
+    assert billed == [len("late"), 0], "the message, and its deletion"
+
+
+class Idle(Queue):
+    """Answers twenty polls at once, without a message; then there are no more."""
+
+    def receive(self, _most: int) -> list[dict[str, Any]]:
+        self.polls += 1
+        if self.polls > 20:
+            self.waiting.set()
+            assert self.sent.wait(LIMIT_S)
+        return []
+
+
+def test_an_idle_queue_costs_fifteen_requests_a_minute() -> None:
+    queue, billed = Idle(), list[int]()
+
+    async def end() -> None:
+        poller = QueuePoller(
+            queue,  # type: ignore[arg-type]
+            Service(),  # type: ignore[arg-type]
+            lambda: None,  # type: ignore[arg-type,return-value]
+            billed.append,
+            queue_arn="arn:aws:sqs:us-east-1:000000000000:jobs",
+            batch_size=10,
+            window_s=0,
+            reports_failures=False,
+            most_concurrent=None,
+        )
+        assert await asyncio.to_thread(queue.waiting.wait, LIMIT_S)
+        queue.sent.set()
+        await poller.close()
+
+    asyncio.run(end())
+    # Each poll lasts a second here. AWS makes five at once, of 20 s.
+    assert billed == [0] * (queue.polls // 4)

@@ -18,6 +18,8 @@ from slslab.lambda_.configuration import RUNTIMES
 from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.references import function_arn
 from slslab.lambda_.runtimes import OWN, Runtimes, find_interpreter, obstacle
+from slslab.run.metrics import host_imports
+from slslab.run.records import check_record
 from slslab.testing import create_function
 from slslab.up import doctor
 
@@ -261,6 +263,40 @@ def test_strict_packages_are_the_standard_library_lambdas_and_the_functions_own(
                 "stackTrace": [],
             }
         client.close()
+
+
+def test_strict_packages_leave_the_distributions_of_a_layer() -> None:
+    events: list[dict[str, Any]] = []
+    with (
+        Emulator(strict_packages=True, layer_packages=("numpy", "pytest")) as emulator,
+        emulator.listening(on_event=events.append),
+    ):
+        client = emulator.client("lambda")
+        create_function(client, "f", ABOUT)
+        create_function(client, "yaml", "import yaml\n\ndef handler(event, context):\n    return 1\n")
+        assert json.loads(client.invoke(FunctionName="f")["Payload"].read())["numpy"] == "found"
+        assert client.invoke(FunctionName="yaml")["FunctionError"] == "Unhandled"
+        assert "imported from the host" not in log_of(emulator, "f")
+        client.close()
+    assert not [event for event in events if event.get("op") == "import"]
+
+
+def test_what_is_imported_from_the_host_and_is_in_no_layer_is_traced() -> None:
+    source = "import numpy, yaml\n\ndef handler(event, context):\n    import sortedcontainers\n"
+    events: list[dict[str, Any]] = []
+    with Emulator(layer_packages=("numpy",)) as emulator, emulator.listening(on_event=events.append):
+        client = emulator.client("lambda")
+        create_function(client, "f", source)
+        for _ in range(2):
+            client.invoke(FunctionName="f")
+        client.close()
+    imported = [event for event in events if event.get("op") == "import"]
+    assert [(event["function"], event["resource"], event["requests"]) for event in imported] == [
+        ("f", "yaml", 0), ("f", "sortedcontainers", 0)
+    ]  # fmt: skip
+    for event in imported:
+        check_record(event)
+    assert host_imports(imported) == {"f": ["sortedcontainers", "yaml"]}
 
 
 def test_strict_packages_and_a_template_exclude_each_other() -> None:

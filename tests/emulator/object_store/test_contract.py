@@ -423,7 +423,7 @@ def digest(algorithm: str, data: bytes) -> bytes:
         return zlib.crc32(data).to_bytes(4, "big")
     if algorithm in ("SHA1", "SHA256"):
         return hashlib.new(algorithm, data).digest()
-    checksums = pytest.importorskip("awscrt.checksums", reason="pip install 'slslab[checksums]'")
+    checksums = pytest.importorskip("awscrt.checksums", reason="pip install '.[checksums]'")
     value: int = checksums.crc32c(data) if algorithm == "CRC32C" else checksums.crc64nvme(data)
     return value.to_bytes(4 if algorithm == "CRC32C" else 8, "big")
 

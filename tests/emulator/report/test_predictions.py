@@ -114,7 +114,7 @@ def test_a_service_shows_both_hosts() -> None:
     assert card is not None
     (row,), (total,) = card.tables[0].rows, card.tables[0].totals
     assert (row[0], total[0], row[2:5]) == (function["function"], "all", total[2:5])
-    assert row[-2] == Cell("60 MB", "3% of it")
+    assert row[-2] == Cell("60 MB", "3 % of it")
     assert row[-1] == cost_cell(function)
 
 
@@ -136,6 +136,20 @@ def test_a_function_has_a_row_for_each_memory_size_with_its_requests_to_s3() -> 
     assert (line["quantity"], line["amount"]) == ("3", "0.000015")
     assert Decimal(large["cost"]) > Decimal("0.000015") > Decimal(small["cost"])
     assert predict([second], requests_of(puts), make_predictor(UNANCHORED, None, True)).costs()["cost"] == large["cost"]
+
+
+def test_a_poll_costs_the_invocation_before_it_and_handlers_their_own_requests_to_queues() -> None:
+    first, second = metered(50, 100), metered(50, 100, start_ns=START_NS + 2 * 10**9, end_ns=START_NS + 21 * 10**8)
+    moments = [-(10**9), 10**6, 10**9, 3 * 10**9]
+    polls = [Request("sqs.poll", START_NS + moment, START_NS + moment + 10**6, 0) for moment in moments]
+    sent = Request("sqs.request", START_NS + 2 * 10**9 + 1, START_NS + 2 * 10**9 + 2, 65_537)
+    found = predict([second, first], {"f": [*polls, sent], "idle": polls}, make_predictor(SAME, None, True))
+    assert found.requests == {1: polls[1:3], 0: [sent, polls[3]]}
+    assert found.predictions == predict([second, first], {}, make_predictor(SAME, None, True)).predictions
+    bills = [one.bill()(one.records) for one in found.by(["second", "first"]).values()]
+    quantities = [{line["item"]: line["quantity"] for line in bill["lines"]} for bill in bills]
+    assert [one.get("SQS requests") for one in quantities] == ["2", None]
+    assert [one["SQS requests of event sources"] for one in quantities] == ["1", "2"]
 
 
 def test_a_service_without_invocations_has_nothing_to_predict() -> None:
@@ -164,6 +178,6 @@ def test_the_operations_of_a_run_have_kinds_of_their_own() -> None:
         lambda: open_run(RunDirectory(TRACES / "spirt"), "dense"),
         lambda: bill_of_run(str(TRACES / "spirt"), "aws-us-east-1", "dense"),
     ):
-        with pytest.raises(RequestError, match="whose operations have kinds of their own") as refused:
+        with pytest.raises(RequestError, match="its operations have kinds of their own") as refused:
             read()
         assert "--kind" in refused.value.hint

@@ -101,7 +101,7 @@ def test_a_finished_run() -> None:
     assert row(text, "peak memory MB") == ["1,300", "of", "1,769"]
     assert row(text, "invocations (cold)") == ["2", "(1)"]
     assert row(text, "replicas equal") == ["yes"]
-    assert row(text, "test accuracy") == ["50.00%"]
+    assert row(text, "test accuracy") == ["50.00", "%"]
     assert "2 cores, CPU share enforced, host delay 0.04 s." in text
     assert "oversubscribed" not in text
     assert "Hint" not in text
@@ -155,7 +155,7 @@ def modelled(**more: Any) -> dict[str, Any]:
         "gb_seconds": "15.764",
         "cold_starts": 1,
         "waiting_share": 0.254,
-        "critical_path": "The run's 11.500 s are 61% compute of worker 0.",
+        "critical_path": "The run's 11.500 s are 61 % compute of worker 0.",
         "per_worker": [worker],
         "cost": cost(puts=20),
     } | more
@@ -268,7 +268,7 @@ def test_each_workers_modelled_seconds_stand_before_the_measured_ones() -> None:
     assert row(own, "all") == ["8.250", "9.125", "19.998", "10.500"]
     assert row(own, "from first to last") == ["11.500", "11.000"]
     assert row(own, "80 % range") == ["9", "to", "14", "7", "to", "11"]
-    assert "61% compute of worker 0. Of the billed time 25% is waiting (modelled)." in text
+    assert "61 % compute of worker 0. Of the billed time 25 % is waiting (modelled)." in text
 
 
 def test_the_bill_is_lambdas_and_what_this_host_used_stands_behind_it() -> None:
@@ -422,13 +422,21 @@ def test_a_bill_adds_up_on_the_screen_and_names_what_its_book_leaves_out() -> No
     assert row(paper, "S3 PUT requests (no price in paper-2025)") == ["12", "request"]
 
 
+def test_a_bill_with_a_cache_has_the_total_for_a_run_alone() -> None:
+    usage = Usage(service_hosts=(("cache.t3.medium", 360),))
+    text = shown(bills.bill_table(compute_bill(usage, load_book("aws-us-east-1")).as_document()))
+    assert (row(text, "total"), row(text, "with hosts of its own")) == (["0.00680000"], ["0.06800000"])
+    assert "a share, by the second, of hosts that are always on" in " ".join(text.split())
+    assert "hosts of its own" not in shown(bills.bill_table(cost()))
+
+
 def test_runs_of_every_kind_have_a_line() -> None:
     interrupted: Mapping[str, Any] = {"run": "begun", "status": "interrupted", "architecture": "allreduce"}
     bare: Mapping[str, Any] = {"run": "bare", "status": "interrupted"}
     text = shown(run.runs([document(**{"lambda": modelled()}), document(run="20261121-two"), interrupted, bare]))
     plan = ["done", "allreduce", "lenet", "digits", "2", "2"]
-    assert row(text, "20261121-one") == [*plan, *"9 to 14 0.00032 to 0.00051 50.0%".split()]
-    assert row(text, "20261121-two") == [*plan, "50.0%"], "not modelled"
+    assert row(text, "20261121-one") == [*plan, *"9 to 14 0.00032 to 0.00051 50.0 %".split()]
+    assert row(text, "20261121-two") == [*plan, "50.0", "%"], "not modelled"
     assert row(text, "begun") == ["interrupted", "allreduce"]
     assert row(text, "bare") == ["interrupted"]
 

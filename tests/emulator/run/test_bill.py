@@ -152,6 +152,16 @@ def test_ec2_bills_whole_seconds_and_a_minute_at_least_for_each_launch(seconds: 
     assert line.quantity == 2 * billed
 
 
+@pytest.mark.parametrize(("seconds", "hours"), [(0, 0), (1, 1), (3600, 1), (Decimal("3600.001"), 2)])
+def test_a_cache_of_its_own_is_billed_for_each_hour_that_it_begins(seconds: int | Decimal, hours: int) -> None:
+    others = Usage([record()], hosts=(("g4dn.xlarge", 5),))
+    usage = Usage([record()], hosts=(("g4dn.xlarge", 5),), service_hosts=(("cache.t3.medium", seconds),) * 2)
+    bill = compute_bill(usage, AWS)
+    assert round(bill.alone - compute_bill(others, AWS).total, 15) == 2 * hours * Decimal("0.068")
+    assert ("total_alone" in bill.as_document()) is (hours * 3600 != seconds)
+    assert bill.as_document().get("total_alone", bill.as_document()["total"]) == format(bill.alone, "f").rstrip("0")
+
+
 def test_an_hour_costs_the_hourly_price_to_fifteen_places() -> None:
     hosts = {meter.removeprefix("host."): price for meter, price in AWS.prices.items() if meter.startswith("host.")}
     assert hosts.keys() >= {"g4dn.xlarge", "t4g.medium", "mq.m5.large", "cache.t3.medium"}
@@ -197,7 +207,7 @@ def test_the_book_of_the_paper_names_what_it_leaves_out() -> None:
 
 
 def test_the_book_of_aws_prices_every_meter() -> None:
-    assert set(METERS) <= set(AWS.prices)
+    assert {meter for meter in METERS if not meter.startswith("container.")} <= set(AWS.prices)
 
 
 @pytest.mark.parametrize(
@@ -317,7 +327,8 @@ def test_a_refusal_says_what_may_stand_there() -> None:
         (
             Usage(object_requests={"object.rename": 1}),
             "object.rename is not billed by the request. Count it as one of object.put, object.list, object.get, "
-            "object.delete, dynamodb.put, dynamodb.get, dynamodb.delete.",
+            "object.delete, dynamodb.put, dynamodb.get, dynamodb.delete, sqs.request, sqs.fifo, sqs.poll, "
+            "sqs.fifo_poll.",
         ),
         (Usage(hosts=(("", 92),)), "A host has no instance type. Name one, such as g4dn.xlarge."),
     ):
@@ -389,7 +400,35 @@ def test_a_book_of_ones_own(tmp_path: Path) -> None:
 
 def test_a_built_in_book_is_found_by_its_name_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert [load_book(name).name for name in book_names()] == ["aws-us-east-1", "paper-2025"]
+    names = ["aws-us-east-1", "cloud-run", "lambda-managed", "modal", "paper-2025", "runpod"]
+    assert [load_book(name).name for name in book_names()] == names
+
+
+def test_a_book_with_a_base_has_its_prices_and_its_own(tmp_path: Path) -> None:
+    modal, aws = load_book("modal"), load_book("aws-us-east-1")
+    assert modal.prices["object.put"] == aws.prices["object.put"]
+    assert modal.prices.keys() - aws.prices.keys() == {
+        *("gpu.T4", "gpu.L4", "gpu.A10", "container.vcpu", "container.memory")
+    }
+    path = tmp_path / "mine.toml"
+    path.write_text(GOOD.replace("name =", 'base = "nowhere"\nname =', 1))
+    with pytest.raises(BookError, match="'nowhere' isn't a built-in price book"):
+        load_book(path)
+
+
+def test_containers_are_billed_while_they_run_and_while_they_are_idle() -> None:
+    used = (("gpu.T4", Decimal(100)), ("container.vcpu", Decimal(200)), ("container.memory", Decimal(800)))
+    idle = (("gpu.T4", Decimal(60)),)
+    bill = compute_bill(Usage(containers=used, idle=idle), load_book("modal"))
+    assert [(line.item, line.quantity) for line in bill.lines] == [
+        ("vCPUs of containers", Decimal(200)),
+        ("Memory of containers", Decimal(800)),
+        ("GPU T4", Decimal(160)),
+    ]
+    assert bill.total == Decimal("0.000164") * 160 + Decimal("0.0000131") * 200 + Decimal("0.00000222") * 800
+    # AWS has no such GPU.
+    left_out = compute_bill(Usage(containers=used), load_book("aws-us-east-1")).not_billed
+    assert [each.item for each in left_out] == ["vCPUs of containers", "Memory of containers", "GPU T4"]
 
 
 @pytest.fixture
@@ -443,11 +482,10 @@ def test_a_bad_book_is_refused_by_its_entry(tmp_path: Path, old: str, new: str, 
 
 
 def test_a_missing_book_is_refused_with_the_names_there_are(tmp_path: Path) -> None:
-    assert book_names() == ("aws-us-east-1", "paper-2025")
     for missing in ("aws-mars-1", str(tmp_path / "none.toml"), tmp_path):
         with pytest.raises(BookError, match=f"^There is no price book {re.escape(repr(str(missing)))}: ") as refusal:
             load_book(missing)
-        assert refusal.value.hint.startswith("use one of aws-us-east-1, paper-2025, or")
+        assert refusal.value.hint.startswith(f"use one of {', '.join(book_names())}, or")
     binary = tmp_path / "binary.toml"
     binary.write_bytes(b"\xff\xfe")
     with pytest.raises(BookError, match="is not TOML"):

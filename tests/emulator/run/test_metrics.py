@@ -130,7 +130,7 @@ def test_totals() -> None:
     assert (totals["invocations"], totals["cold_starts"], totals["peak_memory_mb"]) == (2, 1, 400)
     assert totals["peak_memory_limit_mb"] == 1769
     light = record("c", max_memory_mb=450, memory_mb=512)
-    assert metrics.totals([], [*records, light])["peak_memory_limit_mb"] == 512, "that of the function that used most"
+    assert metrics.totals([], [*records, light])["peak_memory_limit_mb"] == 512, "of the greatest user"
     assert metrics.totals([], [])["peak_memory_limit_mb"] is None
     assert totals["host"]["delay_seconds"] == 0.3
     assert totals["host"]["oversubscribed"] is False, "0.3 of 21 s is under 2 %"
@@ -146,7 +146,7 @@ def test_the_span_is_from_the_first_acceptance_to_the_last_end() -> None:
         event("invoke", "other", 3, worker=-1, start_ns=3 * second, end_ns=6 * second),
         event("invoke", "wait", 20, worker=0),
     ]
-    assert metrics.span_seconds(events) == 4.0, "what a worker or the driver does beside is no acceptance"
+    assert metrics.span_seconds(events) == 4.0, "only requests that invoke are acceptances"
     transition = event("transition", "other", 1, start_ns=1 * second, end_ns=2 * second)
     assert metrics.span_seconds([*events, transition]) == 5.0
     assert metrics.span_seconds([], [{"start_ns": 0, "end_ns": 7 * second}]) == 7.0

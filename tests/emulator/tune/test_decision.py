@@ -58,7 +58,7 @@ def test_a_size_that_is_surely_worse_by_all_goals_may_not_win() -> None:
     assert not may_win(size(2048, 1.2, 4), sizes)
     assert may_win(size(256, 1.2, 1.1, own=1.5), sizes), "it may cost less"
     assert may_win(size(2048, 0.9, 4), sizes), "it is faster"
-    assert not may_win(size(2048, 1.0, 4, own=1.5), sizes), "it costs more, and is no faster as far as it is known"
+    assert not may_win(size(2048, 1.0, 4, own=1.5), sizes), "it costs more, and isn't faster as far as known"
     threads = replace(
         size(2048, 1.0, 4, own=1.5), moved={"threads": ({"seconds": 0.5, "cost": 2.0}, {"seconds": 1.0, "cost": 4.0})}
     )

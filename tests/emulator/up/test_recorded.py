@@ -30,7 +30,7 @@ pytestmark = pytest.mark.server
 MOMENT_S = 10
 
 HANDLER = """
-import boto3
+import boto3, yaml
 
 def handler(event, context):
     if "error" in event:
@@ -174,6 +174,7 @@ def test_it_shows_what_ones_own_functions_did(service: Service, tmp_path: Path) 
     assert shown["billed_seconds"] * 1000 == sum(service.billed_ms())
     assert function["reports"]["init_ms"]["min"] > 0
     assert shown["orchestration_seconds"] >= 0
+    assert shown["host_imports"] == {"own": ["yaml"]}
     # No one has used a database.
     check_bill(shown["cost"], service.billed_ms(), counts, None)
     bill = slslab(service.state, "bill", "up", "--json").document
@@ -198,6 +199,7 @@ def test_it_shows_what_ones_own_functions_did(service: Service, tmp_path: Path) 
         check_bill(shown["cost"], service.billed_ms(), counts, Decimal(60))
 
     table = slslab(service.state, "show", "up").out
+    assert "own imported yaml from this machine, not from its package." in " ".join(table.split())
     words_of_up = ("functions since", "— running", "own", "1 ValueError, 2 success", "object.put", "Host m5.large")
     for words in (*words_of_up, "On AWS Lambda (us-east-1, modelled): ", "This host's seconds, priced".lower()):
         assert words in table

@@ -53,7 +53,7 @@ def test_the_answer_comes_first(slslab: Slslab) -> None:
     said = " ".join(slslab("ask", "model", RUN, "--workers", "2,4").out.split())
     first = said.partition("Seconds of the run")[0]
     assert first.startswith("With 2 workers the analytic model is ≈")
-    assert "The run's seconds are off by more than 10% from 2 workers on." in first
+    assert "The run's seconds are off by more than 10 % from 2 workers on." in first
     for text in (
         "w + 3 (3 for one worker) is derived",
         "- polls: ",
@@ -92,6 +92,10 @@ def test_more_workers_than_may_run_at_once_are_not_replayed(slslab: Slslab, tmp_
     done = slslab("ask", "model", short, "--workers", "1001")
     assert "the model's error is unknown" in done.out
     assert "1001 workers: It never ends: with a concurrency of 1,000" in " ".join(done.out.split())
+    for question in ("patterns", "gpu"):
+        refused = slslab("ask", question, short, "--workers", "1001")
+        assert (refused.code, refused.out) == (2, "")
+        assert "It never ends: with a concurrency of 1,000" in refused.err
 
 
 @pytest.mark.parametrize("name", ["gpu", "mlless", "spirt"])

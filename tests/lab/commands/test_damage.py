@@ -228,7 +228,7 @@ def listed(damaged: Path, told: bool) -> None:
     if told:
         assert str(damaged) in done.err
     assert slslab("runs").code == done.code
-    assert slslab("show", "sound").code == 0, "another run's damage is none of its own"
+    assert slslab("show", "sound").code == 0, "another run's damage doesn't concern it"
 
 
 @identified(DONE)

@@ -21,6 +21,7 @@ from tests.emulator.run.test_log import event
 from tests.lab.replay.recordings import TRACES
 
 from slslab import installation
+from slslab.installation import install_command
 from slslab.run.directory import RunDirectory
 from slslab.run.log import LOG, TraceWriter
 
@@ -243,7 +244,7 @@ def test_without_an_extra_one_sentence_and_the_command(export: Export, monkeypat
     for kind, package in (("mlflow", "mlflow"), ("tensorboard", "tensorboard")):
         refused = export(FUNCTIONS, "--to", kind)
         assert refused.code == 3
-        said = f"Error: The package {package} is not installed.\nHint: pip install 'slslab[{kind}]'\n"
+        said = f"Error: The package {package} is not installed.\nHint: {install_command(kind)}\n"
         assert refused.err == said
 
 

@@ -26,7 +26,7 @@ KILL = '[[fault]]\nkind = "kill"\nworker = 1\nepoch = 0\n'
         (KILL + "step = 5\n", (), "Fault 1 (kill) has step 5, but the plan's steps are 0 to 4."),
         (KILL + 'phase = "dream"\n', (), "Fault 1 (kill) has phase 'dream'."),
         (KILL + KILL.replace("kill", "database-loss"), (), "Fault 2 (database-loss) needs a tensor database"),
-        (KILL, ("--stack", "compose"), "Faults are injected into the embedded stack alone."),
+        (KILL, ("--stack", "compose"), "Faults can only be injected into the embedded stack."),
     ],
 )
 def test_a_wrong_plan_is_refused_before_anything_starts(
@@ -83,5 +83,15 @@ def test_what_faults_did_is_shown(faulted: Path, tmp_path: Path) -> None:
 
 
 def test_a_run_with_faults_is_not_replayed(faulted: Path) -> None:
-    with pytest.raises(RunError, match="Faults were injected"):
+    with pytest.raises(RunError, match=r"Faults were injected into .*: kill"):
         read_recording(faulted)
+
+
+def test_a_run_with_a_straggler_is_replayed_with_it(tmp_path: Path) -> None:
+    plain = slslab("replay", RECORDED, "--json").document["rows"][-1]
+    shutil.copytree(RECORDED, tmp_path / "run")
+    with (tmp_path / "run" / "plan.toml").open("a") as plan:
+        plan.write('\n[[faults.fault]]\nkind = "straggler"\nfactor = 5\nworker = 1\n')
+    slow = slslab("replay", tmp_path / "run", "--json").document["rows"][-1]
+    assert slow["label"] == "as recorded, 2 workers, with its stragglers"
+    assert slow["seconds"]["value"] > 1.5 * plain["seconds"]["value"]

@@ -138,7 +138,7 @@ def test_instances_are_billed_by_the_second(recorded_runs: RecordedRuns) -> None
     assert "2 on cpu" in shown
     assert "REPORT" not in shown
     compared = slslab("compare", recorded_runs["allreduce"].path, path).out
-    assert "GPU baseline ran on the CPU: these aren't GPU times" in compared
+    assert "The GPU baseline ran on the CPU: these aren't GPU times" in compared
 
 
 @every_architecture

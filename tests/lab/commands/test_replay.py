@@ -1,6 +1,6 @@
 """`slslab replay` and `slslab ask`: documents, tables, pictures, and what is refused.
 
-The run and the platform are those of tests/lab/replay: as recorded there 0.58 s, at 3538 MB 0.38 s.
+The run and the platform come from tests/lab/replay: as recorded there 0.58 s, at 3538 MB 0.38 s.
 """
 
 import json

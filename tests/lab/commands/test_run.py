@@ -17,6 +17,7 @@ from slslab_lab.runs.planning import architectures
 pytestmark = pytest.mark.server
 
 Slslab = Callable[..., commands.Done]
+TINY_HOST = ("--tensor-host", "t3.medium")
 SMALL = ("--epochs", "2", "--workers", "2", "--batches", "2")
 RECORDED = str(Path(__file__).parents[1] / "replay" / "traces" / "allreduce" / "plan.toml")
 
@@ -191,7 +192,7 @@ def test_instances_are_no_containers_with_the_embedded_stack(slslab: Slslab, tmp
     done = slslab("run", "gpu", "--environment", "docker", "--out", str(tmp_path / "run"), imported=True)
     assert done.code == 2
     error, hint = done.err.strip().splitlines()[-2:]
-    assert error == "Error: Instances are processes of this host with the embedded stack."
+    assert error == "Error: With the embedded stack, instances are processes of this host."
     assert hint == "Hint: --stack compose launches them as containers."
     assert not (tmp_path / "run").exists()
 
@@ -216,7 +217,7 @@ def test_a_run_that_its_host_cannot_begin_leaves_nothing(
         (("run", "spirt", "--epochs", "3", "--join", "4:1"), 2, "Peer 4 doesn't exist, so it can't join"),
         (("run", "allreduce", "--workers", "900"), 3, "900 environments at once: 900 × 1,024 MB = 921,600 MB"),
         (("run", "allreduce", "--workers", "4000"), 2, "default allows only 1,000 (account_concurrency)"),
-        (("run", "allreduce", "--batches", "50"), 2, "= 12,800 samples an epoch, and the training set holds 1,433"),
+        (("run", "allreduce", "--batches", "50"), 2, "= 12,800 samples an epoch, but the training set has 1,433"),
         (("run", "nothing"), 2, "There is no architecture 'nothing'"),
         (("run", "spirt", "--combine", "sum"), 2, "'sum' is not one of 'mean', 'median'"),
         (("run", "allreduce", "--model", "alexnet"), 2, "There is no model 'alexnet'"),
@@ -226,11 +227,19 @@ def test_a_run_that_its_host_cannot_begin_leaves_nothing(
             "/nowhere is not a directory",
         ),
         (("run", "allreduce", "--account", "new", "--workers", "12"), 2, "new allows only 10 (account_concurrency)"),
+        (
+            ("run", "spirt", "--model", "resnet18", "--dataset", "synthetic", "--batches", "100", *TINY_HOST),
+            2,
+            "spirt with 4 workers keeps 4.6 GB in one t3.medium, which has 4 GiB.",
+        ),
         (("run", "allreduce", "--memory", "64"), 2, "64 MB does not exist on AWS Lambda"),
         (("run", "allreduce", "--memory", "paper"), 2, "The paper gives no memory size"),
         (("run", "allreduce", "--timeout", "901"), 2, "901 s does not exist on AWS Lambda"),
         (("run", "allreduce", "--mode", "per-batch", "--invoke", "event"), 2, "--invoke sync"),
         (("run", "allreduce", "--prices", "nowhere"), 2, "nowhere"),
+        (("run", "gpu", "--strict-packages"), 2, "Instances have the packages of this machine"),
+        (("run", "spirt", "--strict-packages", "--stack", "compose"), 2, "Containers have the packages of their image"),
+        (("run", "spirt", "--strict-packages", "--environment", "docker"), 2, "have the packages of their image"),
         (("run", "gpu", "--mode", "per-batch"), 2, "omit --mode"),
         (("run", "gpu", "--invoke", "event"), 2, "omit --invoke"),
         (("run", "gpu", "--as-released"), 2, "omit --as-released"),

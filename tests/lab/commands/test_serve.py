@@ -135,7 +135,7 @@ def test_runs_are_compared_from_the_list(server: Server) -> None:
     assert '<form action="/compare">' in listed.text
     assert "form-action 'self'" in listed.headers["content-security-policy"]
     offered = [each for each in (*ids, PLAN.run) if f'name="run" value="{each}"' in listed.text]
-    assert offered == ids, "one that goes on cannot be compared"
+    assert offered == ids, "a running one can't be compared"
     page = server.get(f"/compare?run={ids[0]}&run={ids[1]}")
     assert page.status == 200
     assert "<h1>AllReduce and ScatterReduce</h1>" in page.text

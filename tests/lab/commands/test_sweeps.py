@@ -16,6 +16,8 @@ from tests.commands import slslab
 from tests.lab.commands.test_accuracy import learnt
 from tests.lab.replay.recordings import TRACES
 
+from slslab.installation import install_command
+
 RUN = TRACES / "mobilenet-idle"
 # As many points as `slslab replay` should be given over many cores: 25 numbers of workers with 20 memory sizes.
 GRID = (
@@ -97,7 +99,7 @@ def test_ray_that_is_not_installed_is_named_with_its_extra(monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "ray", None)  # so it can be neither found nor imported
     done = slslab("replay", RUN, "--workers", "2,4", "--on", "ray")
     assert done.code == 3
-    assert done.err.lstrip() == "Error: The package ray is not installed.\nHint: pip install 'slslab[ray]'\n"
+    assert done.err.lstrip() == f"Error: The package ray is not installed.\nHint: {install_command('ray')}\n"
 
 
 @contextmanager

@@ -64,6 +64,9 @@ def at_terminal(variables: dict[str, str], *arguments: str) -> tuple[int, str]:
     return code, screened.left()
 
 
+EPOCHS = ["evaluating epochs: 1 of 2", "evaluating epochs: 2 of 2"]
+
+
 def test_stages_are_lines_where_there_is_no_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -74,9 +77,11 @@ def test_stages_are_lines_where_there_is_no_terminal(
             bar.report("alone", now + 1, 96)
         bar.report("deploy", 0, 1)
         bar.report("deploy", 1, 1)
+        for epoch in range(2):
+            bar.report("evaluate", epoch + 1, 2)
     lines = capsys.readouterr().err.splitlines()
     assert lines[:2] == ["measuring steps alone: 11 of 96", "measuring steps alone: 21 of 96"]
-    assert lines[9:] == ["measuring steps alone: 96 of 96", "deploying functions: 1 of 1"]
+    assert lines[9:] == ["measuring steps alone: 96 of 96", "deploying functions: 1 of 1", *EPOCHS]
 
 
 @pytest.mark.server

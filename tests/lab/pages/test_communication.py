@@ -1,4 +1,4 @@
-"""Which workers received whose bytes, by hand-made causes."""
+"""How many bytes each worker received from each other one, by hand-made causes."""
 
 from typing import Any
 

@@ -40,19 +40,20 @@ def test_who_is_fastest_cheapest_and_most_accurate_and_by_how_much() -> None:
     )
     assert sentences(lines)[:5] == [
         "SPIRT is fastest on AWS: 8 to 13 s, 2.6 to 3.5 times faster than AllReduce and 3.5 to 4.6 times faster "
-        "than GPU baseline.",
+        "than the GPU baseline.",
         "AllReduce (0.0032 to 0.0050 USD) can't be told apart from SPIRT (0.0033 to 0.0052 USD) as the cheapest on "
-        "AWS; GPU baseline costs 8.7 to 11.5 times as much as AllReduce.",
-        "AllReduce and GPU baseline are most accurate: 93.1%.",
+        "AWS; the GPU baseline costs 8.7 to 11.5 times as much as AllReduce.",
+        "AllReduce and the GPU baseline are most accurate: 93.1 %.",
         "Modelled on AWS (us-east-1).",
         RANGES,
     ]
-    assert "The machine of AllReduce, SPIRT and GPU baseline wasn't compared with Lambda's processors, so" in " ".join(
-        " ".join(lines).split()
+    assert (
+        "The machine of AllReduce, SPIRT and the GPU baseline wasn't compared with Lambda's processors, so"
+        in " ".join(" ".join(lines).split())
     )
     assert not any("…" in line for line in lines), "nothing is cut off"
     (spirt,) = (line.split() for line in lines if line.startswith("  SPIRT"))
-    assert spirt == ["SPIRT", *"8 to 13 0.0033 to 0.0052 25% 12.5 10.0%".split()]
+    assert spirt == ["SPIRT", *"8 to 13 0.0033 to 0.0052 25 % 12.5 10.0 %".split()]
     assert "All figures, as a page: compared.html" in lines
 
 
@@ -82,9 +83,19 @@ def test_where_none_is_modelled_this_hosts_figures_decide() -> None:
     assert sentences(lines) == [
         "AllReduce is fastest on this host: 12.5 s, 2.0 times faster than SPIRT.",
         "AllReduce is cheapest on this host: $0.000363, 1.4 times cheaper than SPIRT.",
-        "AllReduce and SPIRT are most accurate: 50.0%.",
+        "AllReduce and SPIRT are most accurate: 50.0 %.",
         "As this host measured and priced it, since no run is modelled on AWS.",
     ]
+
+
+def test_another_run_may_be_cheapest_with_a_cache_of_its_own() -> None:
+    shared = document(architecture="spirt", cost={**cost(puts=1), "total_alone": "0.0685"})
+    lines = sentences(shown(document(), shared))
+    assert lines[1].startswith("SPIRT is cheapest on this host")
+    assert lines[2] == (
+        "With hosts of its own, a run pays for each hour of its cache that begins: then AllReduce is cheapest with "
+        "$0.000363, and SPIRT costs $0.0685."
+    )
 
 
 def test_runs_that_were_recorded_before_ranges_are_compared_by_their_figures() -> None:

@@ -18,6 +18,7 @@ from tests.lab.pages.reproduced import reproduction
 from tests.lab.replay.recordings import TRACES
 
 from slslab.cli.root import root
+from slslab.report.formats import percent
 from slslab.report.html.page import make_content, make_page
 from slslab.report.page import Document, Live
 from slslab.report.summaries import advice
@@ -114,10 +115,12 @@ def test_a_run_has_all_its_parts() -> None:
 
 def test_a_run_that_stopped_early_says_how_many_epochs_it_trained() -> None:
     known = document("mlless")
-    text = "of them trained"
-    assert text not in run_page(known)
-    stopped = {**known, "plan": {**known["plan"], "epochs": 80}, "epochs": 80, "epochs_trained": 11}
-    assert f"11 {text}" in run_page(stopped)
+    plan = {**known["plan"], "epochs": 80}
+    stopped = {**known, "plan": plan, "epochs": 80, "epochs_trained": 11, "accuracy": [0.7, 0.81]}
+    assert "<li>11 of 80 epochs</li>" in run_page(stopped)
+    aimed = {**stopped, "plan": plan | {"until_accuracy": 0.8}}
+    assert "<li>11 of 80 epochs (until 80 % accuracy)</li>" in run_page(aimed)
+    assert "<li>80 epochs</li>" not in run_page(aimed)
 
 
 def test_a_page_allows_what_it_holds_and_no_network() -> None:
@@ -172,7 +175,7 @@ def test_what_must_be_known_stands_above() -> None:
     found = document("mobilenet-busy")
     text = run_page(found)
     assert Parts(text).answers[0].endswith(" [oversubscribed]")
-    assert "oversubscribed, the functions waited for this host for more than 2% of their time" in text
+    assert "this machine was overloaded. The functions waited for it for more than 2 % of their time" in text
     assert "The trace could not be read" in text
     assert "computed on CPU: times are no GPU" in run_page(document("gpu")).replace("Computed", "computed")
     error = {"type": "Runtime.OutOfMemory", "message": "killed", "hint": "more --memory."}
@@ -306,7 +309,7 @@ def test_a_comparison_has_differences_and_intervals() -> None:
     assert [row[0] for row in rows][:2] == ["fetch a minibatch, s", "compute a minibatch, s"]
     assert all(low < value < high for _, value, low, high in rows)
     billed = [one["billed_seconds"] for one in documents]
-    assert f"{billed[1] / billed[0] - 1:+.1%}".replace("%", " %") in text
+    assert percent(billed[1] / billed[0] - 1, "+.1") in text
     assert "zero is within" in text
     without = comparison_page(documents, [None, None])
     assert "billed time a worker" in without

@@ -28,6 +28,13 @@ def test_a_critical_path_names_operations_and_the_workers_with_the_most_of_them(
     assert isinstance(other, Table)
     assert other.caption == "Critical path, modelled on round with the network of host: 0.296 s"
     assert [tuple(row) for row in table.rows] == [
-        ("object.put", "synchronise", "0.015", "5.1%", "1", "worker 0 (100%)"),
-        ("compute", "synchronise", "0.200", "67.6%", "1", "worker 1 (50%), worker 0 (25%), no worker (15%), 1 more"),
+        ("object.put", "synchronise", "0.015", "5.1 %", "1", "worker 0 (100 %)"),
+        (
+            "compute",
+            "synchronise",
+            "0.200",
+            "67.6 %",
+            "1",
+            "worker 1 (50 %), worker 0 (25 %), no worker (15 %), 1 more",
+        ),
     ]

@@ -1,12 +1,14 @@
 """Which row is the answer."""
 
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
 
 from slslab.predict.uncertainty import HOST, REPLAY, Uncertainty
-from slslab_lab.questions.sizes import BALANCE, COST, SECONDS, alike, best, in_time
-from slslab_lab.replay.whatif import SIZES, Row, Valued, check_memory
+from slslab.run.bill import DEFAULT_BOOK, Usage, compute_bill, load_book
+from slslab_lab.questions.sizes import BALANCE, COST, SECONDS, _alone, alike, best, in_time
+from slslab_lab.replay.whatif import SIZES, Row, Valued, Variant, check_memory
 
 
 def row(label: str, seconds: float, cost: str, late: bool = False) -> Row:
@@ -65,6 +67,18 @@ def test_fastest_and_balanced() -> None:
     found = [best(ROWS, figures) for figures in (SECONDS, BALANCE)]
     assert [one.label for one in found if one] == ["fast", "good"]  # 27 against 40 and 40
     assert [best(rows, SECONDS) for rows in (ROWS[:2], ROWS[:1], [])] == [None, None, None]
+
+
+def test_another_size_may_be_cheapest_with_a_cache_of_its_own() -> None:
+    def priced(memory_mb: int, mb_s: int, seconds: int) -> Row:
+        record = {"memory_mb": 1024, "billed_ms": mb_s, "architecture": "x86_64", "ephemeral_mb": 512}
+        bill = compute_bill(Usage([record], service_hosts=(("cache.t3.medium", seconds),)), load_book(DEFAULT_BOOK))
+        return replace(row("", seconds, str(bill.total)), bill=bill, variant=Variant(memory_mb=memory_mb))
+
+    # The second is faster, and so has a smaller share of the cache; the first uses Lambda less.
+    rows = [priced(512, 1000, 100), priced(1024, 2000, 10)]
+    assert _alone(rows, best(rows, COST)) == {"cheapest_alone": 512}
+    assert _alone(rows[1:], rows[1]) == _alone(ROWS, None) == {}
 
 
 def test_sizes_of_a_sweep_exist_and_rise() -> None:

@@ -61,7 +61,7 @@ def test_all_begin_with_the_last_one_and_take_what_their_messages_take(workers: 
                 assert begin == came
                 assert end - begin == 2 * (workers - 1) * 2 * MS + 10 * size
     waits = [end - begin for worker, step, begin, end in steps(timeline, "join") if worker == 1]
-    assert waits[1] == 0, "nobody is later than the slow one"
+    assert waits[1] == 0, "no worker is later than the slow one"
 
 
 def test_a_profile_without_messages_between_instances_is_refused_by_the_entry() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from slslab.errors import RequestError
 from slslab.predict.anchors import Z80
 from slslab.predict.processor import UNANCHORED
 from slslab.predict.profiles import DEFAULT_PROFILE
@@ -155,9 +156,13 @@ def test_a_ratio_draws_shared_errors_once() -> None:
     assert read_uncertainty(one.as_document()) == one
 
 
-def test_a_run_that_computed_on_a_gpu_is_not_modelled() -> None:
-    """How much faster a GPU is, is known of the steps that a processor computed."""
-    on_gpu = {"id": "request-0", "device": "cuda:0 Tesla T4", "worker": 0}
-    found = model(Run(plan=PLAN, events=COMPUTED, instances=[on_gpu]), BOOK)
-    reason = "It computed on cuda:0 Tesla T4, but GPU times can only be modelled from steps on a CPU."
-    assert found == not_modelled(reason)
+@pytest.mark.parametrize(
+    ("model_name", "device", "kind"),
+    [("lenet", "cuda:0 Tesla T4", "T4"), ("resnet18", "cuda:0 NVIDIA H200", "NVIDIA H200")],
+)
+def test_a_run_on_a_gpu_is_modelled_by_an_anchor_of_its_own_kind_alone(model_name: str, device: str, kind: str) -> None:
+    plan = dataclasses.replace(PLAN, model=model_name, batch_size=512)
+    on_gpu = {"id": "request-0", "type": "g4dn.xlarge", "function": "train", "device": device, "worker": 0}
+    on_gpu |= {"cpu_seconds": 1.0, "memory_mb": 1769}
+    with pytest.raises(RequestError, match=f"How long minibatches of 512 take with {model_name} on a {kind} can't be"):
+        modelled.play_on_aws(recording(COMPUTED).replace(plan=plan, instances=[on_gpu]))

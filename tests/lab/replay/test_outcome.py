@@ -65,7 +65,7 @@ def test_what_lasts_longer_than_a_timeout() -> None:
     found = outcome(play(handing_over(), platform()))
     assert [one.worker for one in found.over_timeout(0.12)] == [1]
     assert found.over_timeout(0.14625) == ()
-    assert len(found.over_timeout(0.1)) == 2, "init is no part of it"
+    assert len(found.over_timeout(0.1)) == 2, "init isn't part of it"
 
 
 def test_of_several_requests_those_before_the_last_are_made_while_it_waits() -> None:
@@ -116,7 +116,7 @@ def test_a_warm_environment_has_no_init_and_executions_are_transitions() -> None
     assert found.usage().transitions == 2
     assert found.makespan_ns == (30 + 100 + 10 + 30 + 10) * MS
     (worker,) = found.workers
-    assert (worker.duration, worker.waiting) == (0.02, 0.0), "what a state machine waits is nobody's duration"
+    assert (worker.duration, worker.waiting) == (0.02, 0.0), "waits of a state machine belong to no duration"
 
 
 def test_an_instance_is_billed_from_its_launch() -> None:

@@ -24,7 +24,7 @@ def test_the_path_goes_through_the_worker_that_the_others_wait_for() -> None:
         Stretch(1, "synchronise", "object.get", 281_250_000, 296_250_000, 3),
     )
     assert path.describe() == (
-        "The run's 0.296 s are 34% compute of worker 0, 34% cold start of worker 0, 17% init of worker 0."
+        "The run's 0.296 s are 34 % compute of worker 0, 34 % cold start of worker 0, 17 % init of worker 0."
     )
 
 
@@ -51,7 +51,7 @@ def test_parts_are_added_up_over_workers() -> None:
     # Others see two of the three puts half a latency before their ends.
     assert (parts["object.get"].ns, parts["object.put"].ns) == (15 * MS, 20 * MS)
     assert path.ns == (100 + 60 + 15 + 20) * MS
-    assert "31% compute of 3 workers" in path.describe()
+    assert "31 % compute of 3 workers" in path.describe()
 
 
 def test_what_holds_an_invocation_back_is_on_the_path() -> None:

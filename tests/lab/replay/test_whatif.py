@@ -15,9 +15,13 @@ from tests.lab.replay.recordings import MS, PEAK_MB, make_plan, write_run
 from slslab.errors import RequestError, RunError
 from slslab.predict.profiles.profile import Figure, Profile
 from slslab.run.bill import load_book
+from slslab_lab.replay import whatif
 from slslab_lab.replay.kernel.kernel import ReplayError
 from slslab_lab.replay.kernel.program import Program, Step, Track
 from slslab_lab.replay.measured import Measured, read_measured
+from slslab_lab.replay.memory import Shortage
+from slslab_lab.replay.programs.recorded import make_program
+from slslab_lab.replay.programs.stragglers import with_straggler
 from slslab_lab.replay.whatif import (
     Platform,
     Variant,
@@ -25,13 +29,15 @@ from slslab_lab.replay.whatif import (
     check_memory,
     evaluate,
     measured_row,
+    vary_profile,
+    vary_program,
     with_arch,
     with_concurrency,
     with_memory,
     with_network,
-    with_straggler,
 )
 from slslab_lab.runs.planning import architectures
+from slslab_workers.patterns import Kept
 
 BOOK = load_book("aws-us-east-1")
 ARCHITECTURES = architectures()
@@ -183,12 +189,48 @@ def test_a_slow_worker(run: Measured) -> None:
         evaluate(run, Variant(straggler=(2, 2.0)), rounded())
 
 
+def test_a_run_with_a_slow_worker_is_replayed_with_it(run: Measured, monkeypatch: pytest.MonkeyPatch) -> None:
+    faults = [{"kind": "straggler", "factor": 3, "worker": 1, "phase": "compute"}, {"kind": "straggler", "factor": 2.0}]
+    slow = run.replace(plan=replace(run.plan, faults={"fault": faults}))
+    slow = slow.replace(program=make_program(slow))
+    for track, slowed in zip(run.program.tracks, slow.program.tracks, strict=True):
+        assert track.init_cpu_ns == slowed.init_cpu_ns
+        for step, later in zip(track.flat_steps(), slowed.flat_steps(), strict=True):
+            factor = 1 if step.op == "return" else 4 if track.worker == 1 and step.phase == "compute" else 2
+            assert later == replace(step, cpu_ns=factor * step.cpu_ns)
+    row = evaluate(slow, Variant(), rounded())
+    assert row.label == "as recorded, 2 workers, with its stragglers"
+    assert row.number("seconds") > evaluate(run, Variant(), rounded()).number("seconds")
+    # Other numbers of workers take the costs without the slow worker, and then that worker is as slow again.
+    assert slow.costs == run.costs
+    monkeypatch.setattr(whatif, "generate", lambda *_: run.program)
+    assert vary_program(slow, Variant(workers=4)) == slow.program
+
+
 def test_one_environment_at_once(run: Measured) -> None:
     row = evaluate(run, Variant(concurrency=1), rounded())
     # Worker 1 gets the environment of worker 0 when that ends at 390.
     assert row.number("seconds") == pytest.approx(0.39 + 0.43)
     assert row.number("cold_starts") == 1
     assert with_concurrency(platform(), 7).functions.concurrency.value == 7
+
+
+def test_a_new_account_allows_ten_environments_at_once(run: Measured) -> None:
+    new = run.replace(plan=replace(run.plan, account="new"))
+    assert vary_profile(new, Variant(), platform()).functions.concurrency.value == 10
+    assert vary_profile(new, Variant(concurrency=20), platform()).functions.concurrency.value == 20
+    assert vary_profile(run, Variant(), platform()) == platform()
+
+
+@pytest.mark.parametrize("certain", [True, False])
+def test_a_host_with_too_little_memory(run: Measured, monkeypatch: pytest.MonkeyPatch, certain: bool) -> None:
+    short = Shortage("allreduce", 2, "cache.t3.medium", "--channel-host", Kept(certain * 4 * 10**9, 4 * 10**9))
+    monkeypatch.setattr(Measured, "shortages", lambda _self, workers: [short] * (workers == 2))
+    row = evaluate(run, Variant(), rounded())
+    said = f"{short.message} To change that, {short.hint}"
+    assert (row.trouble, row.warnings) == ((said, ()) if certain else ("", (said,)))
+    assert as_document(row).get("warnings") == (None if certain else [said])
+    assert bool(row.figures) is not certain
 
 
 def test_workers_that_wait_for_one_that_may_not_start(run: Measured) -> None:

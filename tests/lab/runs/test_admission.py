@@ -1,13 +1,14 @@
-"""Whether a plan's environments fit into the memory of one host, or of several."""
+"""Whether a plan's environments fit into the memory of one host, or of several, and what it keeps into AWS's."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import pytest
+from tests.lab.replay.recordings import make_plan
 
-from slslab.errors import HostError
-from slslab_lab.runs.admission import admit
-from slslab_workers.architecture import Architecture, ResidentPhase
+from slslab.errors import HostError, RequestError
+from slslab_lab.runs.admission import admit, admit_hosts, print_warning
+from slslab_workers.architecture import Architecture, ResidentPhase, architectures
 from slslab_workers.plan import Plan
 
 
@@ -57,3 +58,26 @@ def test_environments_that_no_host_has_room_for_are_refused(
     said = refusal(workers, *budgets_mb)
     assert said.startswith(f"training needs {workers} environments at once: {needed},200 MB, but there are {there} for")
     assert said.endswith(f"Hint: {hint}")
+
+
+def test_a_cache_that_may_be_too_small_is_said_before_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    allreduce = architectures()["allreduce"]
+    plan = replace(make_plan(), model="mobilenet", workers=512, options=allreduce.complete({"channel": "redis"}))
+    said: list[str] = []
+    admit_hosts(plan, allreduce, said.append)
+    assert said == [
+        "Warning: allreduce with 512 workers keeps up to 6.61 GB in one cache.t3.medium, which has 3.09 GiB. "
+        "Hint: choose --channel-host cache.m5.large, which has 6.38 GiB."
+    ]
+    admit_hosts(plan, allreduce, print_warning)
+    assert capsys.readouterr() == ("", said[0] + "\n")
+    admit_hosts(replace(plan, workers=2), allreduce, said.append)
+    assert len(said) == 1
+
+
+def test_a_database_that_is_too_small_is_refused() -> None:
+    kubeml = architectures()["kubeml"]
+    options = kubeml.complete({"tensor-host": "t3.medium"})
+    plan = replace(make_plan(), architecture="kubeml", model="resnet18", workers=100, batches=24, options=options)
+    with pytest.raises(RequestError, match=r"kubeml with 100 workers keeps .* GB in one t3.medium"):
+        admit_hosts(plan, kubeml, print_warning)

@@ -203,11 +203,11 @@ def test_nothing_is_fitted_to_the_predicted_rounds(document: dict[str, Any]) -> 
 def test_answers_come_first_and_name_the_commit(document: dict[str, Any]) -> None:
     assert document["findings"][:4] == [
         "RQ3's 8 rounds were predicted on 2026-11-23 (commit dade1f3), before the comparison: their seconds are "
-        "off by 12.8% on average (at most 20.2%), and 6 of 8 intervals of 80% contain the measured time.",
-        "6 of 8 predicted times are too low; the mean error is -8.6%.",
-        "Predicted costs are off by 14.6% on average (at most 22.4%); 8 of 8 are too low.",
-        "Baselines: bytes ÷ 60.7 MB/s is off by 26.7% on average (at most 51.0%); profile aws-us-east-1 is off by "
-        "40.3% on average (at most 54.7%).",
+        "off by 12.8 % on average (at most 20.2 %), and 6 of 8 intervals of 80 % contain the measured time.",
+        "6 of 8 predicted times are too low; the mean error is -8.6 %.",
+        "Predicted costs are off by 14.6 % on average (at most 22.4 %); 8 of 8 are too low.",
+        "Baselines: bytes ÷ 60.7 MB/s is off by 26.7 % on average (at most 51.0 %); profile aws-us-east-1 is off by "
+        "40.3 % on average (at most 54.7 %).",
     ]
 
 
@@ -215,12 +215,14 @@ def test_the_command_prints_and_saves_the_comparison(tmp_path: Path) -> None:
     done = commands.slslab("reproduce", "gradssharding", "--full", "--out", "made", directory=tmp_path)
     assert done.code == 0
     lines = done.out.splitlines()
-    assert "12.8% on average" in " ".join(lines[:5])
+    assert "12.8 % on average" in " ".join(lines[:5])
     words = {tuple(line.split()) for line in lines}
-    assert tuple("VGG-16, shards, M = 4 53.6 (42.9 to 67.0) 67.25 -20.2% no 0.002625 0.003383 -22.4%".split()) in words
-    assert tuple("ResNet-18, lifl 13.3 (6.5 to 27.1) 12.28 +8.1% yes 0.000394 0.000415 -5.0%".split()) in words
+    assert (
+        tuple("VGG-16, shards, M = 4 53.6 (42.9 to 67.0) 67.25 -20.2 % no 0.002625 0.003383 -22.4 %".split()) in words
+    )
+    assert tuple("ResNet-18, lifl 13.3 (6.5 to 27.1) 12.28 +8.1 % yes 0.000394 0.000415 -5.0 %".split()) in words
     files = {path.suffix: path.read_text() for path in (tmp_path / "made").iterdir()}
     assert files.keys() == {".json", ".csv", ".html"}
-    for text in ("67.25", "53.6 (42.9 to 67.0)", "-20.2%", "6 of 8 intervals of 80% contain the measured time"):
+    for text in ("67.25", "53.6 (42.9 to 67.0)", "-20.2 %", "6 of 8 intervals of 80 % contain the measured time"):
         assert text in files[".html"], text
     assert "RQ3, predicted" in files[".csv"]

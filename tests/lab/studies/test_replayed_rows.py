@@ -16,7 +16,7 @@ PROFILE = load_profile("aws-us-east-1")
 
 
 def once(model: str, times: int) -> Played:
-    """One recording as the row of a model with `times` as many published seconds."""
+    """One recording as the row of a model with its seconds, multiplied by `times`, as published ones."""
     experiment = Experiment("allreduce", "lenet", released=False)
     row = row_of(paper(), experiment)
     published = dict(row.published) | {TIME: row.published[TIME] * times}

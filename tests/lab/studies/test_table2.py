@@ -14,6 +14,7 @@ from tests.lab.replay.recordings import TRACES
 from tests.lab.studies.papers import PUBLISHED, paper
 from tests.lab.studies.setups import Watching, setup
 
+from slslab.report.formats import percent
 from slslab.report.terminal import render
 from slslab_lab.pages.reproduction import reproduction
 from slslab_lab.replay.measured import Measured, read_measured
@@ -266,4 +267,4 @@ def test_a_ranking_says_how_probable_it_is() -> None:
     assert document()["rankings"][0]["holds"] == {}
     text = io.StringIO()
     Console(file=text, width=200).print(render(reproduction(recorded_again())))
-    assert f"{first} before {second} {probability:.0%}" in text.getvalue()
+    assert f"{first} before {second} {percent(probability)}" in text.getvalue()

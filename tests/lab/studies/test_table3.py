@@ -99,7 +99,7 @@ def test_products(document: dict[str, Any]) -> None:
 def test_what_is_not_reached_has_a_reason_and_no_figure(document: dict[str, Any]) -> None:
     found = rows(document)["SPIRT", "canonical"]["cells"]["minutes"]
     assert (found["modelled"], found["difference"], found["verdict"]) == (None, None, "")
-    assert (found["published"], found["reason"]) == ("84.96", "80% not reached in 4 epochs")
+    assert (found["published"], found["reason"]) == ("84.96", "80 % not reached in 4 epochs")
 
 
 def test_the_common_target(document: dict[str, Any]) -> None:
@@ -116,7 +116,7 @@ def test_a_chosen_target(tmp_path: Path) -> None:
     document = build(progressions(tmp_path), 0.5)
     assert document["target"]["chosen"]
     found = rows(document)
-    assert found["SPIRT", "canonical"]["cells"]["common_minutes"]["reason"] == "50% not reached in 4 epochs"
+    assert found["SPIRT", "canonical"]["cells"]["common_minutes"]["reason"] == "50 % not reached in 4 epochs"
     assert values(document, "common_epochs", "measured")["MLLess", "canonical"] == 2
     assert not any("--target" in note for note in document["notes"])
 
@@ -180,7 +180,7 @@ def test_printed_and_saved(document: dict[str, Any]) -> None:
     console.print(render(reproduction(document)))
     text = console.export_text()
     assert "330.1554" in text, "of SPIRT's epochs there is only what is recomputed"
-    assert "80% not reached in 4 epochs" in text
+    assert "80 % not reached in 4 epochs" in text
     assert {one["column"] for one in cells(document)} == {column["name"] for column in document["columns"]}
 
 

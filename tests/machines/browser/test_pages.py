@@ -38,21 +38,21 @@ from slslab_lab.replay.programs.recording import read_recording
 sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install playwright")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="pip install axe-playwright-python")
 CHROMIUM = shutil.which("chromium")
-WIDTHS = (400, 1600)
+WIDTHS = (390, 1600)
 SCHEMES = ("light", "dark")
-UNIT = re.compile(r",\s(s|MB|USD|%|min|nats)$")
+UNIT = re.compile(r",\s(s|MB|USD|%|min|nats)$|^multiple of ")
 # Of what is counted or named, and has no unit.
 UNITLESS = {"epoch", "place", "to worker", "from worker", "ours ÷ published"}
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium: tests/machines/browser/install installs it")
 
-# What each chart shows: how many marks have an extent, its axes' titles, labels of one axis that overlap, and texts
-# that are not all within.
+# What each chart shows: how many marks have an extent, its axes' titles, labels of one axis or texts of marks that
+# overlap, and texts that are not all within.
 CHARTS = """() => [...document.querySelectorAll(".chart")].filter((one) => one.clientWidth).map((chart) => {
   const marks = [...chart.querySelectorAll(".role-mark path, .role-mark line, .role-mark text")];
   const overlaps = [];
-  for (const axis of chart.querySelectorAll(".role-axis-label")) {
-    const boxes = [...axis.querySelectorAll("text")]
+  for (const place of chart.querySelectorAll(".role-axis-label, .role-mark.mark-text")) {
+    const boxes = [...place.querySelectorAll("text")]
       .filter((one) => one.getAttribute("opacity") !== "0" && one.textContent)
       .map((one) => [one.textContent, one.getBoundingClientRect()]);
     boxes.forEach(([text, a], place) => boxes.slice(place + 1).forEach(([other, b]) => {
@@ -156,6 +156,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     texts = {
         "run": page_of(recording("mobilenet-busy").replace(document=modelled("mobilenet-busy"))),
         "spirt": page_of(recording("spirt")),
+        "mlless": page_of(recording("mlless")),
         "compare": make_page(comparison),
         "reproduction": make_page(describe_reproduction(reproduction())),
         "session": session_page(
@@ -183,6 +184,11 @@ def artefacts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+# Tables that are wider than their place.
+WIDE_TABLES = """() => [...document.querySelectorAll(".scroll")]
+  .filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.getAttribute("aria-label"))"""
+
+
 def check_charts(charts: list[dict[str, Any]]) -> None:
     """Each has marks and titles with units, and fills its place, in which all texts fit."""
     for chart in charts:
@@ -194,7 +200,7 @@ def check_charts(charts: list[dict[str, Any]]) -> None:
         assert chart["width"] == pytest.approx(chart["room"], abs=6), "charts fill what they are given"
 
 
-@pytest.mark.parametrize("name", ["run", "spirt", "compare", "reproduction"])
+@pytest.mark.parametrize("name", ["run", "spirt", "mlless", "compare", "reproduction"])
 def test_a_page_fits_and_draws_at_both_widths_in_both_colour_schemes(
     name: str, browser: Any, pages: dict[str, Path], artefacts: Path
 ) -> None:
@@ -220,6 +226,20 @@ def test_a_page_fits_and_draws_at_both_widths_in_both_colour_schemes(
         assert visit.overflow() <= 0
     assert visit.troubles == []
     assert visit.requests == [pages[name].as_uri()]
+    visit.page.close()
+
+
+@pytest.mark.parametrize("name", ["run", "spirt", "compare", "reproduction", "session", "running"])
+def test_a_phone_shows_every_column_of_every_table(name: str, browser: Any, pages: dict[str, Path]) -> None:
+    visit = Visit.begin(browser, pages[name], WIDTHS[0])
+    visit.page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    visit.page.wait_for_function(f"({WIDE_TABLES})().length === 0")
+    stacked = visit.page.locator(".stacked td >> nth=0")
+    shown = stacked.evaluate("(cell) => getComputedStyle(cell, '::before').content")
+    assert shown.strip('"') == stacked.get_attribute("data-column") != ""
+    # On a wide screen the same table has its columns again.
+    visit.page.set_viewport_size({"width": WIDTHS[1], "height": 900})
+    assert visit.page.locator("thead").first.is_visible()
     visit.page.close()
 
 

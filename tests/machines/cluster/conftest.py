@@ -21,7 +21,7 @@ def need_cluster() -> None:
 
 @pytest.fixture(scope="module")
 def nodes(request: pytest.FixtureRequest) -> Iterator[Nodes]:
-    """Three nodes; packets between two of them take as many milliseconds more as the test's parameter says, if any."""
+    """Three nodes; packets between two of them take longer by the test's parameter, in milliseconds, if any."""
     need_cluster()
     with Nodes(3, delay_ms=getattr(request, "param", 0.0)) as cluster:
         yield cluster

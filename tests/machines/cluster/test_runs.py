@@ -47,7 +47,7 @@ def run(nodes: Nodes, architecture: str, out: Path, *more: str) -> dict[str, Any
 
 
 def requests(out: Path) -> Counter[tuple[str, str]]:
-    """Return the number of requests by operation and phase, without those that depend on time."""
+    """Return the number of requests by operation and phase, without the ones that depend on time."""
     return Counter(
         (event["op"], event["phase"])
         for event in load(out).events

@@ -90,7 +90,9 @@ def environment(folder: Path, requirements: Sequence[str]) -> Iterator[Path]:
                 if not target.exists() and os.path.exists(str(source)):
                     _link(str(source), target)
     ours = Path(str(distribution("slslab").locate_file(".")))
-    shutil.copytree(next(ours.glob("slslab-*.dist-info")), packages / "slslab-0.dist-info")
+    # As an index would leave it, so hints name no clone.
+    from_an_index = shutil.ignore_patterns("direct_url.json")
+    shutil.copytree(next(ours.glob("slslab-*.dist-info")), packages / "slslab-0.dist-info", ignore=from_an_index)
     for code in PROJECT_PACKAGES:
         shutil.copytree(ROOT / code, packages / Path(code).name, ignore=shutil.ignore_patterns("__pycache__"))
     yield folder

@@ -242,7 +242,7 @@ def test_s_asp_waits_for_nobody_and_has_the_closed_form(
         positions[rank] = position
         if workers > 1 and rank == last and position == 1:
             time.sleep(60)
-            assert positions[0] == 5, "rank 0 waits for nobody"
+            assert positions[0] == 5, "rank 0 doesn't wait"
 
     trained = train(plan, dawdle)
     counts = architectures()["allreduce"].counts(workers, 3, 2, 62, asynchronous(algorithm))

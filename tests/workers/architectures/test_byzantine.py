@@ -136,7 +136,7 @@ def test_instances_that_attack_read_the_honest_gradients_first(
         ("allreduce", {"attack": "alie:4"}, "rank 0 deletes each as soon as it has read it"),
         ("allreduce", {**told("zeno"), "attack": "nan:0"}, "Zeno trusts the minibatch of rank 0"),
         ("allreduce", {**told("median"), "channel": "parameter-server"}, "a parameter server only has their sum"),
-        ("allreduce", {**told("median"), "algorithm": "ma"}, "Models are exchanged, and not gradients"),
+        ("allreduce", {**told("median"), "algorithm": "ma"}, "Workers exchange models here"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_starts(

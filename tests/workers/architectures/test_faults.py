@@ -173,7 +173,7 @@ def check_killed(run: Faulted) -> None:
     assert (fault["times"], fault["worker"], fault["epoch"], fault["step"]) == (1, 1, 0, 1)
     computed = [(e["epoch"], e["step"]) for e in run.events if e["op"] == "compute" and e["worker"] == 1]
     assert (0, 1) not in computed, "it was killed before it computed"
-    assert run.document["seconds"]["measured"] < 60 + 30, "nobody waits for it longer than a function may last"
+    assert run.document["seconds"]["measured"] < 60 + 30, "waits for it end when a function's time-out would"
 
 
 @pytest.mark.parametrize("name", [name for name in FUNCTIONS if name != "kubeml"])

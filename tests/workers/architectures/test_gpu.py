@@ -98,7 +98,7 @@ def test_driver(
     assert (outcome.epochs, len(outcome.loss), len(outcome.accuracy), outcome.updates) == (2, 2, 2, 4)
     assert outcome.replicas_equal
     assert (outcome.loss, outcome.accuracy, outcome.parameters_sha256) == curve(plan)
-    assert not [event for event in launcher.events if "/verdicts/" in event["resource"]], "nobody waits for a verdict"
+    assert not [event for event in launcher.events if "/verdicts/" in event["resource"]], "none waits for a verdict"
     assert launcher.variables == {"OMP_WAIT_POLICY": "PASSIVE"}
 
 

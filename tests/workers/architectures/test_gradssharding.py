@@ -492,7 +492,7 @@ def test_clients_learn_what_one_process_learns_and_count_what_the_closed_form_sa
     topology = str(plan.options["topology"])
     aggregators = sum(map(len, levels(topology, 3, 4)))
     assert document["invocations"] == 2 * 3 * (2 + 1) + 4 * aggregators
-    assert document["phases"]["wait"] == 0, "nobody is billed for waiting"
+    assert document["phases"]["wait"] == 0, "waiting isn't billed"
     assert document["lambda"]["status"] == "modelled"
     assert document["lambda"]["waiting_share"] == 0
     # All but the last round's: gradients, and what aggregators stored.

@@ -190,7 +190,7 @@ def test_survivors_stay_equal_and_follow_one_process(
     assert [told["tuned"]["removed"] for told in trained.statistics if told["tuned"]] == [rank for _, rank in removals]
     assert_exact(trained, plan, removals)
     stored = [event["resource"].rpartition("/")[2] for event in trained.events if "/model/" in event["resource"]]
-    assert stored == [str(epoch) for epoch in range(epochs)], "one model an epoch, whoever is left to store it"
+    assert stored == [str(epoch) for epoch in range(epochs)], "one model an epoch, stored by any worker that is left"
 
 
 @pytest.mark.parametrize(("name", "threshold"), [("norm-ratio", 0.4), ("norm-ratio", 0.0), ("norm-ratio", math.inf)])

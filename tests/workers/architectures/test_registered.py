@@ -1,6 +1,7 @@
 """What every registered architecture must show: functions of ours in memory, instances in threads, a stranger's for
 real. `tests/lab/commands/test_recorded_runs.py` shows what instances count and cost."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -178,22 +179,78 @@ def test_the_examples_model_and_data_are_trained_by_ours(name: str, run: Run, ru
     assert evaluate(recorded, Variant(workers=8), platform).number("cost") > 0
 
 
-def test_the_example_passes_its_own_test_in_an_environment_of_its_own(tmp_path: Path) -> None:
-    """Outside the checkout, with pip; what it depends on is this environment's."""
-    copy, packages = tmp_path / "own", tmp_path / "environment"
-    shutil.copytree(EXAMPLE, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    venv.create(packages, symlinks=True)
-    site = next(packages.glob("lib/python*/site-packages"))
-    ours = [str(ROOT / folder) for folder in ("emulator", "workers", "lab", "plugins")]
-    (site / "ours.pth").write_text("\n".join([*ours, *(path for path in sys.path if path.endswith("site-packages"))]))
-    python = str(packages / "bin" / "python")
-    variables = {name: value for name, value in os.environ.items() if not name.startswith(("SLSLAB", "PYTHON"))}
-    install = ("-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-build-isolation", str(copy))
-    for program, words in ((sys.executable, install), (python, ("-m", "pytest", "-q", str(copy / "test_own.py")))):
+class Elsewhere:
+    """A copy of the example outside the checkout, and an environment whose other packages are this one's."""
+
+    def __init__(self, folder: Path) -> None:
+        self.copy, packages = folder / "own", folder / "environment"
+        shutil.copytree(EXAMPLE, self.copy, ignore=shutil.ignore_patterns("__pycache__"))
+        venv.create(packages, symlinks=True)
+        self.site = next(packages.glob("lib/python*/site-packages"))
+        ours = [str(ROOT / folder) for folder in ("emulator", "workers", "lab", "plugins")]
+        others = [path for path in sys.path if path.endswith("site-packages")]
+        (self.site / "ours.pth").write_text("\n".join([*ours, *others]))
+        self.python, self.folder = str(packages / "bin" / "python"), folder
+
+    def install(self, *projects: Path) -> None:
+        """Install with pip."""
+        options = ("--quiet", "--no-deps", "--no-build-isolation")
+        self.call(sys.executable, "-m", "pip", "--python", self.python, "install", *options, *map(str, projects))
+
+    def call(self, program: str, *words: str, code: int = 0) -> str:
+        """Return what a program prints on stdout."""
+        variables = {name: value for name, value in os.environ.items() if not name.startswith(("SLSLAB", "PYTHON"))}
         done = subprocess.run(
-            [program, *words], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=300, check=False
+            [program, *words], cwd=self.folder, env=variables, capture_output=True, text=True, timeout=300, check=False
         )
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout
+
+    def slslab(self, *words: str, code: int = 0) -> Any:
+        """Return the document of a command."""
+        return json.loads(self.call(self.python, "-m", "slslab", *words, "--json", code=code))
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Elsewhere:
+    return Elsewhere(tmp_path)
+
+
+def test_the_example_passes_its_own_test_in_an_environment_of_its_own(elsewhere: Elsewhere) -> None:
+    elsewhere.install(elsewhere.copy)
+    elsewhere.call(elsewhere.python, "-m", "pytest", "-q", str(elsewhere.copy / "test_own.py"))
+
+
+def test_what_the_example_requires_is_packed_and_what_else_it_imports_is_named(elsewhere: Elsewhere) -> None:
+    turns = elsewhere.folder / "turns"
+    turns.mkdir()
+    (turns / "turns.py").write_text("FULL = 6.28\n")
+    project, handlers = elsewhere.copy / "pyproject.toml", elsewhere.copy / "own" / "handlers.py"
+    build = "[build-system]\nrequires = ['hatchling']\nbuild-backend = 'hatchling.build'\n"
+    (turns / "pyproject.toml").write_text(f"[project]\nname = 'turns'\nversion = '2.0'\n{build}")
+    project.write_text(project.read_text().replace('"slslab[train]"', '"slslab[train]", "turns>=2"'))
+    handlers.write_text(handlers.read_text().replace("import torch\n", "import torch\nimport turns\n", 1))
+    elsewhere.install(elsewhere.copy, turns)
+    small = ("--workers", "1", "--epochs", "1", "--no-evaluation", "--record", "together")
+    run = ("run", "parameter-averaging", "--model", "mlp", "--dataset", "spirals", *small)
+    strict = elsewhere.slslab(*run, "--strict-packages")
+    assert (strict["status"], strict["host_imports"]) == ("done", {})
+    assert not elsewhere.slslab("export", "sam", "last", "--out", "complete")["missing"]
+    assert (elsewhere.folder / "complete" / "code" / "turns.py").exists()
+
+    handlers = elsewhere.site / "own" / "handlers.py"
+    handlers.write_text(handlers.read_text().replace("import turns\n", "import turns\nimport yaml\n", 1))
+    lenient = elsewhere.slslab(*run)
+    assert lenient["host_imports"] == {f"slslab-{lenient['run']}": ["yaml"]}
+    printed = " ".join(elsewhere.call(elsewhere.python, "-m", "slslab", "show", "last").split())
+    assert f"slslab-{lenient['run']} imported yaml from this machine, not from its package." in printed
+    assert elsewhere.slslab("replay", "last", "--workers", "8")
+    assert elsewhere.slslab("check", "last")["holds"]
+    assert "imported yaml" in (elsewhere.folder / "runs" / lenient["run"] / "report.html").read_text()
+    assert elsewhere.slslab("export", "sam", "last", "--out", "incomplete")["missing"] == ["yaml"]
+    assert "`code/` lacks yaml" in (elsewhere.folder / "incomplete" / "README.md").read_text()
+    refused = elsewhere.slslab("run", f"runs/{lenient['run']}/plan.toml", "--strict-packages", code=1)
+    assert refused["error"]["message"] == "Unable to import module 'own.handlers': No module named 'yaml'"
 
 
 def test_the_example_stands_in_the_table_of_systems_once_the_atlas_has_its_recording(

@@ -62,7 +62,7 @@ def test_an_event_delivered_twice_is_refused(make_plan: MakePlan) -> None:
     objects = stored(plan)
     invoke(objects, plan, 0)
     invoke(objects, plan, 1)
-    with pytest.raises(ValueError, match="to go on at step 1, and its state is at 2"):
+    with pytest.raises(ValueError, match="to continue at step 1, but its state is at 2"):
         invoke(objects, plan, 1)
 
 

@@ -5,8 +5,10 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from botocore.exceptions import ClientError
 
-from slslab_workers.driver.deployment import package
+from slslab_lab.runs.planning import architectures, make_plan
+from slslab_workers.driver.deployment import FunctionSpec, create_function, package
 from slslab_workers.plan import PlanError
 
 HANDLER = "slslab_workers.allreduce.handlers.handler"
@@ -17,6 +19,26 @@ def test_a_package_has_the_workers_code_and_no_data_set() -> None:
         names = archive.namelist()
     assert "slslab_workers/allreduce/handlers.py" in names
     assert not [name for name in names if name.endswith((".npz", ".pyc"))]
+
+
+@pytest.mark.parametrize("message", ["Unzipped size must be smaller than 9 bytes", "Role does not exist"])
+def test_the_largest_part_of_a_package_that_is_too_large_is_named(
+    message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Refusing:
+        def create_function(self, **_: object) -> None:
+            raise ClientError({"Error": {"Code": "InvalidParameterValueException", "Message": message}}, "Create")
+
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "packed_large.py").write_bytes(b"#" * (2 << 20))
+    plan = make_plan(architectures()["allreduce"], {"dataset": "digits"}, {})
+    spec = FunctionSpec("f", "packed_large.handler", 128)
+    if "size" not in message:
+        with pytest.raises(ClientError):
+            create_function(Refusing(), spec, plan)
+        return
+    with pytest.raises(PlanError, match=rf"too large for Lambda: {message}. Most of it is packed_large, 2 MB."):
+        create_function(Refusing(), spec, plan)
 
 
 def test_equal_sources_give_equal_packages() -> None:

@@ -20,7 +20,7 @@ def test_patience_is_ten_epochs_in_a_row_without_the_least_improvement() -> None
     assert verdicts(flat, early_stopping=True) == [None] * 10 + ["patience"]
     better = [*[1.0] * 10, 1.0 - 1e-12, *[2.0] * 10]
     assert verdicts(better, early_stopping=True) == [None] * 20 + ["patience"]
-    assert verdicts([math.nan] * 10, early_stopping=True) == [None] * 9 + ["patience"], "no number is no improvement"
+    assert verdicts([math.nan] * 10, early_stopping=True) == [None] * 9 + ["patience"], "NaN is no gain"
     assert verdicts(flat) == [None] * 11
 
 

@@ -155,11 +155,11 @@ def test_a_model_may_have_a_loss_of_its_own() -> None:
     [
         ({"model": "strangers_nets:no_such"}, "strangers_nets:no_such can't be imported: AttributeError"),
         ({"model": "no_such_module:mlp"}, "can't be imported: ModuleNotFoundError"),
-        ({"model": "strangers_nets:ten"}, r"answers with the shape \(2, 10\) for 2 samples, .* needs \(2, 3\)"),
+        ({"model": "strangers_nets:ten"}, r"returns the shape \(2, 10\) for 2 samples, .* needs \(2, 3\)"),
         ({"model": "strangers_nets:narrow"}, r"for samples \(2,\) and 3 outputs can't be made: RuntimeError"),
         ({"model": "strangers_nets:wordy"}, "is 'str', and not a torch.nn.Module"),
         ({"model": "strangers_nets:double"}, "has no parameters, or not of float32|can't be made"),
-        ({"model": "strangers_nets:bare"}, "answers with the shape"),
+        ({"model": "strangers_nets:bare"}, "returns the shape"),
         ({"model": "strangers_nets:plain"}, "can't be made: TypeError: plain"),
         ({"model": "vgg"}, "no model 'vgg'"),
         ({"model": "lenet"}, r"lenet takes images of 1 × 32 × 32, and three\.npz has rows of 2 features"),
@@ -175,7 +175,7 @@ def test_a_model_that_does_not_fit_is_refused(values: dict[str, Any], said: str)
 
 def test_samples_that_no_built_in_model_takes_need_a_model() -> None:
     np.savez("series.npz", x=np.zeros((40, 7, 2)), y=np.arange(40) % 2)
-    with pytest.raises(PlanError, match=r"No model is usual for series\.npz"):
+    with pytest.raises(PlanError, match=r"There is no default model for series\.npz"):
         planned(dataset="series.npz")
 
 

@@ -24,7 +24,7 @@ def test_vector_is_in_order_of_parameters() -> None:
 
 
 def test_the_order_is_the_same_whatever_the_memory_format() -> None:
-    """Weights (2, 3, 2, 2) of 0, 1, 2, …, of which channels last has 0, 4, 8 beside each other."""
+    """Weights (2, 3, 2, 2) of 0, 1, 2, …: channels last stores 0, 4, 8 next to each other."""
     model = torch.nn.Conv2d(3, 2, 2, bias=False)
     gradients.write_parameters(model, torch.arange(24.0))
     model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

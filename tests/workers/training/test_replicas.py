@@ -188,7 +188,7 @@ CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no C
 )
 @pytest.mark.parametrize("architecture", ["allreduce", "mlless", "spirt"])
 def test_other_devices_and_formats_compute_the_same(architecture: str, device: str, memory_format: str) -> None:
-    """Up to the order of sums; and a checkpoint goes on there, too.
+    """Up to the order of sums; and a checkpoint continues there, too.
 
     After one step: its minibatches of four make BatchNorm so sensitive that a second step's parameters differ by a
     hundredth between two orders of sums on the CPU, and as much from those in float64.

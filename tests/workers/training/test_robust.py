@@ -123,7 +123,7 @@ def test_inputs_stay_as_they_are() -> None:
 
 
 def test_zeno_is_that_of_the_paper() -> None:
-    """Written out: Score(v) = L(x) - L(x - γv) - ρ‖v‖², of which the n - f highest are averaged (Definition 3)."""
+    """Written out: Score(v) = L(x) - L(x - γv) - ρ‖v‖², the n - f highest are averaged (Definition 3)."""
     rate, penalty = 0.1, 0.1 * robust.PENALTY
     generator = torch.Generator().manual_seed(0)
     model = models.build("lenet", 0)

@@ -4,7 +4,6 @@ Package and deploy → store minibatches → invoke → wait for results → eva
 """
 
 import base64
-import importlib.util
 import io
 import json
 import sys
@@ -22,6 +21,8 @@ import botocore.exceptions
 from slslab_workers.architecture import Architecture, Cloud, Outcome, Progress, RunFailed
 from slslab_workers.channels import endpoints
 from slslab_workers.channels.queues import Queues, open_queues
+from slslab_workers.driver import dependencies
+from slslab_workers.driver.dependencies import package_of
 from slslab_workers.driver.job import Job, failures
 from slslab_workers.models import own_packages
 from slslab_workers.plan import Assignment, Plan, PlanError
@@ -40,30 +41,31 @@ OBJECTS = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:ListBucket")
 
 
 def package(handler: str, *others: str) -> bytes:
-    """Return the Lambda package as a ZIP: this package, the handler's if that is another one, and other modules.
+    """Return the Lambda package as a ZIP: this package, the handler's if that is another one, and other modules, with
+    the distributions that theirs require.
 
     It contains all files except bytecode and the shipped data, which only the driver reads. It leaves out times, so
-    that equal sources give equal bytes.
+    that equal sources give equal bytes. PlanError if a package is missing or compiled for something else.
     """
-    workers = Path(__file__).parents[1]
-    shipped = set((workers / "training").glob("*.npz"))
+    files: dict[str, Path] = {}
+    for found in _contents(handler, *others).values():
+        files |= found
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for root in sorted({workers, *map(_package_of, (handler, *others))}):
-            found = [root] if root.is_file() else root.rglob("*")
-            files = {path for path in found if path.is_file() and path.suffix != ".pyc"}
-            for path in sorted(files - shipped):
-                entry = zipfile.ZipInfo(str(path.relative_to(root.parent)))
-                entry.external_attr = 0o644 << 16
-                archive.writestr(entry, path.read_bytes(), zipfile.ZIP_DEFLATED)
+        for name, path in files.items():
+            entry = zipfile.ZipInfo(name)
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, path.read_bytes(), zipfile.ZIP_DEFLATED)
     return buffer.getvalue()
 
 
-def _package_of(handler: str) -> Path:
-    spec = importlib.util.find_spec(handler.partition(".")[0])
-    if spec is None or not (spec.submodule_search_locations or spec.has_location):
-        raise PlanError(f"The package of {handler} cannot be imported.", "install it.")
-    return Path(next(iter(spec.submodule_search_locations or [str(spec.origin)])))
+def _contents(*modules: str) -> dict[str, dict[str, Path]]:
+    """Return the files of a package by their names in it, for each package or distribution."""
+    workers = Path(__file__).parents[1]
+    shipped = set((workers / "training").glob("*.npz"))
+    found = {root.stem: dependencies.files_below(root) for root in sorted({workers, *map(package_of, modules)})}
+    found[workers.name] = {name: path for name, path in found[workers.name].items() if path not in shipped}
+    return dependencies.files_for(modules) | found  # a package that is found elsewhere than it was installed counts
 
 
 def worker_function(plan: Plan) -> str:
@@ -308,17 +310,32 @@ def refuse_modes(plan: Plan, why: str) -> None:
 
 def create_function(client: Any, function: FunctionSpec, plan: Plan) -> str:
     """Create a plan's function with Lambda's client, wait until it can be invoked, and return its ARN."""
-    created = client.create_function(
-        FunctionName=function.name,
-        # The driver's own Python version: an emulator of the same version has torch.
-        Runtime=f"python3.{sys.version_info[1]}",
-        Role=ROLE,
-        Handler=function.handler,
-        Code={"ZipFile": package(function.handler, *own_packages(plan))},
-        MemorySize=function.memory_mb,
-        Timeout=plan.timeout,
-        Environment={"Variables": PASSIVE},
-    )
+    modules = (function.handler, *own_packages(plan))
+    try:
+        created = client.create_function(
+            FunctionName=function.name,
+            # The driver's own Python version: an emulator of the same version has torch.
+            Runtime=f"python3.{sys.version_info[1]}",
+            Role=ROLE,
+            Handler=function.handler,
+            Code={"ZipFile": package(*modules)},
+            MemorySize=function.memory_mb,
+            Timeout=plan.timeout,
+            Environment={"Variables": PASSIVE},
+        )
+    except botocore.exceptions.ClientError as error:
+        message = error.response["Error"]["Message"]
+        if "size must be smaller" not in message and "Request must be smaller" not in message:
+            raise
+        sizes = {
+            name: sum(path.stat().st_size for path in files.values()) for name, files in _contents(*modules).items()
+        }
+        largest = max(sizes, key=lambda name: sizes[name])
+        raise PlanError(
+            f"The package of {function.handler} is too large for Lambda: {message}. "
+            f"Most of it is {largest}, {sizes[largest] / 2**20:,.0f} MB.",
+            f"leave {largest} out of what your package requires, or import less of it.",
+        ) from error
     client.get_waiter("function_active_v2").wait(FunctionName=function.name)
     return str(created["FunctionArn"])
 

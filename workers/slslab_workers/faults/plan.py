@@ -6,7 +6,7 @@ fault happens, and time plays no part. So the same plan gives the same faults at
 
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Self
@@ -56,7 +56,7 @@ TYPES: Mapping[str, tuple[type, ...]] = MappingProxyType(
 )
 # Steps fetch and compute minibatches; SPIRT synchronises between steps.
 STEPWISE = ("fetch", "compute")
-STORES = tuple(op for op, meaning in OPERATIONS.items() if meaning.channel)
+STORES = tuple(op for op, meaning in OPERATIONS.items() if meaning.channel not in ("", "sqs"))
 OBJECTS = tuple(op for op in STORES if OPERATIONS[op].channel == "object")
 # Requests to a queue's broker can't be cut off, because its client keeps reconnecting.
 CUT = tuple(op for op in STORES if OPERATIONS[op].channel != "queue")
@@ -167,6 +167,11 @@ class FaultPlan:
     def of_kinds(self, *kinds: str) -> tuple[Fault, ...]:
         """Return the faults of these kinds."""
         return tuple(fault for fault in self.faults if fault.kind in kinds)
+
+
+def kinds_left_out(faults: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the kinds of these faults that a replay leaves out: all except stragglers, in order."""
+    return sorted({str(fault["kind"]) for fault in faults} - {"straggler"})
 
 
 def _read(number: int, entry: Mapping[str, Any], kinds: Kinds) -> Fault:

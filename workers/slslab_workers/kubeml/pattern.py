@@ -6,7 +6,7 @@ from itertools import groupby
 
 from slslab_workers.kubeml.settings import PARALLELISM, STATIC
 from slslab_workers.kubeml.shares import Epoch, K
-from slslab_workers.patterns import BUILD, CONNECT, OWN, UPDATE, Activity, Part, Pattern, Role, Signal, Workload
+from slslab_workers.patterns import BUILD, CONNECT, OWN, UPDATE, Activity, Kept, Part, Pattern, Role, Signal, Workload
 from slslab_workers.plan import PlanError
 from slslab_workers.training import robust
 
@@ -44,7 +44,9 @@ def pattern_of(workload: Workload, epoch: Epoch) -> Pattern:
     ]
     if workload.evaluation:
         roles.append(_validation(range(workload.workers), model))
-    return Pattern(workload, tuple(roles))
+    # The reference model, and each function's, which stays.
+    size = (1 + workload.workers) * model.size
+    return Pattern(workload, tuple(roles), tensors=Kept(size, size))
 
 
 @dataclass(frozen=True)

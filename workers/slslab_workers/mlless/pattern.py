@@ -13,6 +13,7 @@ from slslab_workers.patterns import (
     UPDATE,
     Activity,
     Gathering,
+    Kept,
     Part,
     Pattern,
     Role,
@@ -79,7 +80,11 @@ def pattern(workload: Workload) -> Pattern:
     ]
     roles.append(_supervisor(workers, sent))
     # The client receives TD.
-    return Pattern(workload, tuple(roles), filtered=(put, PHASE), driver={"queue.deliver": workload.steps})
+    # A worker's updates have two keys, used in turns, and the filter may hold any back.
+    tensors = Kept(most=2 * workers * size if put == "tensor.set" else 0)
+    return Pattern(
+        workload, tuple(roles), filtered=(put, PHASE), driver={"queue.deliver": workload.steps}, tensors=tensors
+    )
 
 
 def _alike(workers: int, turns: int) -> list[range]:

@@ -183,12 +183,21 @@ class Role:
 
 
 @dataclass(frozen=True)
+class Kept:
+    """Bytes that a server keeps at once: `least` whatever the timing is, and at most `most`."""
+
+    least: int = 0
+    most: int = 0
+
+
+@dataclass(frozen=True)
 class Pattern:
     """The roles of all workers of a workload.
 
     `filtered` names, by op and phase, what is left out if a filter finds nothing worth sending. `driver` counts the
     driver's messages of the training protocol, as the driver isn't a worker. An `open_ended` pattern may end before its
-    last step, since workers decide when they are done.
+    last step, since workers decide when they are done. `tensors` are the vectors in one tensor database; what the keys
+    of signals name follows from them (`slslab_workers.patterns.kept`).
     """
 
     workload: Workload
@@ -196,6 +205,7 @@ class Pattern:
     filtered: tuple[str, str] | None = None
     driver: Mapping[str, int] = field(default_factory=dict)
     open_ended: bool = False
+    tensors: Kept = Kept()
 
     @property
     def names_messages(self) -> bool:

@@ -11,6 +11,7 @@ from slslab_workers.patterns import (
     OWN,
     UPDATE,
     Activity,
+    Kept,
     Part,
     Pattern,
     Role,
@@ -75,7 +76,11 @@ def pattern(workload: Workload) -> Pattern:
     for ranks in (range(1), range(1, workers)):
         roles.append(_function(ranks, "aggregation", _aggregation(workers, size, options, leads=0 in ranks)))
         roles.append(_function(ranks, "check_convergence", _check_convergence(parameters, leads=0 in ranks)))
-    return Pattern(workload, tuple(roles))
+    # Parameters, velocity, average, and gradients until the epoch's heartbeat; the last epoch's aggregate, and for a
+    # robust rule the others' averages.
+    least = (2 + momentum + workload.batches) * size
+    others = workers - 1 if robust.name_of(options) is not None else 0
+    return Pattern(workload, tuple(roles), tensors=Kept(least, least + (1 + others) * size))
 
 
 def _are_texts(options: Options) -> bool:

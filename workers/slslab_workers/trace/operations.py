@@ -49,6 +49,15 @@ KEYED = ("object", "memcached", "redis", "dynamodb", "parameter")
 # strongly consistent read request unit up to 4 KB; reading a missing item takes one unit, and a deletion counts as a
 # write of the item's size.
 WRITE_UNIT_BYTES, READ_UNIT_BYTES = 1024, 4096
+# documented: Amazon SQS pricing: every 64 KB of a request's payload are a request, and a batch is one payload. Requests
+# of functions, and of the event sources that invoke them.
+SQS_UNIT_BYTES = 65_536
+SQS = {
+    "sqs.request": "SQS requests",
+    "sqs.fifo": "SQS requests, FIFO queues",
+    "sqs.poll": "SQS requests of event sources",
+    "sqs.fifo_poll": "SQS requests of event sources, FIFO queues",
+}
 # Take a worker's CPU time but aren't requests.
 WORK = (
     "connect", "build", "restore", "prepare", "compute", "filter", "reduce", "update", "serialise", "deserialise",
@@ -98,11 +107,14 @@ OPERATIONS: Mapping[str, Operation] = {
     "queue.count": Operation("queue"),
     "queue.purge": Operation("queue"),
     "queue.delete": Operation("queue"),
+    **{op: Operation("sqs", billed=line, unit_bytes=SQS_UNIT_BYTES) for op, line in SQS.items()},
     ALL_REDUCE: Operation("peer", "both", protocol=True),
     # A state of a state machine, or one attempt at it; it includes the invocation that it waits for.
     "transition": Operation(protocol=True, billed="Step Functions state transitions", beside=True),
     # A script's execution in the database, while the worker waits for the reply.
     "tensor.script.run": Operation(beside=True),
+    # A package that a function imported from the host, because its own package and its layer lack it.
+    "import": Operation(),
     # Other work of workers. A fault of the run's fault plan, for as long as it delays a worker.
     **dict.fromkeys((*WORK, "wait", "execute", "invoke", "fault"), Operation()),
     **dict.fromkeys(EMULATED, Operation()),

@@ -64,8 +64,8 @@ SYNCHRONISATION = Option(
     "synchronisation",
     str,
     "bsp",
-    "bsp waits for all workers in each exchange; s-asp for none: a worker puts its model in place of the global one "
-    "and goes on with what was there.",
+    "bsp waits for all workers in each exchange. s-asp doesn't wait: a worker replaces the global model by its own, "
+    "and continues with the replaced one.",
     ("bsp", "s-asp"),
 )
 OPTIONS = (ALGORITHM, SYNCHRONISATION, LOCAL_PASSES, RHO, LAMBDA, ADMM_PENALTY, CLUSTERS, CENTROIDS, THRESHOLD)
@@ -163,7 +163,7 @@ def check(plan: Plan) -> None:
         raise PlanError(f"--local-passes does not apply to --algorithm {algorithm}.", "it is an option of ma and admm.")
     if (algorithm == "em") != bool(spec_of(plan).clusters):
         raise PlanError(
-            f"--algorithm {algorithm} does not train {plan.model}: em is k-means, and k-means is em.",
+            f"--algorithm {algorithm} does not train {plan.model}: EM is for the model kmeans, and only EM trains it.",
             "choose --model kmeans with --algorithm em, or neither.",
         )
     if algorithm in ("admm", "em") and is_asynchronous(plan.options):
@@ -180,8 +180,7 @@ def check(plan: Plan) -> None:
         )
     if COMBINE.of(plan.options) != "mean" or LOG_TRAFFIC.of(plan.options):
         raise PlanError(
-            "Models are exchanged, and not gradients: a sum of them, and the log traffic of the authors' gradients, do "
-            "not apply.",
+            "Workers exchange models here, so rules and the log traffic of gradients don't apply.",
             "leave out --as-released, --combine and --log-traffic.",
         )
     if algorithm == "admm":

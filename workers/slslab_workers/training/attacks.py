@@ -166,7 +166,7 @@ def check(plan: Plan) -> None:
             "choose --algorithm ga and --synchronisation bsp, or leave out --attack.",
         )
     if plan.record == "alone":
-        raise PlanError("A worker that is measured alone attacks nobody.", "leave out --record, or --attack.")
+        raise PlanError("A worker that is measured alone can't attack.", "leave out --record, or --attack.")
 
 
 def refuse_omniscient(options: Mapping[str, Value], why: str, hint: str) -> None:

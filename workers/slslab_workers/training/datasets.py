@@ -234,8 +234,8 @@ def partition(
         most = samples // (workers * batch_size)
         hint = f"--batches {most} fits." if most else f"--batch-size {samples // (workers * batches)} fits."
         raise PlanError(
-            f"{workers} workers × {batches} batches × {batch_size} samples = {needed:,} samples an epoch, and the "
-            f"training set holds {samples:,}.",
+            f"{workers} workers × {batches} batches × {batch_size} samples = {needed:,} samples an epoch, but the "
+            f"training set has {samples:,}.",
             hint,
         )
     each, drawn = batches * batch_size, 0 if kept else epoch

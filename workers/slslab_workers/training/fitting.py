@@ -104,7 +104,7 @@ def measure(known: ModelSpec, source: Source) -> ModelSpec:
     except Exception as error:  # another package's model may raise anything
         raise failed("model", f"{known.name} for samples {known.shape} and {known.outputs} outputs", error) from error
     if not parameters or any(parameter.dtype != torch.float32 for parameter in parameters):
-        raise PlanError(f"The model {known.name} has no parameters, or not of float32.", "give it some.")
+        raise PlanError(f"The model {known.name} has no parameters, or they aren't float32.", "give it some.")
     count = sum(parameter.numel() for parameter in parameters)
     memory_mb = (ROWS_MB if len(known.shape) == 1 else OTHERS_MB) + COPIES * 4 * count // 10**6
     return replace(
@@ -126,7 +126,7 @@ def _check_answer(known: ModelSpec, source: Source, model: "torch.nn.Module") ->
         scores = model.eval()(samples.to_sparse() if source.sparse else samples)
         if scores.shape != (2, known.outputs):
             raise PlanError(
-                f"The model {known.name} answers with the shape {tuple(scores.shape)} for 2 samples, and the data set "
+                f"The model {known.name} returns the shape {tuple(scores.shape)} for 2 samples, but the data set "
                 f"needs (2, {known.outputs}).",
                 "`def model(shape, outputs)` gets the number of outputs: make the last layer as wide.",
             )
@@ -138,7 +138,9 @@ def _usual(dataset: str, shape: tuple[int, ...]) -> str:
         return "lr"
     usual = next((name for name in ("lenet", "mobilenet") if SPECS[name].shape == shape), None)
     if usual is None:
-        raise PlanError(f"No model is usual for {dataset}, with samples {shape}.", "give --model module:function.")
+        raise PlanError(
+            f"There is no default model for {dataset}, with samples {shape}.", "give --model module:function."
+        )
     return usual
 
 

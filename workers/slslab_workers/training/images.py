@@ -256,7 +256,7 @@ def download_cifar10(directory: Path) -> None:
         from torchvision.datasets import CIFAR10
     except ImportError as error:
         raise PlanError(
-            "Downloading CIFAR-10 needs torchvision, which is not installed.", "pip install 'slslab[torchvision]'"
+            "Downloading CIFAR-10 needs torchvision, which is not installed.", "pip install torchvision"
         ) from error
     CIFAR10(str(directory), download=True)
 

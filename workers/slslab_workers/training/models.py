@@ -85,7 +85,7 @@ def torchvision(name: str, _shape: Shape, outputs: int) -> "nn.Module":
     except ImportError as error:
         raise PlanError(
             f"The model torchvision:{name} needs torchvision, which is not installed.",
-            "pip install 'slslab[torchvision]'",
+            "pip install torchvision",
         ) from error
     try:
         model: nn.Module = torchvision.models.get_model(name, weights=None, num_classes=outputs)

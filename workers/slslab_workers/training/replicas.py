@@ -93,7 +93,7 @@ class Replicas:
         """Raise PlanError for a plan that can't be trained in one process."""
         if algorithms.is_asynchronous(plan.options):
             raise PlanError(
-                "What S-ASP learns depends on which worker is faster, and one process has them in turns.",
+                "What S-ASP learns depends on which worker is faster, but one process runs them in turns.",
                 "run it: slslab run allreduce --synchronisation s-asp.",
             )
 

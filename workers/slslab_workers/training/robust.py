@@ -23,7 +23,7 @@ BYZANTINE = Option(
     "byzantine",
     int,
     0,
-    "How many Byzantine workers, f, the rule is told of: trimmed-mean, krum, multi-krum, meamed, zeno.",
+    "How many workers may be Byzantine, f, for trimmed-mean, krum, multi-krum, meamed, zeno.",
 )
 # Memory for torch in a function that wouldn't need torch otherwise, MB, and how many copies of all vectors it holds at
 # most. meamed holds the most: vectors, distances, sorted distances, their order (8 bytes per number), kept numbers.

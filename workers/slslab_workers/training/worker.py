@@ -53,7 +53,7 @@ class Worker(Trainer):
         if state.position != assignment.first:
             # AWS may deliver an asynchronous event twice.
             raise ValueError(
-                f"Worker {self.rank} was to go on at step {assignment.first}, and its state is at {state.position}: "
+                f"Worker {self.rank} was to continue at step {assignment.first}, but its state is at {state.position}: "
                 "another invocation has trained in its place. Run the plan again."
             )
         while state.position < self.until(state) and self.ended is None:

@@ -3,8 +3,11 @@
 It is compiled once, when /var/runtime is made, and finds awslambdaric next to itself.
 """
 
+import json
 import os
 import sys
+import time
+from contextlib import suppress
 
 RUNTIME = "/var/runtime"
 # The runtime's boto3 and urllib3 use these if they are installed; on Lambda they aren't.
@@ -35,7 +38,20 @@ def host_packages(own: list[str]) -> list[str]:
         file = getattr(module, "__dict__", {}).get("__file__")
         if isinstance(file, str) and file.startswith(hosts) and not name.startswith("_"):
             found.add(name.partition(".")[0])
-    return sorted(found - OPTIONAL)
+    # Next to /var/runtime is /var/lang, with links to what counts as a layer.
+    lang = os.path.join(os.path.dirname(os.environ["LAMBDA_RUNTIME_DIR"]), "lang", "lib")
+    layer = os.listdir(os.path.join(lang, f"python{sys.version_info[0]}.{sys.version_info[1]}", "site-packages"))
+    return sorted(found - OPTIONAL - {name.partition(".")[0] for name in layer})
+
+
+def trace_import(name: str) -> None:
+    """Write the event of an import from the host to the trace: four bytes of length, and JSON (docs/trace.md)."""
+    nowhere = {"invocation": "", "worker": -1, "epoch": -1, "step": -1, "cpu_ns": 0, "bytes": 0, "requests": 0}
+    now = time.monotonic_ns()
+    kind = {"op": "import", "phase": "init", "resource": name, "etag": None, "overhead": True, "failed": False}
+    frame = json.dumps({**nowhere, **kind, "start_ns": now, "end_ns": now}).encode()
+    with suppress(OSError):  # the function may have closed it
+        os.write(int(os.environ["SLSLAB_TRACE_FD"]), len(frame).to_bytes(4, "big") + frame)
 
 
 def main() -> None:
@@ -66,6 +82,8 @@ def main() -> None:
             if self.waits <= 2 and (found := [name for name in host_packages(own) if name not in self.reported]):
                 self.reported += tuple(found)
                 print(f"slslab: imported from the host, not from the package: {', '.join(found)}")
+                for name in found:
+                    trace_import(name)
             return super().wait_next_invocation()
 
     config = LambdaConfigProvider([__file__, os.environ["_HANDLER"]])

@@ -4,14 +4,15 @@ A figure is documented (on a named page), measured (by whom and how), fitted to 
 assumed. No figure has a default: an operation that a profile doesn't contain is an error that names the operation.
 """
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from datetime import date
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tomli_w
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field, model_serializer, model_validator
 
 from slslab.errors import RequestError, writable
 from slslab.toml_files import TomlTable, check_schema, read_toml, shown, validate
@@ -29,11 +30,30 @@ class ProfileError(RequestError):
 
 
 class Figure(TomlTable):
-    """One number and its source."""
+    """One number and its source; a figure known only roughly has an 80 % range, from `low` to `high`."""
 
     value: Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False)]
     status: Status
     source: Annotated[str, Field(min_length=1)]
+    low: Annotated[float, Field(ge=LEAST)] | None = None
+    high: Annotated[float, Field(le=LARGEST)] | None = None
+
+    @property
+    def half_range(self) -> float:
+        """Half of its range, as a logarithm; 0 without a range."""
+        return 0.0 if self.low is None or self.high is None else math.log(self.high / self.low) / 2
+
+    @model_validator(mode="after")
+    def _check_range(self) -> "Figure":
+        if (self.low is None) is not (self.high is None):
+            raise ValueError("a range has two ends, low and high")
+        if self.low is not None and self.high is not None and not self.low <= self.value <= self.high:
+            raise ValueError(f"it is {self.value:g}, outside its range of {self.low:g} to {self.high:g}")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _leave_out_no_range(self, dump: Callable[["Figure"], dict[str, Any]]) -> dict[str, Any]:
+        return {name: value for name, value in dump(self).items() if value is not None}
 
 
 def to_ns(figure: Figure | None) -> int:
@@ -188,6 +208,27 @@ class Instances(TomlTable):
     peers: Operation | None = None
 
 
+class Containers(TomlTable):
+    """Containers with a GPU that run functions. A bill counts the seconds of a container, not of an invocation.
+
+    Each function gets `memory_mb` and `vcpus`, and if it computes a `gpu` (`slslab.predict.gpus`). With a cached
+    image a container starts in `functions.cold_image_ms`, else in `uncached_s`. It stops `idle_s` after its last
+    invocation. Its seconds, with `start_billed` of its start, are rounded up to `unit_s`, and are at least `least_s`.
+    `prices` is the name of a price book.
+    """
+
+    gpu: str
+    prices: str
+    memory_mb: Count
+    vcpus: Positive
+    uncached_s: Figure
+    idle_s: Figure
+    start_billed: Share
+    unit_s: Positive
+    least_s: Figure
+    timeout_s: Positive
+
+
 class Profile(TomlTable):
     """A platform.
 
@@ -206,6 +247,13 @@ class Profile(TomlTable):
     task_ms_per_kb: Figure | None = None
     channels: dict[str, Channel]
     instances: Mapping[str, Instances] = {}
+    containers: Containers | None = None
+
+    def size(self, memory_mb: int) -> tuple[int, float]:
+        """Return the memory in MB and the vCPUs of a function with this memory size; containers have their own size."""
+        if self.containers is None:
+            return memory_mb, memory_mb / self.compute.vcpu_mb.value
+        return int(self.containers.memory_mb.value), self.containers.vcpus.value
 
     def operation(self, op: str) -> Operation:
         """Return the cost of an `op` in the trace, such as `object.put`; ProfileError if the profile lacks it."""
@@ -288,7 +336,7 @@ def _read(path: Path) -> dict[str, Any]:
         return document
     if base not in profile_names():
         raise ProfileError(
-            f"The profile {path} is wrong at base: there is no built-in profile {shown(repr(base))}.",
+            f"The base of the profile {path} must be a built-in profile, not {shown(repr(base))}.",
             f"use one of {', '.join(profile_names())}.",
         )
     return _laid_over(_read(PROFILES / f"{base}.toml"), document)

@@ -113,9 +113,30 @@
     link.click();
   }
 
+  // Where a table is too wide for a phone, page.css shows its rows as lists, in which each cell has its column's name.
+  const fitting = new ResizeObserver((entries) => {
+    for (const { target } of entries) {
+      // What was stacked has another height, but no other width.
+      if (target.dataset.width === String(target.clientWidth)) continue;
+      target.dataset.width = target.clientWidth;
+      target.classList.remove("stacked");
+      target.classList.toggle("stacked", target.scrollWidth > target.clientWidth);
+    }
+  });
+
+  function fitTables() {
+    for (const place of document.querySelectorAll(".scroll")) {
+      const names = [...place.querySelectorAll("thead th")].map((one) => one.textContent);
+      for (const row of place.querySelectorAll("tbody tr, tfoot tr"))
+        [...row.cells].forEach((cell, number) => { cell.dataset.column = names[number]; });
+      fitting.observe(place);
+    }
+  }
+
   const charts = (within) => JSON.parse(within.querySelector("#charts").textContent);
 
   async function drawAll(found) {
+    fitTables();
     await Promise.all(found.map(draw));
     offerChoice();
     root.dataset.drawn = found.length;
@@ -144,6 +165,7 @@
     // What opens by itself is bad news.
     for (const details of fresh.querySelectorAll("details")) details.open ||= open.has(details.id);
     content.replaceChildren(...fresh.body.childNodes);
+    fitTables();
     await Promise.all(stale.map(draw));
     offerChoice();
   }

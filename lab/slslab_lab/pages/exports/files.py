@@ -49,7 +49,7 @@ def _claim(out: Path, kind: str) -> None:
     make_directory(out)
     for name in (*sorted(f"{table}.{kind}" for table in TABLES), DESCRIPTION):
         if (out / name).exists() and _made_by(out) != "slslab":
-            raise RequestError(f"{out} has a {name} that slslab didn't export.", "choose another --out.")
+            raise RequestError(f"{out} contains a {name} that slslab didn't export.", "choose another --out.")
 
 
 def _made_by(out: Path) -> str | None:

@@ -15,6 +15,7 @@ from typing import Any
 from slslab.aws.limits import MB, cpu_share
 from slslab.errors import counted
 from slslab.report import formats
+from slslab.report.formats import percent
 from slslab.run import metrics
 from slslab.run.bill import Book
 from slslab.run.document import not_modelled
@@ -130,7 +131,7 @@ def progress(plan: Mapping[str, Any], records: Iterable[Record], now: Now) -> st
     # Workers without events yet are at the beginning.
     share = min(1.0, sum(latest.values()) / (workers * epochs * batches))
     most = "at most " if plan.get("until_accuracy") or plan.get("early_stopping") else ""
-    sentence = f"Epoch {min(epochs, max(latest.values()) // batches + 1)} of {most}{epochs}, {100 * share:.0f} % done"
+    sentence = f"Epoch {min(epochs, max(latest.values()) // batches + 1)} of {most}{epochs}, {percent(share)} done"
     if share < PACE:
         return f"{sentence}."
     left = (now.monotonic_ns - began_ns) / 1e9 * (1 - share) / share

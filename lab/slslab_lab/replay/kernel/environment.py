@@ -72,9 +72,9 @@ class Pool:
         self._started[track.name] = max(allowed, now - self._burst_ns)
         self.free -= 1
         compute, functions = self._profile.compute, self._profile.functions
-        share = track.memory_mb / compute.vcpu_mb.value
+        memory_mb, share = self._profile.size(track.memory_mb)
         init_share = max(share, compute.init_vcpus.value) if compute.init_vcpus else share
-        environment = Environment(init_share, track.memory_mb, self._profile, compute.speeds())
+        environment = Environment(init_share, memory_mb, self._profile, compute.speeds())
         ready = now + functions.cold_ns(track.package)
         inited = environment.compute(ready, track.init_cpu_ns, INIT) + functions.init_wait_ns(track.package)
         environment.limit_cpu(share)

@@ -208,7 +208,7 @@ class _Kernel:
             state.environment = Environment(math.inf, track.memory_mb, self.profile, speeds)
             call.began = now + round(instance.boot_s.value * NS)
         elif (lease := self._lease(state, now)) is not None:
-            state.environment = lease.environment
+            state.environment = call.environment = lease.environment
             call.began, call.init_ns, call.cold = lease.began, lease.init_ns, lease.cold
         return call.began >= 0
 

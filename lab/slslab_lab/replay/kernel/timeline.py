@@ -3,6 +3,7 @@
 from array import array
 from dataclasses import dataclass, field
 
+from slslab.predict.environment import Environment
 from slslab.predict.profiles.profile import Profile
 from slslab_lab.replay.kernel.program import Program, Step
 
@@ -11,13 +12,17 @@ NEVER = -1
 
 @dataclass(slots=True)
 class Call:
-    """When a track was accepted, began (its handler) and ended, ns; NEVER if it didn't. `init_ns` is a cold start's."""
+    """When a track was accepted, began (its handler) and ended, ns; NEVER if it didn't. `init_ns` is a cold start's.
+
+    Invocations with the same `environment` ran in it one after another.
+    """
 
     accepted: int = NEVER
     began: int = NEVER
     ended: int = NEVER
     init_ns: int = 0
     cold: bool = False
+    environment: Environment | None = None
 
 
 @dataclass

@@ -18,6 +18,7 @@ from slslab_lab.replay.kernel.kernel import TRANSITION
 from slslab_lab.replay.kernel.program import Gathering, Polling, Program, Step, Track
 from slslab_lab.replay.programs.alone import with_alone
 from slslab_lab.replay.programs.recording import BESIDE, Databases, Event, find_calls, operation
+from slslab_lab.replay.programs.stragglers import with_recorded_stragglers
 from slslab_workers.channels.polling import poll_policy
 from slslab_workers.trace.operations import ALL_REDUCE, KEYED
 from slslab_workers.training import released_log
@@ -33,7 +34,15 @@ IN_ANY_ORDER = ("queue.deliver", *(op for op in GETS if op != "object.get"))
 
 
 def make_program(recording: Run) -> Program:
-    """Return the program of a recording, using CPU times that were measured alone where they exist."""
+    """Return the program of a recording, using CPU times that were measured alone where they exist.
+
+    Workers that the plan's faults slow down take a multiple of their CPU time.
+    """
+    return with_recorded_stragglers(read_program(recording), recording.plan)
+
+
+def read_program(recording: Run) -> Program:
+    """Return the program as if no fault of the plan slowed a worker down."""
     return _Reader(with_alone(recording)).program()
 
 

@@ -14,6 +14,7 @@ from slslab.run.run import Run
 from slslab_lab.replay.programs.disturbance import widen
 from slslab_workers.architecture import read_plan
 from slslab_workers.channels.scripts import PREFIX
+from slslab_workers.faults.plan import kinds_left_out
 
 Event = Mapping[str, Any]
 # Operations that have another name in profiles.
@@ -34,8 +35,10 @@ def read_recording(directory: Path) -> Run:
     if document is None or document["status"] != "done":
         status = "failed" if document is not None and document["status"] == "failed" else "was interrupted"
         raise RunError(f"{name} {status}, so its trace is incomplete.", "replay a finished run.")
-    if document.get("faults"):
-        raise RunError(f"Faults were injected into {name}.", "replay a run without --faults.")
+    if kinds := kinds_left_out(document.get("faults", ())):
+        raise RunError(
+            f"Faults were injected into {name}: {', '.join(kinds)}.", "leave out all faults except stragglers."
+        )
     run.directory.verify(document)
     run = run.replace(plan=read_plan(run.directory.plan()))
     if run.torn:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from slslab.errors import HostError, RequestError
 from slslab.host.procfs import processors
 from slslab.installation import __version__
+from slslab.report.formats import percent
 from slslab.stack.instances.fleet import choose_devices
 from slslab_lab.runs.accuracy.directory import SCHEMA, CurveDirectory
 from slslab_lab.runs.planning import architectures, make_plan, refused_plans
@@ -292,6 +293,6 @@ class _Progress:
         loss = "not finite" if row["training_loss"] is None else f"{row['training_loss']:.4f}"
         self._watcher.say(
             f"epoch {row['epoch']} of {self._plan.epochs}: training loss {loss}, test accuracy "
-            f"{row['test_accuracy']:.2%}; {row['training_seconds'] + row['evaluation_seconds']:.1f} s, "
+            f"{percent(row['test_accuracy'], '.2')}; {row['training_seconds'] + row['evaluation_seconds']:.1f} s, "
             f"{timedelta(seconds=round(left_s))} to go"
         )

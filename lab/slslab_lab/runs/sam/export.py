@@ -22,13 +22,12 @@ from slslab_lab.runs.planning import architectures, read_plan_file, refused_plan
 from slslab_lab.runs.sam.readme import Cost, make_readme
 from slslab_lab.runs.sam.template import CODE, PYTHON, deployment_of, make_template
 from slslab_workers.architecture import read_plan
+from slslab_workers.driver.dependencies import layer_of
 from slslab_workers.driver.deployment import Deployment, package
 from slslab_workers.models import own_packages, spec_of
 from slslab_workers.plan import Plan
 from slslab_workers.training import arrays, datasets
 
-# What functions import in addition to their own code; the runtime brings awslambdaric.
-PACKAGES = ("boto3", "cryptography", "numpy", "pika", "redis", "torch")
 DOCKERFILE = f"""\
 FROM amazon/aws-lambda-python:{PYTHON}
 # An index with PyTorch's build for CPUs, which its own page names: --build-arg PIP_EXTRA_INDEX_URL=URL. By default it
@@ -54,8 +53,9 @@ main(HERE / "plan.json")
 '''
 
 
-def read_source(source: str) -> tuple[Plan, Cost]:
-    """Return the plan of a run or of a plan's file, and what it costs.
+def read_source(source: str) -> tuple[Plan, Cost, set[str]]:
+    """Return the plan of a run or of a plan's file, what it costs, and the packages that its functions imported from
+    this machine.
 
     RequestError if there is neither, or the plan cannot be read.
     """
@@ -63,12 +63,14 @@ def read_source(source: str) -> tuple[Plan, Cost]:
     if path.name == PLAN and (path.parent / DOCUMENT).exists():
         source = str(path.parent)
     elif path.is_file() or path.suffix == ".toml":
-        return read_plan_file(path), _unknown(path)
+        return read_plan_file(path), _unknown(path), set()
     directory = resolve(source)
     if directory.service() is not None:
-        raise RequestError(f"{directory.id} is what `slslab up` recorded, which has no plan.", "export a run.")
+        raise RequestError(f"{directory.id} was recorded by `slslab up`, so it has no plan.", "export a run.")
     plan = read_plan(directory.plan())
-    return plan, cost_of(directory.path, plan)
+    document = open_run(RunDirectory(directory.path)).summary()
+    imported = {name for names in document.get("host_imports", {}).values() for name in names}
+    return plan, _cost_of(directory.path, document, plan), imported
 
 
 def _unknown(plan: Path) -> Cost:
@@ -76,9 +78,8 @@ def _unknown(plan: Path) -> Cost:
     return Cost("On AWS: not known, because the plan has not run here.", measured, None)
 
 
-def cost_of(directory: Path, plan: Plan) -> Cost:
+def _cost_of(directory: Path, document: Mapping[str, Any], plan: Plan) -> Cost:
     """Return what a recorded run costs on AWS, by its replay; that is not known if its plan was changed since."""
-    document: Mapping[str, Any] = open_run(RunDirectory(directory)).summary()
     if read_plan(document["plan"]) != plan:
         return _unknown(directory / PLAN)
     if replayed(document) is None and document["status"] == "done":
@@ -95,19 +96,21 @@ def cost_of(directory: Path, plan: Plan) -> Cost:
     return Cost(headline(document), source, found["cost"])
 
 
-def write_export(plan: Plan, cost: Cost, out: Path) -> list[str]:
-    """Write everything into a folder that is new or empty, and return the files' names; equal plans, costs and
-    installations give equal bytes.
+def write_export(plan: Plan, cost: Cost, imported: set[str], out: Path) -> tuple[list[str], list[str]]:
+    """Write everything into a folder that is new or empty; equal plans, costs and installations give equal bytes.
+
+    Return the files' names, and what is missing: those of the `imported` packages that the functions' code lacks.
 
     RequestError if the folder holds anything, or the architecture cannot be exported.
     """
     known = architectures()
     if plan.architecture not in known:
         raise RequestError(
-            f"The architecture {plan.architecture!r} is not installed.", f"install it; there are {', '.join(known)}."
+            f"The architecture {plan.architecture!r} is not installed.",
+            f"install it; installed are {', '.join(known)}.",
         )
     if plan.faults is not None:
-        raise RequestError("The plan has faults, which are injected here alone.", "export a run without --faults.")
+        raise RequestError("The plan has faults, which can only be injected here.", "export a run without --faults.")
     architecture = known[plan.architecture]
     with refused_plans():
         deployment, requirements = deployment_of(plan, architecture), architecture.requirements(plan)
@@ -118,11 +121,11 @@ def write_export(plan: Plan, cost: Cost, out: Path) -> list[str]:
         )
     if requirements.channel:
         raise RequestError(
-            f"Of the channel {requirements.channel} no template is made: its server is in a network of yours.",
+            f"No template can be made for the channel {requirements.channel}: its server runs in your own network.",
             "export a run with --channel s3.",
         )
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise RequestError(f"{out} is there already.", "choose another --out, or remove it.")
+        raise RequestError(f"{out} already exists.", "choose another --out, or remove it.")
     plan, data = _portable(plan)
     files = (
         data
@@ -134,7 +137,7 @@ def write_export(plan: Plan, cost: Cost, out: Path) -> list[str]:
             for name, image in (("template.yaml", True), ("emulator.yaml", False))
         }
     )
-    packages = [*PACKAGES, *(["torchvision"] if plan.model.startswith("torchvision:") else [])]
+    missing = sorted(imported - {name.removeprefix(CODE).partition("/")[0].partition(".")[0] for name in files})
     (registered,) = entry_points(group="slslab.architectures", name=plan.architecture)
     exported = {
         "architecture": registered.value,
@@ -143,17 +146,17 @@ def write_export(plan: Plan, cost: Cost, out: Path) -> list[str]:
     }
     texts = {
         "Dockerfile": DOCKERFILE,
-        "requirements.txt": "".join(f"{name}=={version(name).partition('+')[0]}\n" for name in packages),
+        "requirements.txt": "".join(f"{name}=={version(name).partition('+')[0]}\n" for name in layer_of(plan)),
         "plan.json": json.dumps(exported, indent=2) + "\n",
         "driver.py": DRIVER,
-        "README.md": make_readme(plan, cost, requirements),
+        "README.md": make_readme(plan, cost, requirements, missing),
     }
     files |= {name: text.encode() for name, text in texts.items()}
     for name, content in files.items():
         path = out / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-    return [CODE, *(name for name in files if not name.startswith(CODE))]
+    return [CODE, *(name for name in files if not name.startswith(CODE))], missing
 
 
 def _portable(plan: Plan) -> tuple[Plan, dict[str, bytes]]:

@@ -1,10 +1,11 @@
 """The README of an exported folder, which begins with the run's expected cost."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from slslab.report.formats import listed
 from slslab.report.summaries import quantity
 from slslab_lab.runs.sam.template import PYTHON
 from slslab_workers.architecture import Requirements
@@ -16,7 +17,7 @@ TEXT = """\
 
 {sentence}
 {source}
-{bill}
+{bill}{missing}
 Not included: logs (CloudWatch), the image's storage (ECR), tax, and idle hosts of databases and a broker.
 
 `template.yaml` is for AWS. Its functions share a container image, because PyTorch exceeds the size limit of archives.
@@ -53,8 +54,8 @@ class Cost:
     bill: Mapping[str, Any] | None
 
 
-def make_readme(plan: Plan, cost: Cost, requirements: Requirements) -> str:
-    """Return the README's text."""
+def make_readme(plan: Plan, cost: Cost, requirements: Requirements, missing: Sequence[str]) -> str:
+    """Return the README's text; `missing` packages are ones that the functions imported and `code/` lacks."""
     needs, overrides, databases = "", "", ""
     if requirements.queue:
         needs += ", a RabbitMQ broker (amqps://USER:PASSWORD@HOST:5671/%2F)"
@@ -67,12 +68,21 @@ def make_readme(plan: Plan, cost: Cost, requirements: Requirements) -> str:
         run=plan.run,
         sentence=cost.sentence,
         source=cost.source,
+        missing=f"\n{missing_note(missing)}\n" if missing else "",
         bill="" if cost.bill is None else "\n".join(_rows(cost.bill)),
         python=PYTHON,
         databases=databases,
         needs=needs,
         overrides=overrides,
         stack=worker_function(plan),
+    )
+
+
+def missing_note(missing: Sequence[str]) -> str:
+    """Return a sentence on packages that the functions imported from this machine and `code/` lacks."""
+    return (
+        f"`code/` lacks {listed(missing)}, which the functions imported from the machine of the run. On AWS the import "
+        "fails. Name what is missing in your package's dependencies, then run and export again."
     )
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from slslab.report.formats import percent
 from slslab.run.bill import compute_bill
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.measured import Measured, read_measured
@@ -106,7 +107,8 @@ def _notes(rows: Sequence[Mapping[str, Any]], runs: Sequence[Measured]) -> Itera
         (MEASURED, "measurements here, with latencies fitted to each run"),
     ):
         errors = [abs(row["error"]) for row in rows if row["figure"].startswith(basis)]
-        yield f"From {what}, the atlas is off by {fmean(errors):.1%} on average, by {max(errors):.1%} at worst."
+        mean, most = percent(fmean(errors), ".1"), percent(max(errors), ".1")
+        yield f"From {what}, the atlas is off by {mean} on average, by {most} at worst."
     if busy := sum(bool(run.document["host"]["oversubscribed"]) for run in runs):
         yield (
             f"The host was short of processors in {busy} of {len(runs)} runs: the delay is measured, but not modelled."

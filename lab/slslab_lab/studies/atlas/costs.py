@@ -86,7 +86,7 @@ class SystemCosts:
         """Return a function's peak memory with a model of `parameters` parameters, from the recorded peaks; never less
         than the smallest of them."""
         peaks = [(model.parameters, float(model.run.peak_memory_mb)) for model in self.models]
-        return max(min(peak for _, peak in peaks), _power(peaks, parameters))
+        return max(min(peak for _, peak in peaks), power(peaks, parameters))
 
     def reasons(self, parameters: int, workers: int) -> list[str]:
         """Return why a point lies outside the recordings; empty if it doesn't."""
@@ -106,7 +106,7 @@ class SystemCosts:
             having = [(model.parameters, model.costs.costs[key]) for model in models if key in model.costs.costs]
             figures = OF_REQUESTS if key in self.requests else FIGURES
             values: dict[str, Any] = {
-                name: _power([(size, getattr(cost, name)) for size, cost in having], parameters) for name in figures
+                name: power([(size, getattr(cost, name)) for size, cost in having], parameters) for name in figures
             }
             found[key] = replace(self.requests.get(key, having[-1][1]), **values)
         return found
@@ -118,7 +118,7 @@ def measure(system: System, recordings: Recordings, batch_size: int) -> SystemCo
     computing = [_recorded(run, batch_size) for run in recordings.architectures[COMPUTES]]
     channel = [_recorded(run, batch_size) for run in recordings.channels.get(system.own_channel, ())]
     if not models or (system.own_channel and not channel):
-        raise RunError(f"Nothing was recorded of {system.name}.", "record it: slslab atlas --record --recordings DIR.")
+        raise RunError(f"Nothing was recorded for {system.name}.", "record it: slslab atlas --record --recordings DIR.")
     # The channel's own keys; all others belong to the architecture.
     own = {key for model in models for key in model.costs.costs}
     channel = [_without(model, own) for model in channel]
@@ -171,7 +171,7 @@ def _line(sizes: Sequence[float], spent: Sequence[float]) -> tuple[float, float]
     return float(fixed), float(slope / scale)
 
 
-def _power(points: Sequence[tuple[int, float]], parameters: int) -> float:
+def power(points: Sequence[tuple[int, float]], parameters: int) -> float:
     """Return the value at `parameters`: a power through the two neighbouring points (sorted by parameters), or the last
     two; a straight line where one is 0."""
     if len(points) == 1:

@@ -5,6 +5,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from slslab.predict.uncertainty import NONE, Uncertainty, ratio_range
+from slslab.report.formats import percent
+from slslab_lab.studies.atlas.gpu_functions import compare
 from slslab_lab.studies.atlas.grid import (
     GROUPS,
     OBJECTIVES,
@@ -20,7 +22,7 @@ from slslab_lab.studies.atlas.grid import (
 from slslab_lab.studies.atlas.points import MEMORY_MB, MINIBATCHES, Job, Point, megabytes, significant
 from slslab_lab.studies.atlas.published import ELSEWHERE, beside
 from slslab_lab.studies.atlas.recordings import Recordings
-from slslab_lab.studies.atlas.systems import MODELS, SYSTEMS
+from slslab_lab.studies.atlas.systems import MODELS
 from slslab_lab.studies.experiments import BATCH_SIZE
 from slslab_workers.models import SPECS
 
@@ -57,10 +59,11 @@ def build(recordings: Recordings, grid: Grid, job: Job) -> dict[str, Any]:
             for objective in OBJECTIVES
             for crossing in crossings(grid, group, objective)
         ],
+        **({"gpu_functions": list(compare(grid))} if job.platform else {}),
         "published": [each.as_document() for each in beside(grid)],
         "elsewhere": [{"crossing": crossing, "why": why} for crossing, why in ELSEWHERE],
         "axes": {
-            "systems": [{"name": system.name, "equal": system.equal} for system in SYSTEMS],
+            "systems": [{"name": system.name, "equal": system.equal} for system in job.systems],
             "megabytes": [significant(megabytes(size)) for size in sizes(job)],
             "workers": list(WORKERS),
             "memory_mb": list(MEMORY_MB),
@@ -144,15 +147,39 @@ def _notes(recordings: Recordings, grid: Grid) -> Iterator[str]:
         "A node of ElastiCache or of a parameter server is started for the job: its start is in seconds and bill. "
         "Hosts of queues and tensor databases have no start in the profile or here. DynamoDB doesn't throttle."
     )
+    yield _alone(grid)
     yield (
         "A processor of c5.large is assumed to be as fast as Lambda's, and messages between two of them to take what "
         "the LambdaML paper says. Where gloo wins by less than this may be off, it may not win on AWS."
     )
     shares = ", ".join(
-        f"{run.costs.workload.share:.0%} with {run.plan.model}" for run in recordings.architectures["mlless"]
+        f"{percent(run.costs.workload.share)} with {run.plan.model}" for run in recordings.architectures["mlless"]
     )
     yield f"MLLess sends the share of its updates that the recording of the nearest model sent: {shares}."
-    if refused := {refusal.system.name for refusal in grid.refusals}:
-        yield f"Some sizes are refused, because an item holds 400 KB: {'; '.join(sorted(refused))}."
+    yield from sorted({f"{each.system.name}: {each.reason}." for each in grid.refusals if each.system.platform})
+    if refused := {refusal.system.name for refusal in grid.refusals if not refusal.system.platform}:
+        yield (
+            "Some sizes are refused, because an item of DynamoDB holds 400 KB or a database is too small: "
+            f"{'; '.join(sorted(refused))}."
+        )
+    if short := sorted({f"{point.system.name} on {point.short}" for point in grid.points if point.short}):
+        number = sum(bool(point.short) for point in grid.points)
+        yield (
+            f"At {number:,} of {len(grid.points):,} points a node has too little memory if all workers' messages are "
+            f"there at once: {'; '.join(short)}. A larger node costs more."
+        )
     if recordings.noisy:
         yield f"PROVISIONAL: measured while others loaded the host: {', '.join(recordings.noisy)}."
+
+
+def _alone(grid: Grid) -> str:
+    """Return where another system is cheapest if a job has its node to itself."""
+    places = [those for _, objective, those in contests(grid.points) if objective == "usd"]
+    pairs = [(best(those, "usd").system.name, best(those, "usd_alone").system.name) for those in places]
+    flips = Counter(f"{alone} instead of {shared}" for shared, alone in pairs if alone != shared)
+    most = f" ({'; '.join(f'{number} times {flip}' for flip, number in flips.most_common(3))})" if flips else ""
+    return (
+        "USD have the job's share, by the second, of nodes that are always on. A job with a node of its own pays "
+        "for each hour of ElastiCache that it begins; that makes another system cheapest at "
+        f"{flips.total()} of {len(places)} places{most}."
+    )

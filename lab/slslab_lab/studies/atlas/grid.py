@@ -12,9 +12,9 @@ from slslab.run.metrics import grouped
 from slslab_lab.runs.sweeps.results import Results
 from slslab_lab.runs.sweeps.sweep import sweep
 from slslab_lab.studies.atlas.costs import SystemCosts, measure
-from slslab_lab.studies.atlas.points import Job, Point, megabytes, points, refusal, significant
+from slslab_lab.studies.atlas.points import Job, Point, gpu_refusal, megabytes, points, refusal, significant
 from slslab_lab.studies.atlas.recordings import Recordings
-from slslab_lab.studies.atlas.systems import SYSTEMS, System
+from slslab_lab.studies.atlas.systems import System
 from slslab_lab.studies.experiments import BATCH_SIZE
 
 # Parameters of the models: LeNet's, MobileNet's, ResNet-18's and ResNet-50's, and sizes between and beyond them.
@@ -76,13 +76,19 @@ class Crossing:
         return {**vars(self), "megabytes": significant(self.megabytes)}
 
 
-def compute(recordings: Recordings, job: Job, report: Callable[[str, int, int], None], on: str | None = None) -> Grid:
-    """Play every point, and find the ranges of the leading ones; `report` receives the progress.
+def compute(
+    recordings: Recordings,
+    job: Job,
+    report: Callable[[str, int, int], None],
+    on: str | None = None,
+    further: Callable[[Sequence[Point]], Iterable[Point]] = lambda _: (),
+) -> Grid:
+    """Play every point, and find the ranges of the leading ones and of `further` ones; `report` receives the progress.
 
     With `on` None, a few thousand points take a minute in this process; otherwise `on` says where to compute them
     (`slslab_lab.runs.sweeps.sweep`).
     """
-    places = list(product(SYSTEMS, sizes(job), WORKERS))
+    places = list(product(job.systems, sizes(job), WORKERS))
     playing = _Playing(recordings, job)
 
     def results(function: Callable[[Any], Any]) -> Results | None:
@@ -95,7 +101,8 @@ def compute(recordings: Recordings, job: Job, report: Callable[[str, int, int], 
             refused.append(each)
         else:
             found += each
-    led = grouped(((point.system, point.parameters, point.workers), point.memory_mb) for point in leaders(found))
+    leading = dict.fromkeys([*leaders(found), *further(found)])
+    led = grouped(((point.system, point.parameters, point.workers), point.memory_mb) for point in leading)
     ranging = [(place, tuple(sizes)) for place, sizes in led.items()]
     ranges = sweep(playing.play_ranges, ranging, on, partial(report, "finding ranges"), results(playing.play_ranges))
     ranged = {_key(point): point for those in ranges for point in those}
@@ -141,9 +148,14 @@ class _Playing:
     def play(self, place: tuple[System, int, int]) -> Refusal | tuple[Point, ...]:
         system, parameters, workers = place
         costs = self._measure(system)
-        if reason := refusal(costs, parameters, workers):
-            sizes = range(parameters)
-            largest = bisect_left(sizes, True, key=lambda size: bool(refusal(costs, size, workers))) - 1
+        if system.platform and self.job.platform is not None:
+            if reason := gpu_refusal(self.job.platform, parameters, workers):
+                known = [size for size in sizes(self.job) if not gpu_refusal(self.job.platform, size, workers)]
+                largest = max((size for size in known if size < parameters), default=0)
+                return Refusal(system, parameters, workers, reason, largest)
+        elif reason := refusal(costs, parameters, workers):
+            smaller = range(parameters)
+            largest = bisect_left(smaller, True, key=lambda size: bool(refusal(costs, size, workers))) - 1
             return Refusal(system, parameters, workers, reason, largest)
         return tuple(points(costs, parameters, workers, self.job))
 
@@ -192,7 +204,9 @@ def crossings(grid: Grid, group: str, objective: str) -> Iterator[Crossing]:
             if first != second:
                 figures = [own.get((name, size, workers)) for size in (low, high) for name in (first, second)]
                 known = [value for value in figures if value is not None]
-                parameters = _between(low, high, known) if len(known) == len(figures) else limits[first, workers]
+                # Where the first can't train larger models, or the second's smaller ones can't be modelled.
+                limit = limits.get((first, workers)) or high
+                parameters = _between(low, high, known) if len(known) == len(figures) else limit
                 extrapolated = any(point.reasons for point in ends)
                 yield Crossing(group, objective, workers, megabytes(parameters), first, second, extrapolated)
 

@@ -6,21 +6,26 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
-from slslab.predict.profiles.profile import Profile
+from slslab.predict.gpus import load_gpus
+from slslab.predict.processor import Processor
+from slslab.predict.profiles.profile import Figure, Profile
 from slslab.predict.uncertainty import Uncertainty
-from slslab.run.bill import Book
+from slslab.run.bill import Book, load_book
 from slslab_lab.replay.crossings import Course, course
+from slslab_lab.replay.gpus import step_seconds, with_step
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.kernel.program import Program
+from slslab_lab.replay.memory import Shortage, shortages
 from slslab_lab.replay.outcome import outcome
 from slslab_lab.replay.programs.scaling import generate
 from slslab_lab.replay.ranges import find_uncertainties, with_processor
 from slslab_lab.replay.whatif import with_memory
-from slslab_lab.studies.atlas.costs import SystemCosts
-from slslab_lab.studies.atlas.systems import System
+from slslab_lab.studies.atlas.costs import SystemCosts, power
+from slslab_lab.studies.atlas.systems import SYSTEMS, System, on_gpus
 from slslab_lab.studies.experiments import BATCHES, WORKERS
 from slslab_workers.channels.choice import TRACED
 from slslab_workers.driver.channels import channel_requirements
+from slslab_workers.models import spec
 from slslab_workers.plan import Plan, PlanError
 
 # An epoch as in Table 2 of Barrak et al.: all workers together share its minibatches.
@@ -30,27 +35,45 @@ MEMORY_MB = (512, 1769, 3008, 3538, 5307, 10_240)
 # One epoch doesn't show how long a further one takes.
 PLAYED_EPOCHS = 2
 NAMES = ("architecture", "channel", "algorithm")
+# A step on a GPU that takes no time, s.
+INSTANT = Figure(value=1e-6, low=1e-6, high=1e-6, status="assumed", source="a bound")
+# Figures with the same mean errors.
+LIKE = {"usd": "cost", "epoch_seconds": "seconds", "epoch_usd": "cost"}
 
 
 @dataclass(frozen=True)
 class Job:
     """What is trained: a number of epochs on a platform, by its prices; and a model to answer for, in addition to the
-    recorded ones, with its parameters."""
+    recorded ones, with its parameters.
+
+    With a `platform`, functions with GPUs on it are compared, too, and instances with the same GPU are as fast. If it
+    is `instant`, its GPU takes no time, for lower bounds. `processor` made all recordings; by default each has its own.
+    """
 
     epochs: int
     profile: Profile
     book: Book
     model: str = ""
     parameters: int = 0
+    platform: Profile | None = None
+    instant: bool = False
+    processor: Processor | None = None
+
+    @property
+    def systems(self) -> tuple[System, ...]:
+        """The compared systems."""
+        return SYSTEMS if self.platform is None else (*SYSTEMS, *on_gpus(self.platform.name))
 
 
 @dataclass(frozen=True)
 class Point:
     """Modelled seconds and USD of a job at a point. `boot_s` is the start of the channel's node, which is part of
-    `seconds` and billed.
+    `seconds` and billed. `usd` has a share of a node that is always on; `usd_alone` is with a node of its own.
+
+    `short` names the node, if its memory may be too small for all messages at once.
 
     `epoch_seconds` and `epoch_usd` belong to a further epoch. `reasons` say why the point is extrapolated.
-    `uncertainties` are for seconds and USD; only leading points have them (`slslab_lab.studies.atlas.grid`).
+    `uncertainties` are for all four; only leading points have them (`slslab_lab.studies.atlas.grid`).
     """
 
     system: System
@@ -59,10 +82,12 @@ class Point:
     memory_mb: int
     seconds: float
     usd: float
+    usd_alone: float
     epoch_seconds: float
     epoch_usd: float
     boot_s: float
     reasons: tuple[str, ...]
+    short: str = ""
     uncertainties: Mapping[str, Uncertainty] = field(default_factory=dict, hash=False)
 
     def as_document(self) -> dict[str, Any]:
@@ -82,11 +107,13 @@ class Point:
             "memory_mb": None if self.system.instances else self.memory_mb,
             "seconds": significant(self.seconds),
             "usd": significant(self.usd),
+            "usd_alone": significant(self.usd_alone),
             **ends,
             "epoch_seconds": significant(self.epoch_seconds),
             "epoch_usd": significant(self.epoch_usd),
             "boot_seconds": self.boot_s,
             "basis": "modelled",
+            "short": self.short,
             "extrapolated": bool(self.reasons),
             "reasons": list(self.reasons),
         }
@@ -102,9 +129,34 @@ def significant(value: float) -> float:
     return float(f"{value:.6g}")
 
 
+def gpu_step(gpu: str, parameters: int) -> Figure | None:
+    """Return the seconds of a GPU's step with a model of this size: a power of its parameters between two networks with
+    an anchor; None beyond them, and without anchors."""
+    steps = {spec(name).parameters or 0: figure for name, figure in load_gpus().gpus[gpu].steps.items()}
+    if not steps or not min(steps) <= parameters <= max(steps):
+        return None
+    ends = {
+        name: power([(size, getattr(steps[size], name)) for size in sorted(steps)], parameters)
+        for name in ("value", "low", "high")
+    }
+    return steps[max(steps)].model_copy(update={**ends, "status": "fitted"})
+
+
+def gpu_refusal(platform: Profile, parameters: int, workers: int) -> str:
+    """Return why functions on a platform's GPUs can't be modelled with this size of a model; empty if they can."""
+    assert platform.containers is not None
+    if workers > (most := int(platform.functions.concurrency.value)):
+        return f"{platform.name} has {most} GPUs at once"
+    if gpu_step(gpu := platform.containers.gpu, parameters) is None:
+        return f"how long this size takes on the GPU {gpu} can't be said from public figures"
+    return ""
+
+
 def refusal(costs: SystemCosts, parameters: int, workers: int) -> str:
     """Return why the system can't train a model of `parameters` parameters; empty if it can."""
     system = costs.system
+    if (short := _shortage(costs, parameters, workers)) is not None and short.is_certain:
+        return short.message.removesuffix(".")
     if not system.channel:
         return ""
     chunks = workers if system.architecture == "scatterreduce" else 1
@@ -113,6 +165,12 @@ def refusal(costs: SystemCosts, parameters: int, workers: int) -> str:
     except PlanError:
         return f"messages of {megabytes(math.ceil(parameters / chunks)):,.3g} MB are too large for {system.channel}"
     return ""
+
+
+def _shortage(costs: SystemCosts, parameters: int, workers: int) -> Shortage | None:
+    """Return the host that may have too little memory, if any."""
+    plan = replace(_plan(costs, workers), batches=math.ceil(MINIBATCHES / workers), epochs=PLAYED_EPOCHS)
+    return next(shortages(costs.architecture, plan, parameters), None)
 
 
 def points(
@@ -125,36 +183,39 @@ def points(
     system, batches = costs.system, math.ceil(MINIBATCHES / workers)
     program = generate(costs.at(parameters), workers, batches, PLAYED_EPOCHS)
     run, peak_mb = costs.nearest(parameters).run, costs.peak_memory_mb(parameters)
-    recorded_mb, processor = run.plan.memory_mb, run.processor
-    profile = with_processor(job.profile, processor)
+    recorded_mb, processor = run.plan.memory_mb, job.processor or run.processor
+    profile, book = _platform(system, job)
+    profile = _with_gpu(with_processor(profile, processor), system, parameters, program, job)
     hosts = costs.architecture.requirements(_plan(costs, workers)).hosts
     node = job.profile.channels[TRACED.get(system.own_channel, system.own_channel)] if system.own_channel else None
     boot_s = node.boot_s.value if node is not None and node.boot_s is not None else 0.0
     reasons = tuple(costs.reasons(parameters, workers))
-    for memory_mb in (recorded_mb,) if system.instances else MEMORY_MB:
+    short = _shortage(costs, parameters, workers)
+    own = (recorded_mb,) if system.instances else (profile.size(0)[0],) if system.platform else MEMORY_MB
+    for memory_mb in own:
         if memory_mb < peak_mb or (ranged_mb and memory_mb not in ranged_mb):
             continue
         sized = with_memory(program, recorded_mb, memory_mb)
         way = _course(sized, hosts, profile)
-        values = _figures(way, boot_s, job)
+        values = _figures(way, boot_s, job, book)
 
         def play_figures(moved: Profile, sized: Program = sized) -> dict[str, float]:
-            return _figures(_course(sized, hosts, moved), boot_s, job)
+            return _figures(_course(sized, hosts, moved), boot_s, job, book)
 
         uncertainties: dict[str, Uncertainty] = {}
         if ranged_mb:
             instances = system.instances
-            uncertainties = find_uncertainties(values, play_figures, profile, processor, instances, {"usd": "cost"})
+            uncertainties = find_uncertainties(values, play_figures, profile, processor, instances, LIKE)
         yield Point(
             system,
             parameters,
             workers,
             memory_mb,
             **values,
-            epoch_seconds=way.epoch_s,
-            epoch_usd=float(way.cost(job.epochs + 1, job.book) - way.cost(job.epochs, job.book)),
+            usd_alone=float(_booted(way, boot_s, job.epochs).bill(job.epochs, book).alone),
             boot_s=boot_s,
             reasons=reasons,
+            short="" if short is None else short.host,
             uncertainties=uncertainties,
         )
 
@@ -165,9 +226,30 @@ def _course(program: Program, hosts: Sequence[str], profile: Profile) -> Course:
     return course(timeline, result, result.usage(hosts))
 
 
-def _figures(way: Course, boot_s: float, job: Job) -> dict[str, float]:
-    usd = float(_booted(way, boot_s, job.epochs).cost(job.epochs, job.book))
-    return {"seconds": way.seconds(job.epochs) + boot_s, "usd": usd}
+def _figures(way: Course, boot_s: float, job: Job, book: Book) -> dict[str, float]:
+    return {
+        "seconds": way.seconds(job.epochs) + boot_s,
+        "usd": float(_booted(way, boot_s, job.epochs).cost(job.epochs, book)),
+        "epoch_seconds": way.epoch_s,
+        "epoch_usd": float(way.cost(job.epochs + 1, book) - way.cost(job.epochs, book)),
+    }
+
+
+def _platform(system: System, job: Job) -> tuple[Profile, Book]:
+    if not system.platform:
+        return job.profile, job.book
+    assert job.platform is not None
+    assert job.platform.containers is not None
+    return job.platform, load_book(job.platform.containers.prices)
+
+
+def _with_gpu(profile: Profile, system: System, parameters: int, program: Program, job: Job) -> Profile:
+    """Return the profile with the GPU's speed: of functions on the platform, and of instances with the same GPU."""
+    if job.platform is None or job.platform.containers is None or not (system.platform or system.instances):
+        return profile
+    gpu = job.platform.containers.gpu
+    step = INSTANT if job.instant else gpu_step(gpu, parameters)
+    return profile if step is None else with_step(profile, gpu, step, step_seconds(program))
 
 
 def _booted(way: Course, boot_s: float, epochs: int) -> Course:

@@ -20,7 +20,7 @@ class System:
     """An architecture, with the values of --channel and --algorithm where it has them.
 
     `equal` systems update every model with all workers' gradients after each minibatch, so they learn the same from the
-    same data. `instances` train on machines with a fixed memory size.
+    same data. `instances` train on machines with a fixed memory size; functions with GPUs on a `platform`.
     """
 
     architecture: str
@@ -28,11 +28,13 @@ class System:
     algorithm: str = ""
     equal: bool = False
     instances: bool = False
+    platform: str = ""
 
     @property
     def name(self) -> str:
-        """Return the system's short name, such as `allreduce/memcached/ma`."""
-        return "/".join(filter(None, (self.architecture, self.channel, self.algorithm)))
+        """Return the system's short name, such as `allreduce/memcached/ma`, or `allreduce/s3/ga on modal-t4`."""
+        name = "/".join(filter(None, (self.architecture, self.channel, self.algorithm)))
+        return f"{name} on {self.platform}" if self.platform else name
 
     @property
     def own_channel(self) -> str:
@@ -65,3 +67,8 @@ SYSTEMS = (
     System("gpu", equal=True, instances=True),
     System("gloo", equal=True, instances=True),
 )
+
+
+def on_gpus(platform: str) -> tuple[System, ...]:
+    """Return the systems with GPUs on this platform: their functions need an object store alone."""
+    return tuple(System(name, S3, "ga", equal=True, platform=platform) for name in ("allreduce", "scatterreduce"))

@@ -15,6 +15,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from slslab.predict.profiles.profile import Profile
+from slslab.report.formats import percent
 from slslab_lab.papers.paper import Paper, Row
 from slslab_lab.papers.recomputation import recompute
 from slslab_lab.studies.accuracy_by_time import whole
@@ -238,11 +239,12 @@ def _findings(figures: Mapping[str, Any]) -> Iterator[str]:
     }
     yield f"Between K = 8, 16 and 32 the slope is {said['modelled']}; published {said['published']}."
     sizes = {name: [abs(error) for error in found] for name, found in fitted["errors"].items()}
+    mean = {name: percent(fmean(errors), ".1") for name, errors in sizes.items()}
+    most = {name: percent(max(errors), ".1") for name, errors in sizes.items()}
     yield (
         f"With the one fitted constant, tensors that move at {fitted['rate_mb_s']:.0f} MB/s, the twelve rows with more "
-        f"than one merge an epoch are {fmean(sizes['fitted']):.1%} off on average (at most "
-        f"{max(sizes['fitted']):.1%}); by a fit without their size of minibatches {fmean(sizes['left_out']):.1%} "
-        f"({max(sizes['left_out']):.1%})."
+        f"than one merge an epoch are {mean['fitted']} off on average (at most {most['fitted']}); "
+        f"by a fit without their size of minibatches {mean['left_out']} ({most['left_out']})."
     )
 
 

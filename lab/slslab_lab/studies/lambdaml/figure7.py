@@ -12,6 +12,7 @@ from statistics import median
 from typing import Any
 
 from slslab.errors import counted
+from slslab.report.formats import percent
 from slslab.run.metrics import grouped
 from slslab_lab.pages.grids import ROUNDS
 from slslab_lab.studies import committed
@@ -124,7 +125,7 @@ def falls(series: Series) -> Order:
     span = f"{min(numbers)} to {max(numbers)}" if min(numbers) < max(numbers) else f"{max(numbers)}"
     figures = f"from {ends[0]:.2f} to {ends[1]:.2f} in {span} rounds"
     if max(rises) > ROUNDING:
-        figures += f", with a rise of {max(rises):.2%} in one"
+        figures += f", with a rise of {percent(max(rises), '.2')} in one"
     return Order("k-means' loss falls in every round", _of(series), judge(rise <= ROUNDING for rise in rises), figures)
 
 
@@ -161,10 +162,10 @@ def steadiness(networks: Sequence[Curve]) -> Order:
 
 def _network_shown(curve: Curve, kind: str) -> str:
     last, up = curve.last, rise(curve.points)
-    rises = f"rises by up to {up:.0%} in an epoch" if up else "never rises"
+    rises = f"rises by up to {percent(up)} in an epoch" if up else "never rises"
     return (
         f"{ALGORITHMS[_algorithm(curve)]} {kind}: after {counted(_rounds(curve, last), 'round')} a test accuracy of "
-        f"{last.accuracy:.1%}, a test loss of {_loss(last.loss)}, which {rises}, and a training loss of "
+        f"{percent(last.accuracy, '.1')}, a test loss of {_loss(last.loss)}, which {rises}, and a training loss of "
         f"{_loss(last.training_loss)}"
     )
 
@@ -278,7 +279,7 @@ def _notes(losses: Losses, networks: Sequence[Curve]) -> Iterator[str]:
     if networks:
         yield (
             f"A curve is flat if it never reaches {LOWEST_TARGET} % accuracy, twice the accuracy of guessing, and "
-            f"unstable if its test loss rises by more than {RISE:.0%} from one epoch to the next. MA-SGD averages "
+            f"unstable if its test loss rises by more than {percent(RISE)} from one epoch to the next. MA-SGD averages "
             "parameters but not BatchNorm's statistics: the model is tested with worker 0's and trained with each "
             "minibatch's. Where its training loss falls and its test loss doesn't, these statistics are a likely "
             "reason."

@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from slslab.predict.profiles.profile import Profile
+from slslab.report.formats import percent
 from slslab.run.bill import Book, Usage, compute_bill
 from slslab_lab.papers.paper import Row
 from slslab_lab.papers.recomputation import recompute
@@ -257,9 +258,8 @@ def _findings(column: str, rows: Sequence[Compared]) -> Iterator[str]:
     def same(cells: Sequence[Cell]) -> str:
         compared = [cell for cell in cells if isinstance(cell, RatioCell)]
         close = sum(cell.verdict == "agrees" for cell in compared)
-        return (
-            f"{sum(cell.is_same_side for cell in compared)} of {len(compared)} rows ({close} within {AGREES_RATIO:.0%})"
-        )
+        alike = sum(cell.is_same_side for cell in compared)
+        return f"{alike} of {len(compared)} rows ({close} within {percent(AGREES_RATIO)})"
 
     slower = same([_slowdown(each, column, booted=True) for each in known])
     dearer = same([_cost(each, column, STARTED) for each in known])
@@ -303,7 +303,7 @@ def _notes(rows: Sequence[Compared], recordings: Mapping[str, Measured], profile
     nodes = sorted({server.instance_type for server in servers if server.instance_type is not None})
     yield (
         f"Modelled on {profile.name} of {profile.date}: whole jobs, cold starts included, AllReduce with functions of "
-        f"{MEMORY_MB:,} MB. A ratio agrees within {AGREES_RATIO:.0%}, or lies on the same side of 1, or differs."
+        f"{MEMORY_MB:,} MB. A ratio agrees within {percent(AGREES_RATIO)}, or lies on the same side of 1, or differs."
     )
     yield (
         "These are assumed, since the paper doesn't state them: the pattern; the algorithm ("

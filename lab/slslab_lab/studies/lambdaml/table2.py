@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from slslab.predict.profiles.profile import Profile
+from slslab.report.formats import percent
 from slslab_lab.papers.paper import Row
 from slslab_lab.replay.kernel.request_cost import RequestCost
 from slslab_lab.studies.accuracy_by_time import whole
@@ -148,10 +149,11 @@ def _row(row: Row, taken: Mapping[str, Transfer]) -> ReproducedRow:
 def _findings(taken: Mapping[str, Sequence[Transfer]]) -> Iterator[str]:
     doubles, raw = taken["thrift"], taken["grpc"]
     bound = sum(each.serialisation > 0.5 for each in doubles)
+    of_doubles = [each.serialisation for each in doubles]
     yield (
-        f"Writing and reading numbers is {min(each.serialisation for each in doubles):.0%} to "
-        f"{max(each.serialisation for each in doubles):.0%} of the transfer of doubles, and more than half of it in "
-        f"{bound} of {len(doubles)} rows; for raw vectors it is at most {max(each.serialisation for each in raw):.0%}."
+        f"Writing and reading numbers is {percent(min(of_doubles))} to {percent(max(of_doubles))} of the transfer of "
+        f"doubles, and more than half of it in {bound} of {len(doubles)} rows; for raw vectors it is at most "
+        f"{percent(max(each.serialisation for each in raw))}."
     )
     slower = sum(one.seconds > other.seconds for one, other in zip(doubles, raw, strict=True))
     yield f"Doubles take longer than raw vectors in {slower} of {len(raw)} rows; Thrift takes longer than gRPC in all."

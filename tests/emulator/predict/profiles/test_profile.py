@@ -1,5 +1,6 @@
 """Profiles of platforms: what is built in, what is refused and by which words."""
 
+import math
 import re
 import tomllib
 from copy import deepcopy
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 import tomli_w
+from pydantic import ValidationError
 
 from slslab.errors import RequestError
 from slslab.predict.profiles import DEFAULT_PROFILE
@@ -44,7 +46,8 @@ def write(document: dict[str, Any], directory: Path) -> Path:
 
 
 def test_the_built_in_profiles_are_these() -> None:
-    assert profile_names() == ("aws-us-east-1", "aws-us-east-1-2026", "aws-us-east-1-2026-11", "lambdaml-2021")
+    aws = ("aws-us-east-1", "aws-us-east-1-2026", "aws-us-east-1-2026-11", "lambda-managed", "lambdaml-2021")
+    assert set(profile_names()) == {*aws, "cloud-run-l4", "modal-a10", "modal-l4", "modal-t4", "runpod-l4"}
     assert DEFAULT_PROFILE in profile_names()
 
 
@@ -63,7 +66,7 @@ def test_a_built_in_profile_is_complete_and_every_figure_says_where_it_is_from(n
 def test_what_is_not_assumed_names_who_says_so() -> None:
     known = re.compile(
         "AWS|Redis|Cachee|Confluent|stopachka|Jiang|Lienart|pwrdrvr|slslab calibrate|this project|SeBS-Flow"
-        "|maxday|PeterUlb|meet101",
+        "|maxday|PeterUlb|meet101|Modal|RunPod|Google",
         re.IGNORECASE,
     )
     for name in profile_names():
@@ -114,8 +117,8 @@ def test_the_default_profile_differs_from_its_base_in_the_missing_terms_alone() 
 
 
 def test_the_profiles_of_published_predictions_stay_byte_for_byte() -> None:
-    digests = {name: sha256((PROFILES / f"{name}.toml").read_bytes()).hexdigest()[:16] for name in profile_names()}
-    del digests[DEFAULT_PROFILE]
+    names = ("aws-us-east-1", "aws-us-east-1-2026", "lambdaml-2021")
+    digests = {name: sha256((PROFILES / f"{name}.toml").read_bytes()).hexdigest()[:16] for name in names}
     assert digests == {
         "aws-us-east-1": "5561b6ab1dfd2025",
         "aws-us-east-1-2026": "ad3b09ce873e1af5",
@@ -142,6 +145,23 @@ def test_a_file_may_hold_what_differs_from_a_built_in_profile_and_a_figure_is_re
     assert profile.compute.speed == Figure(value=1.5, status="measured", source="a stopwatch")
     assert profile.compute.vcpu_mb.value == 1769
     assert profile.operation("object.get").latency_ms.value == 80
+
+
+def test_a_rough_figure_has_a_range_around_its_value() -> None:
+    plain: dict[str, Any] = {"value": 3.0, "status": "assumed", "source": "a guess"}
+    assert Figure(**plain).half_range == 0
+    assert Figure(**plain).model_dump() == plain
+    rough = Figure(**plain, low=1.0, high=9.0)
+    assert math.exp(2 * rough.half_range) == pytest.approx(9)
+    with pytest.raises(ValidationError, match="two ends"):
+        Figure(**plain, low=1.0)
+    with pytest.raises(ValidationError, match="outside its range of 4 to 9"):
+        Figure(**plain, low=4.0, high=9.0)
+
+
+def test_functions_in_containers_have_the_platforms_size() -> None:
+    assert load_profile(DEFAULT_PROFILE).size(1769) == (1769, 1.0)
+    assert load_profile("cloud-run-l4").size(1769) == (16_384, 4.0)
 
 
 @pytest.mark.parametrize("name", profile_names())
@@ -216,7 +236,7 @@ def test_an_incomplete_profile_is_refused_by_the_entry_that_is_missing(
         ),
         ("compute.sped", {}, "at compute.sped: Extra inputs are not permitted."),
         ("schema", 2, "has schema 2, and this version reads 1."),
-        ("base", "azure", "is wrong at base: there is no built-in profile 'azure'."),
+        ("base", "azure", "must be a built-in profile, not 'azure'."),
     ],
 )
 def test_an_inconsistent_profile_is_refused_in_one_sentence_that_names_the_entry(

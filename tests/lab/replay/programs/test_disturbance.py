@@ -84,7 +84,7 @@ def test_without_a_solo_profile_the_run_s_own_delay_counts(measured: dict[str, A
     assert widen(PROCESSOR, measured, 0.0, 0.0) == PROCESSOR
     assert host(widen(PROCESSOR, measured, 0.5, 0.0)) == pytest.approx(math.hypot(0.03, NEIGHBOURS["normal"] / 2))
     assert host(widen(PROCESSOR, measured, 0.0, 0.2)) == pytest.approx(math.hypot(0.03, math.log(0.8) / 2))
-    assert widen(PROCESSOR, alone(), 0.5, 0.2) == PROCESSOR, "the profile's own are those of its CPU seconds"
+    assert widen(PROCESSOR, alone(), 0.5, 0.2) == PROCESSOR, "the profile's own come from its CPU seconds"
 
 
 def test_the_delay_is_that_of_the_metered_records() -> None:

@@ -190,14 +190,14 @@ def test_a_channel_s_server_is_in_no_template(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace('channel = "s3"', 'channel = "memcached"'))
     done = slslab("export", "sam", path, "--out", tmp_path / "cloud")
     assert done.code == 2
-    assert done.err.startswith("Error: Of the channel memcached no template is made")
+    assert done.err.startswith("Error: No template can be made for the channel memcached")
     assert "--channel s3" in done.err
 
 
 def test_a_folder_with_files_is_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("kept")
     done = slslab("export", "sam", TRACES / "allreduce", "--out", tmp_path)
-    assert (done.code, done.err.split("\n")[0]) == (2, f"Error: {tmp_path} is there already.")
+    assert (done.code, done.err.split("\n")[0]) == (2, f"Error: {tmp_path} already exists.")
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
@@ -206,7 +206,7 @@ def test_a_plan_with_faults_is_not_exported(tmp_path: Path) -> None:
     path.write_text(path.read_text() + '\n[faults]\nseed = 1\n\n[[faults.fault]]\nkind = "slow-down"\n')
     refused = slslab("export", "sam", path, "--out", tmp_path / "out")
     assert refused.code == 2
-    assert "The plan has faults, which are injected here alone." in refused.err
+    assert "The plan has faults, which can only be injected here." in refused.err
     assert not (tmp_path / "out").exists()
 
 
@@ -219,7 +219,7 @@ def net(shape, outputs):
 
 
 def test_a_model_and_a_data_set_of_ones_own_are_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Functions find the model beside their code, and the driver finds the data beside itself."""
+    """Functions find the model next to their code, and the driver finds the data next to itself."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "exported_net.py").write_text(NET)

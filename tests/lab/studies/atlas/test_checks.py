@@ -9,6 +9,7 @@ from tests.lab.studies.setups import Watching
 
 from slslab.errors import RunError
 from slslab.predict.profiles.profile import load_profile
+from slslab.report.formats import percent
 from slslab.run.bill import compute_bill, load_book
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.measured import read_measured
@@ -42,7 +43,7 @@ def test_a_run_stands_beside_what_the_atlas_says_of_it(recordings: Recordings, m
     for row in document["rows"]:
         assert row["error"] == pytest.approx(row["atlas"] / row["run"] - 1)
     worst = max(abs(row["error"]) for row in document["rows"] if "AWS" in row["figure"])
-    assert f"by {worst:.1%} at worst" in document["notes"][0]
+    assert f"by {percent(worst, '.1')} at worst" in document["notes"][0]
 
 
 def test_no_check_was_recorded() -> None:

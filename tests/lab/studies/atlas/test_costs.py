@@ -6,7 +6,7 @@ import pytest
 
 from slslab.errors import RunError
 from slslab_lab.replay.programs.step_costs import is_request
-from slslab_lab.studies.atlas.costs import _line, _power, measure
+from slslab_lab.studies.atlas.costs import _line, measure, power
 from slslab_lab.studies.atlas.recordings import Recordings
 from slslab_lab.studies.atlas.systems import SYSTEMS, System
 from slslab_lab.studies.experiments import BATCH_SIZE
@@ -76,14 +76,14 @@ def test_a_line_through_requests_of_two_sizes() -> None:
 
 
 def test_powers() -> None:
-    assert _power([(10, 3.0)], 1000) == 3
-    assert _power([(10, 1.0), (100, 10.0), (1000, 10.0)], 50) == pytest.approx(5)
-    assert _power([(10, 1.0), (100, 10.0), (1000, 10.0)], 5000) == pytest.approx(10)
-    assert _power([(10, 1.0), (100, 10.0)], 1000) == pytest.approx(100)
+    assert power([(10, 3.0)], 1000) == 3
+    assert power([(10, 1.0), (100, 10.0), (1000, 10.0)], 50) == pytest.approx(5)
+    assert power([(10, 1.0), (100, 10.0), (1000, 10.0)], 5000) == pytest.approx(10)
+    assert power([(10, 1.0), (100, 10.0)], 1000) == pytest.approx(100)
     # Below the smallest, too; and a straight line where one is 0, never below 0.
-    assert _power([(10, 1.0), (100, 10.0)], 1) == pytest.approx(0.1)
-    assert _power([(10, 0.0), (100, 10.0)], 31.6228) == pytest.approx(5)  # type: ignore[arg-type]
-    assert _power([(10, 0.0), (100, 10.0)], 1) == 0
+    assert power([(10, 1.0), (100, 10.0)], 1) == pytest.approx(0.1)
+    assert power([(100, 0.0), (10_000, 10.0)], 1000) == pytest.approx(5)
+    assert power([(10, 0.0), (100, 10.0)], 1) == 0
 
 
 def test_what_lies_beyond_the_recordings_says_so(recordings: Recordings) -> None:
@@ -103,5 +103,5 @@ def test_memory_grows_with_the_model_and_not_below_the_smallest(recordings: Reco
 
 
 def test_a_system_of_which_nothing_was_recorded() -> None:
-    with pytest.raises(RunError, match="Nothing was recorded of allreduce/s3/ga"):
+    with pytest.raises(RunError, match="Nothing was recorded for allreduce/s3/ga"):
         measure(ALLREDUCE, Recordings({"allreduce": ()}, {}), BATCH_SIZE)

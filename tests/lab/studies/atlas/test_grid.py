@@ -11,7 +11,7 @@ from slslab.run.bill import DEFAULT_BOOK, load_book
 from slslab_lab.commands.atlas import _parameters
 from slslab_lab.pages.atlas import answers
 from slslab_lab.studies.atlas import grid
-from slslab_lab.studies.atlas.document import _answers
+from slslab_lab.studies.atlas.document import _alone, _answers
 from slslab_lab.studies.atlas.grid import Crossing, Grid, Refusal, best, crossings, least, pair_crossings, winners
 from slslab_lab.studies.atlas.points import Job, Point, megabytes
 from slslab_lab.studies.atlas.recordings import Recordings
@@ -25,7 +25,7 @@ SIZES = (1_000, 10_000, 100_000)
 def point(system: System, parameters: int, seconds: float, usd: float = 1.0, **more: Any) -> Point:
     """Return a point with 2 workers."""
     values = {"workers": 2, "memory_mb": 1769, "epoch_seconds": seconds, "epoch_usd": usd, "boot_s": 0.0, "reasons": ()}
-    return Point(system, parameters, seconds=seconds, usd=usd, **{**values, **more})
+    return Point(system, parameters, seconds=seconds, usd=usd, **{**values, "usd_alone": usd, **more})
 
 
 @pytest.fixture(autouse=True)
@@ -73,6 +73,14 @@ def test_a_crossing_lies_where_the_logarithms_meet() -> None:
     figures = least(points, "seconds")
     assert pair_crossings(figures, FIRST.name, SECOND.name, 2) == [pytest.approx(found.megabytes)]
     assert pair_crossings(figures, FIRST.name, OTHER.name, 2) == []
+
+
+def test_where_a_node_of_its_own_makes_another_system_the_cheapest_the_atlas_says_so() -> None:
+    points = [point(FIRST, size, 5, 0.5) for size in SIZES]
+    assert "cheapest at 0 of 6 places." in _alone(Grid(points, ()))
+    # It is cheaper with a share at all three sizes, and with a node of its own at two. Both groups have both systems.
+    points += [point(SECOND, size, 6, 0.4, usd_alone=usd) for size, usd in zip(SIZES, (0.45, 0.45, 0.6), strict=True)]
+    assert f"at 2 of 6 places (2 times {FIRST.name} instead of {SECOND.name})." in _alone(Grid(points, ()))
 
 
 def test_a_system_that_is_refused_ends_at_its_limit() -> None:

@@ -64,6 +64,9 @@ def test_a_node_is_started_and_billed(recordings: Recordings) -> None:
         assert started.seconds - ready.seconds == pytest.approx(120)
         # cache.t3.medium, by the hour.
         assert started.usd - ready.usd == pytest.approx(120 / 3600 * 0.068, rel=1e-3)
+        # A node of its own is billed for the hour that has begun.
+        assert started.usd_alone - started.usd == pytest.approx((1 - started.seconds / 3600) * 0.068, rel=1e-3)
+        assert started.as_document()["usd_alone"] == pytest.approx(started.usd_alone, rel=1e-5)
 
 
 def test_memory_sizes_below_the_peak_are_left_out(recordings: Recordings) -> None:
@@ -73,6 +76,19 @@ def test_memory_sizes_below_the_peak_are_left_out(recordings: Recordings) -> Non
     assert 0 < len(sizes) < len(MEMORY_MB)
     gpu = measure(System("gpu", instances=True), recordings, BATCH_SIZE)
     assert [point.as_document()["memory_mb"] for point in points(gpu, MOBILENET, 4, JOB)] == [None]
+
+
+def test_databases_and_caches_have_only_so_much_memory(recordings: Recordings) -> None:
+    resnet50 = 23_520_842
+    assert refusal(measure(System("kubeml"), recordings, BATCH_SIZE), resnet50, 96) == (
+        "kubeml with 96 workers keeps 9.13 GB in one m5.large, which has 8 GiB"
+    )
+    memcached = measure(System("allreduce", "memcached", "ga"), recordings, BATCH_SIZE)
+    # Not all gradients have to be there at once.
+    assert refusal(memcached, resnet50, 96) == ""
+    short, enough = (next(points(memcached, resnet50, workers, JOB)) for workers in (96, 2))
+    assert (short.short, enough.short) == ("cache.t3.medium", "")
+    assert short.as_document()["short"] == "cache.t3.medium"
 
 
 def test_an_item_of_dynamodb_holds_400_kb(recordings: Recordings) -> None:

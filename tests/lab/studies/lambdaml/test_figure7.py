@@ -77,7 +77,7 @@ def test_k_means_falls_but_for_rounding() -> None:
     assert falls(made.series("em", {0: [3.0, 2.0, 2.0000001], 1: [3.0, 1.0]}, "kmeans")).verdict == "holds"
     found = falls(made.series("em", {0: [3.0, 2.0, 2.2]}, "kmeans"))
     assert (found.verdict, found.of) == ("does not hold", "k-means on breast-cancer")
-    assert found.figures == "from 3.00 to 2.20 in 2 rounds, with a rise of 10.00% in one"
+    assert found.figures == "from 3.00 to 2.20 in 2 rounds, with a rise of 10.00 % in one"
 
 
 def points(losses: list[float | None], accuracy: float) -> tuple[Point, ...]:
@@ -123,7 +123,7 @@ def test_only_curves_that_differ_in_nothing_else_are_compared() -> None:
     assert pair([ma, ga, made.network("ga", *STEADY, lr=0.1)]) == (ga, ma)
     assert pair([made.network("ga", *STEADY, lr=0.1), ma]) == ()
     long = made.network("ga", [2.2, 2.0, 1.8], [0.2, 0.4, 0.5])
-    assert [len(curve.points) for curve in pair([long, ma])] == [2, 2], "as many epochs of both"
+    assert [len(curve.points) for curve in pair([long, ma])] == [2, 2], "the same number of epochs of both"
     assert steadiness(()).verdict == "cannot be told"
     assert "slslab accuracy" in steadiness(()).figures
 

@@ -57,7 +57,7 @@ def test_the_document_has_all_rows_and_says_what_binds() -> None:
     document = build(SETUP, PACES)
     assert len(document["rows"]) == 8
     assert all(len(row["cells"]) == 4 for row in document["rows"])
-    assert "for raw vectors it is at most 0%" in document["findings"][0]
+    assert "for raw vectors it is at most 0 %" in document["findings"][0]
     assert document["findings"][1].startswith("Doubles take longer than raw vectors in 8 of 8 rows")
 
 

@@ -3,8 +3,9 @@
 import json
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
+from decimal import Decimal
 from threading import Event
 from typing import Any
 
@@ -16,6 +17,7 @@ from slslab.aws.arns import ACCOUNT, REGION
 from slslab.aws.errors import ServiceError, throttled
 from slslab.lambda_ import concurrency
 from slslab.lambda_.references import function_arn
+from slslab.run.bill import Bill
 from slslab.run.records import InvocationRecord
 from slslab.testing import create_function
 
@@ -216,6 +218,24 @@ def test_a_batch_is_processed_and_deleted(source: Source, invocations: Sequence[
     }
     source.wait((0, 0))
     assert [each.invocation_type for each in invocations] == ["RequestResponse"]
+
+
+def test_a_function_pays_for_its_requests_to_queues_and_for_its_event_source(
+    source: Source, invocations: Sequence[InvocationRecord], bill: Callable[..., Bill]
+) -> None:
+    began = time.monotonic()
+    source.send("x" * 70_000)
+    source.map()
+    assert source.event()
+    source.wait((0, 0))
+    assert len(invocations) == 1
+    lines = {line.item: line for line in bill().lines}
+    # A message of 70 KB is two requests, when the source receives it and when the function sends its event.
+    assert lines["SQS requests"].quantity == 2
+    # The source also deletes it, and polls while the queue is idle.
+    polls = lines["SQS requests of event sources"]
+    assert 3 <= polls.quantity <= 3 + (time.monotonic() - began) / 4
+    assert polls.amount == polls.quantity * Decimal("0.0000004")
 
 
 def test_a_batch_is_gathered_for_its_window(source: Source) -> None:

@@ -1,0 +1,66 @@
+"""Read the anchors of GPUs: seconds of a training step, by kind of GPU and network (`gpus.toml`)."""
+
+from collections.abc import Mapping
+from datetime import date
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from slslab.errors import RequestError
+from slslab.predict.profiles.profile import Figure
+from slslab.toml_files import TomlTable, check_schema, read_toml, validate
+
+FILE = Path(__file__).with_name("gpus.toml")
+SCHEMA = 1
+# Minibatches of more or fewer images than this multiple of the anchor's take another time per image.
+MOST_TIMES = 2
+
+
+class Gpu(TomlTable):
+    """A kind of GPU: how torch's names of it end, the EC2 instances that have one, and the seconds of a step by
+    network."""
+
+    names: tuple[str, ...]
+    instances: tuple[str, ...] = ()
+    steps: Mapping[str, Figure] = {}
+
+
+class Gpus(TomlTable):
+    """All kinds; `missing` is the measurement that an anchor would need. Steps have minibatches of `images` images."""
+
+    schema_version: Annotated[Literal[1], Field(alias="schema")] = 1
+    date: date
+    images: int
+    missing: str
+    gpus: Mapping[str, Gpu]
+
+    def step(self, gpu: str, model: str, images: int) -> Figure:
+        """Return the seconds of a network's step with minibatches of this size.
+
+        RequestError without an anchor: one for another GPU, network or minibatch isn't used.
+        """
+        figure = self.gpus[gpu].steps.get(model) if gpu in self.gpus else None
+        share = images / self.images
+        if figure is None or not 1 / MOST_TIMES <= share <= MOST_TIMES:
+            needed = self.missing.format(model=model, gpu=gpu)
+            raise RequestError(
+                f"How long minibatches of {images} take with {model} on a {gpu} can't be said from public figures.",
+                f"measure {needed}, and add it to gpus.toml.",
+            )
+        ends = {name: getattr(figure, name) * share for name in ("value", "low", "high")}
+        return figure.model_copy(update=ends)
+
+    def kind_of(self, device: str) -> str:
+        """Return the kind of a device, such as T4 for `cuda:0 Tesla T4`; without an anchored kind, torch's name."""
+        name = device.rpartition(" ")[2]
+        return next((kind for kind, gpu in self.gpus.items() if name in gpu.names), device.partition(" ")[2] or device)
+
+
+@cache
+def load_gpus() -> Gpus:
+    """Return the anchors; RequestError names an invalid entry."""
+    document = read_toml(FILE, "file of GPUs", (), RequestError)
+    check_schema(document, SCHEMA, FILE, "file of GPUs", RequestError)
+    return validate(Gpus, document, FILE, "file of GPUs", RequestError)

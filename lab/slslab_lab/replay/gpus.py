@@ -1,0 +1,104 @@
+"""Functions and instances with a GPU: the time of their training steps, and the billed seconds of containers."""
+
+import math
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from statistics import median
+
+from slslab.errors import RequestError
+from slslab.predict.environment import NS
+from slslab.predict.gpus import load_gpus
+from slslab.predict.profiles.profile import Containers, Figure, Profile
+from slslab.run.bill import GPU, Hosts
+from slslab.run.metrics import grouped
+from slslab.run.run import Run
+from slslab_lab.replay.kernel.program import Program
+from slslab_lab.replay.kernel.timeline import Call, Timeline
+from slslab_workers.trace.kinds import COMPUTE, kind_of
+
+STEP = "compute"
+
+
+def with_gpus(profile: Profile, run: Run, program: Program) -> Profile:
+    """Return the profile with the speed of the GPUs that compute the run's program: the platform's, for its functions,
+    or the ones of the recorded instances. A step takes as long as the GPU's anchor says.
+
+    RequestError if no anchor fits the run. Without GPUs the profile stays as it is.
+    """
+    devices = sorted({instance["device"] for instance in run.instances} - {"cpu"})
+    if profile.containers is None and not devices:
+        return profile
+    gpu = profile.containers.gpu if profile.containers else load_gpus().kind_of(devices[0])
+    step = load_gpus().step(gpu, run.plan.model, run.plan.batch_size)
+    return with_step(profile, gpu, step, step_seconds(program))
+
+
+def with_step(profile: Profile, gpu: str, step: Figure, recorded_s: float) -> Profile:
+    """Return the profile with functions and instances that compute a step of `recorded_s` CPU seconds in `step` s."""
+    assert step.low is not None
+    assert step.high is not None
+    values = {"value": recorded_s / step.value, "low": recorded_s / step.high, "high": recorded_s / step.low}
+    speed = Figure(**values, status="fitted", source=f"a step on the {gpu}: {step.source}")
+    # A GPU's step doesn't run on the function's threads.
+    alone = Figure(value=0, status="fitted", source=speed.source)
+    compute = profile.compute.model_copy(update={"parallel": alone})
+    if profile.containers is not None:
+        compute = compute.model_copy(update={"kinds": {**compute.kinds, COMPUTE: speed}})
+    known = load_gpus().gpus[gpu].instances
+    instances = {
+        name: each.model_copy(update={"compute_speed": speed}) if name in known else each
+        for name, each in profile.instances.items()
+    }
+    return profile.model_copy(update={"compute": compute, "instances": instances})
+
+
+def step_seconds(program: Program) -> float:
+    """Return the median CPU seconds of a program's training steps; RequestError for a program that doesn't train."""
+    spent = [step.cpu_ns for track in program.tracks for step in track.flat_steps() if step.op == STEP]
+    if not any(spent):
+        raise RequestError("The run has no training step that a GPU could compute.", "replay a run that trains.")
+    return median(spent) / NS
+
+
+def containers(timeline: Timeline) -> tuple[float, Hosts, Hosts]:
+    """Return the billed seconds of containers, and what they used while they ran and while they waited to be stopped,
+    as (meter, quantity); nothing on a platform that bills invocations."""
+    platform = timeline.profile.containers
+    if platform is None:
+        return 0.0, (), ()
+    unit_s, least_s, idle_s = (
+        Decimal(str(figure.value)) for figure in (platform.unit_s, platform.least_s, platform.idle_s)
+    )
+    sizes = container_sizes(platform)
+    total, running, idle = Decimal(0), dict.fromkeys(sizes, Decimal(0)), dict.fromkeys(sizes, Decimal(0))
+    for computes, seconds in _lives(timeline):
+        billed = max(least_s, math.ceil((seconds + idle_s) / unit_s) * unit_s)
+        total += billed
+        for meter, size in sizes.items():
+            if computes or not meter.startswith(GPU):
+                running[meter] += (billed - idle_s) * size
+                idle[meter] += idle_s * size
+    return float(total), tuple(running.items()), tuple(idle.items())
+
+
+def container_sizes(platform: Containers) -> dict[str, Decimal]:
+    """Return what a second of a container with its GPU uses, by meter."""
+    return {
+        GPU + platform.gpu: Decimal(1),
+        "container.vcpu": Decimal(str(platform.vcpus.value)),
+        "container.memory": Decimal(int(platform.memory_mb.value)) / 1024,
+    }
+
+
+def _lives(timeline: Timeline) -> Iterator[tuple[bool, Decimal]]:
+    """Yield for each container whether it computes, and the seconds from its billed start to its last invocation."""
+    profile, tracks = timeline.profile, timeline.program.tracks
+    assert profile.containers is not None
+    invocations = [(track, call) for track, call in zip(tracks, timeline.calls, strict=True) if call.environment]
+    for ran in grouped((id(call.environment), each) for each in invocations for call in [each[1]]).values():
+        calls: Sequence[Call] = [call for _, call in ran]
+        first = min(calls, key=lambda call: call.began)
+        cold_ns = profile.functions.cold_ns(ran[0][0].package)
+        begun = first.began - first.init_ns - round(cold_ns * profile.containers.start_billed.value)
+        computes = any(kind_of(step.op) == COMPUTE for track, _ in ran for step in track.flat_steps())
+        yield computes, Decimal(max(call.ended for call in calls) - begun) / NS
