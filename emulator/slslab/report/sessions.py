@@ -63,7 +63,7 @@ def _answer(document: Mapping[str, Any]) -> str:
     functions = {row["function"] for row in document["functions"]}
     most = max(tests, key=lambda row: Decimal(row["cost"]))
     found = predicted(document)
-    there = f"not modelled. {document['predicted']['reason']}" if found is None else predicted_cost(found)
+    there = f"not modelled. {document['predicted']['reason']}".rstrip(".") if found is None else predicted_cost(found)
     return (
         f"{counted(len(tests), 'test')} invoked {counted(len(functions), 'function')} "
         f"{counted(document['invocations'], 'time')}. On Lambda: {there}. This host billed "

@@ -233,7 +233,7 @@ def test_a_page_fits_and_draws_at_both_widths_in_both_colour_schemes(
 def test_a_phone_shows_every_column_of_every_table(name: str, browser: Any, pages: dict[str, Path]) -> None:
     visit = Visit.begin(browser, pages[name], WIDTHS[0])
     visit.page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
-    visit.page.wait_for_function(f"({WIDE_TABLES})().length === 0")
+    visit.page.wait_for_function(f"() => ({WIDE_TABLES})().length === 0")
     stacked = visit.page.locator(".stacked td >> nth=0")
     shown = stacked.evaluate("(cell) => getComputedStyle(cell, '::before').content")
     assert shown.strip('"') == stacked.get_attribute("data-column") != ""
