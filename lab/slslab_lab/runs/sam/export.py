@@ -20,7 +20,7 @@ from slslab_lab.replay.modelled import model
 from slslab_lab.replay.programs.recording import read_recording
 from slslab_lab.runs.planning import architectures, read_plan_file, refused_plans
 from slslab_lab.runs.sam.readme import Cost, make_readme
-from slslab_lab.runs.sam.template import CODE, PYTHON, deployment_of, make_template
+from slslab_lab.runs.sam.template import CODE, IMAGE_PYTHON, PYTHON, deployment_of, make_template
 from slslab_workers.architecture import read_plan
 from slslab_workers.driver.dependencies import layer_of
 from slslab_workers.driver.deployment import Deployment, package
@@ -29,7 +29,7 @@ from slslab_workers.plan import Plan
 from slslab_workers.training import arrays, datasets
 
 DOCKERFILE = f"""\
-FROM amazon/aws-lambda-python:{PYTHON}
+FROM amazon/aws-lambda-python:{IMAGE_PYTHON}
 # An index with PyTorch's build for CPUs, which its own page names: --build-arg PIP_EXTRA_INDEX_URL=URL. By default it
 # brings CUDA, and the image is several GB larger.
 ARG PIP_EXTRA_INDEX_URL
@@ -137,6 +137,14 @@ def write_export(plan: Plan, cost: Cost, imported: set[str], out: Path) -> tuple
             for name, image in (("template.yaml", True), ("emulator.yaml", False))
         }
     )
+    if IMAGE_PYTHON != PYTHON and (
+        compiled := [name for name in files if f".cpython-{PYTHON.replace('.', '')}-" in name]
+    ):
+        raise RequestError(
+            f"{compiled[0].removeprefix(CODE)} is compiled for Python {PYTHON}; the image has Python {IMAGE_PYTHON}, "
+            "because PyTorch can't be installed in AWS's images of earlier versions.",
+            f"run slslab on Python {IMAGE_PYTHON}.",
+        )
     missing = sorted(imported - {name.removeprefix(CODE).partition("/")[0].partition(".")[0] for name in files})
     (registered,) = entry_points(group="slslab.architectures", name=plan.architecture)
     exported = {

@@ -20,6 +20,9 @@ from slslab_workers.plan import Plan
 
 Template = dict[str, Any]
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
+# Images of earlier versions are Amazon Linux 2, whose glibc 2.26 is too old for PyTorch's wheels (manylinux_2_28).
+# documented: lambda/latest/dg/python-image.html, "AWS base images for Python".
+IMAGE_PYTHON = "{}.{}".format(*max(sys.version_info[:2], (3, 12)))
 CODE, ADDRESSES = "code/", {"QueueUrl": QUEUE_URL, "TensorUrls": TENSOR_URLS}
 # Lambda uses the function's own role to put a failed invocation's record into the bucket.
 # documented: lambda/latest/dg/invocation-async-retain-records.html, "Configuring destination permissions".

@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import re
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -234,6 +236,31 @@ def test_a_model_and_a_data_set_of_ones_own_are_exported(tmp_path: Path, monkeyp
     assert exported["dataset"] == "data/rows.csv:kind"
     assert exported["model_spec"]["builder"] == "exported_net:net"
     assert not list((tmp_path / "out" / "code").rglob("*.npz")), "no shipped data, which this plan doesn't read"
+
+
+def test_the_image_can_load_pytorch(tmp_path: Path) -> None:
+    """PyTorch's wheels need glibc 2.28, which AWS's images have from Python 3.12 on."""
+    export(plan_file("allreduce", tmp_path), tmp_path / "out")
+    (image,) = re.findall(r"^FROM .*:3\.(\d+)$", (tmp_path / "out" / "Dockerfile").read_text(), re.MULTILINE)
+    assert int(image) == max(12, sys.version_info[1])
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="The image has this Python.")
+def test_code_that_the_image_cannot_load_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    package = tmp_path / "compiled_net"
+    package.mkdir()
+    (package / "__init__.py").write_text(NET)
+    (package / f"fast.cpython-3{sys.version_info[1]}-x86_64-linux-gnu.so").touch()
+    plan = make_plan(
+        architectures()["allreduce"], {"dataset": "breast-cancer", "model": "compiled_net:net", "workers": 2}, {}
+    )
+    (tmp_path / "plan.toml").write_text(tomli_w.dumps(plan.to_document()))
+    refused = slslab("export", "sam", "plan.toml", "--out", "out")
+    assert refused.code == 2
+    assert "is compiled for Python 3.11; the image has Python 3.12" in " ".join(refused.err.split())
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(("dataset", "file"), [("digits", "digits"), ("breast-cancer", "breast_cancer")])
