@@ -35,8 +35,12 @@ PREDICTED_RANGES = (
 )
 RECORDED_BEFORE = "Recorded before ranges: `slslab replay RUN` gives one."
 IMPORTS_HINT = (
-    "On Lambda these imports fail. Put the packages into the function's archive (docs/own.md); with --strict-packages "
-    "such imports fail here, too."
+    "On Lambda these imports fail, unless a layer or the function's image has the packages. Otherwise put them into "
+    "the function's archive (docs/own.md). With --strict-packages such imports fail here, too."
+)
+IMPORTS_UNKNOWN = (
+    "Not checked: whether the functions import a package that their code lacks. Run the plan here, without containers, "
+    "and export that run."
 )
 
 
