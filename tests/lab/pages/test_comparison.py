@@ -98,6 +98,33 @@ def test_another_run_may_be_cheapest_with_a_cache_of_its_own() -> None:
     )
 
 
+def test_a_run_that_was_recorded_without_a_total_of_its_own_pays_for_its_cache_by_the_hour_too() -> None:
+    line = {"item": "Host cache.t3.medium", "quantity": "11", "unit": "second", "price": "0", "amount": "0"}
+    given = cost(puts=1)
+    cached = document(architecture="spirt", cost={**given, "lines": [*given["lines"], line]})
+    (said,) = (one for one in sentences(shown(document(), cached)) if one.startswith("With hosts of its own"))
+    assert said.endswith("then AllReduce is cheapest with $0.000363, and SPIRT costs $0.0681.")
+
+
+def test_totals_with_hosts_of_their_own_that_look_equal_are_not_told_apart() -> None:
+    def costing(architecture: str, total: str, alone: str) -> dict[str, Any]:
+        one = on_lambda(30.0, total, architecture=architecture)
+        one["lambda"]["cost"]["total_alone"] = alone
+        return one
+
+    first = costing("allreduce", "0.0040", "0.07200")
+    for alone, told in (("0.0715", False), ("0.05", True)):
+        lines = sentences(shown(first, costing("spirt", "0.0041", alone)))
+        assert any(line.startswith("With hosts of its own") for line in lines) is told
+    # Without ranges, the printed figures decide.
+    for alone, told in (("0.071999", False), ("0.0715", True)):
+        others = [
+            document(cost={**cost(puts=n), "total_alone": total}, architecture=name)
+            for n, total, name in ((1, "0.07200", "allreduce"), (2, alone, "spirt"))
+        ]
+        assert any(line.startswith("With hosts of its own") for line in sentences(shown(*others))) is told
+
+
 def test_runs_that_were_recorded_before_ranges_are_compared_by_their_figures() -> None:
     given = [on_lambda(30.0, "0.004"), on_lambda(10.0, "0.0041", architecture="spirt")]
     for one in given:
