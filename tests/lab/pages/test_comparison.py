@@ -6,6 +6,7 @@ from typing import Any
 from rich.console import Console
 from tests.emulator.report.test_run import RANGES, cost, document, modelled, ranges
 
+from slslab.report.summaries import headline
 from slslab.report.terminal import render
 from slslab_lab.pages.comparison import comparison
 
@@ -123,6 +124,15 @@ def test_totals_with_hosts_of_their_own_that_look_equal_are_not_told_apart() -> 
             for n, total, name in ((1, "0.07200", "allreduce"), (2, alone, "spirt"))
         ]
         assert any(line.startswith("With hosts of its own") for line in sentences(shown(*others))) is told
+
+
+def test_a_run_that_is_modelled_with_its_stragglers_is_named() -> None:
+    faults = [{"kind": "straggler", "times": 3}]
+    slow, fine = on_lambda(30.0, "0.004", faults=faults), on_lambda(10.0, "0.004", architecture="spirt")
+    assert "AllReduce ran and is modelled with the stragglers of its fault plan." in shown(slow, fine)
+    assert "with the stragglers of its fault plan" in headline(slow)
+    others = [fine, document(faults=faults), on_lambda(30.0, "0.004", faults=[{"kind": "straggler", "times": 0}])]
+    assert not any("stragglers" in text for text in [*shown(*others), *map(headline, others)])
 
 
 def test_runs_that_were_recorded_before_ranges_are_compared_by_their_figures() -> None:
