@@ -10,8 +10,6 @@ import time
 from contextlib import suppress
 
 RUNTIME = "/var/runtime"
-# The runtime's boto3 and urllib3 use these if they are installed; on Lambda they aren't.
-OPTIONAL = {"awscrt", "brotli", "brotlicffi", "certifi", "zstandard"}
 
 
 def arrange_path(runtime: str) -> list[str]:
@@ -28,8 +26,29 @@ def arrange_path(runtime: str) -> list[str]:
     return own
 
 
-def host_packages(own: list[str]) -> list[str]:
-    """Return the packages that were imported from the host's installation: on Lambda they would be missing."""
+class Importers:
+    """Notes which packages the function's own code imports first, as a finder that finds nothing.
+
+    What other packages import isn't noted: it comes with them, or they do without it where it isn't installed. Nor is
+    what a template had imported before.
+    """
+
+    def __init__(self, own: list[str]) -> None:
+        self._own = tuple(path + os.sep for path in own if path != os.environ["LAMBDA_RUNTIME_DIR"])
+        self.packages: set[str] = set()
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:  # noqa: ARG002
+        """Note a top-level package if a file of the function or its layers imports it."""
+        if path is None:
+            frame = sys._getframe(1)
+            while frame.f_back is not None and "importlib" in frame.f_code.co_filename:
+                frame = frame.f_back
+            if frame.f_code.co_filename.startswith(self._own):
+                self.packages.add(name)
+
+
+def host_packages(own: list[str], imported: set[str]) -> set[str]:
+    """Return the packages among the `imported` that are the host's: on Lambda they would be missing."""
     places = [path for path in sys.path if path not in own and path.endswith(("site-packages", "dist-packages"))]
     hosts = tuple(path + os.sep for path in places)
     found = set()
@@ -41,7 +60,7 @@ def host_packages(own: list[str]) -> list[str]:
     # Next to /var/runtime is /var/lang, with links to what counts as a layer.
     lang = os.path.join(os.path.dirname(os.environ["LAMBDA_RUNTIME_DIR"]), "lang", "lib")
     layer = os.listdir(os.path.join(lang, f"python{sys.version_info[0]}.{sys.version_info[1]}", "site-packages"))
-    return sorted(found - OPTIONAL - {name.partition(".")[0] for name in layer})
+    return (found & imported) - {name.partition(".")[0] for name in layer}
 
 
 def trace_import(name: str) -> None:
@@ -74,19 +93,20 @@ def main() -> None:
     class Client(LambdaRuntimeClient):  # type: ignore[misc]
         """Asks for invocations; reports before each which packages of the host were imported since the last."""
 
-        reported: tuple[str, ...] = ()
+        importers = Importers(own)
+        reported: frozenset[str] = frozenset()
         modules = 0
 
         def wait_next_invocation(self) -> object:
             # Modules are only looked at after an import, because torch has thousands of them.
-            unchanged, self.modules = len(sys.modules) == self.modules, len(sys.modules)
-            found = [] if unchanged else [name for name in host_packages(own) if name not in self.reported]
-            if found:
-                self.reported += tuple(found)
+            changed, self.modules = len(sys.modules) != self.modules, len(sys.modules)
+            if changed and (found := sorted(host_packages(own, self.importers.packages) - self.reported)):
+                self.reported |= {*found}
                 print(f"slslab: imported from the host, not from the package: {', '.join(found)}")
                 for name in found:
                     trace_import(name)
             return super().wait_next_invocation()
 
+    sys.meta_path.insert(0, Client.importers)
     config = LambdaConfigProvider([__file__, os.environ["_HANDLER"]])
     bootstrap.run(config.handler, Client(config.api_address, config.use_thread_polling))
