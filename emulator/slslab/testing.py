@@ -324,8 +324,8 @@ def deploy(request: pytest.FixtureRequest, emulator: Emulator, lambda_client: An
     """Return a function that creates a Lambda function and returns its name, from its directory or the test's name.
 
     The code is the directory of a handler, used in place, or the text of a module, packaged as `app.py`. Text without
-    spaces names a directory. Further arguments are CreateFunction's (`MemorySize`, `Timeout`, `Handler`, by default `app.handler`, …). RequestError for a
-    directory that doesn't exist, or lacks the handler's module.
+    spaces names a directory. Further arguments are CreateFunction's (`MemorySize`, `Timeout`, `Handler`, by default
+    `app.handler`, …). RequestError for a directory that doesn't exist, or lacks the handler's module.
     """
     created: set[str] = set()
 
