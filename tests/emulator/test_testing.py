@@ -176,6 +176,8 @@ def test_code_that_is_not_there_is_refused(
     with pytest.raises(RequestError, match=re.escape(refusal.format(tmp_path))) as refused:
         deploy(tmp_path / place, Handler=handler)
     assert refused.value.__notes__[0].startswith("Hint: ")
+    with pytest.raises(RequestError, match=r"/no/directory doesn't exist"):
+        deploy("no/directory")
     assert lambda_client.list_functions()["Functions"] == []
 
 
@@ -256,6 +258,11 @@ def test_requests_to_s3_cost_what_they_take_on_lambda(
     assert "S3 GET requests" not in str(failed.value)
     assert {line.item: line.quantity for line in bill().lines}["S3 GET requests"] == 20
     (record,) = invocations
+    with pytest.raises(RequestError, match=r"There is no kind of work 'python'"):
+        assert_cost_below("0.01", kind="python")
+    for amount in ("0.01 USD", "nan"):
+        with pytest.raises(RequestError, match=f"'{amount}' is not an amount in USD"):
+            assert_cost_below(amount)
     alone = emulator.predictor().predict(vars(record))
     assert alone is not None
     assert alone.duration_ms.low <= alone.duration_ms.value <= alone.duration_ms.high

@@ -32,6 +32,10 @@ KINDS: Mapping[Any, tuple[type, ...]] = {
 }
 
 
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
 class PlanError(ValueError):
     """A plan that can't run. `message` says what is wrong, and `hint` what to do."""
 
@@ -97,10 +101,10 @@ class Plan:
                 raise PlanError(f"{entry.name} is {value!r}.", f"it must be a value of type {kinds[-1].__name__}.")
         for name, least in LEAST.items():
             if getattr(self, name) < least:
-                raise PlanError(f"{name} is {getattr(self, name)}.", f"{name} is at least {least}.")
+                raise PlanError(f"{_option(name)} is {getattr(self, name)}.", f"give at least {least}.")
         for name, most in MOST.items():
             if getattr(self, name) > most:
-                raise PlanError(f"{name} is {getattr(self, name)}.", f"{name} is at most {most}.")
+                raise PlanError(f"{_option(name)} is {getattr(self, name)}.", f"give at most {most}.")
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices and not (name == "placement" and self.placement is None):
                 raise PlanError(
@@ -109,20 +113,20 @@ class Plan:
                 )
         if not LEAST_MEMORY_MB <= self.memory_mb <= MOST_MEMORY_MB:
             raise PlanError(
-                f"A memory size of {self.memory_mb} MB does not exist on AWS Lambda.",
+                f"Lambda has no functions of {self.memory_mb} MB.",
                 f"choose {LEAST_MEMORY_MB} to {MOST_MEMORY_MB} MB.",
             )
         if self.timeout > 900:
-            raise PlanError(f"A time-out of {self.timeout} s does not exist on AWS Lambda.", "choose 1 to 900 s.")
-        if not (0 < self.lr < math.inf and 0 <= self.momentum < math.inf and 0 <= self.weight_decay < math.inf):
-            raise PlanError(
-                f"SGD cannot have lr {self.lr}, momentum {self.momentum} and weight decay {self.weight_decay}.",
-                "lr must be positive; momentum and weight decay must not be negative.",
-            )
+            raise PlanError(f"Lambda has no time-out of {self.timeout} s.", "choose 1 to 900 s.")
+        if not 0 < self.lr < math.inf:
+            raise PlanError(f"--lr is {self.lr}.", "give a number above 0.")
+        for name in ("momentum", "weight_decay"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise PlanError(f"{_option(name)} is {getattr(self, name)}.", "give 0 or more.")
         if self.gradual and not self.evaluation:
             raise PlanError("A run can only stop early if its epochs are evaluated.", "leave out --no-evaluation.")
         if self.until_accuracy is not None and not 0 < self.until_accuracy <= 1:
-            raise PlanError(f"An accuracy of {self.until_accuracy} cannot be reached.", "give a share from 0 to 1.")
+            raise PlanError(f"--until-accuracy is {self.until_accuracy}.", "give a share: 80 % is 0.8.")
         if self.mode == "per-batch" and self.invoke == "event":
             raise PlanError(
                 "Per-batch invocations follow each other, so the driver must wait for each.", "use --invoke sync."
@@ -131,9 +135,7 @@ class Plan:
         if self.environment == "ray" and self.stack != "embedded":
             raise PlanError("Nodes of a cluster only run environments of the embedded stack.", "leave out --stack.")
         if self.environment != "ray" and self.placement is not None:
-            raise PlanError(
-                "Only a cluster has nodes to choose from.", "give --environment ray, or leave out --placement."
-            )
+            raise PlanError("--placement needs --environment ray.", "give --environment ray, or leave out --placement.")
         if self.environment == "ray" and self.record == "alone":
             raise PlanError(
                 "Solo profiles are measured on this host, but a cluster's nodes are other machines.",

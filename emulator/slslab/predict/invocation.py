@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from slslab.errors import RequestError
 from slslab.predict.accuracy import mean_errors
 from slslab.predict.anchors import Z80, Architecture
 from slslab.predict.environment import Environment
@@ -21,7 +22,7 @@ from slslab.predict.profiles import DEFAULT_PROFILE
 from slslab.predict.profiles.profile import Profile, load_profile
 from slslab.predict.uncertainty import PER_MEAN_ERROR
 from slslab.run.records import billed_ms
-from slslab_workers.trace.kinds import INIT, KINDS
+from slslab_workers.trace.kinds import HANDLER_KINDS, INIT, KINDS
 from slslab_workers.trace.operations import BILLED, billed_requests
 
 # Sources of a range, in addition to the kinds of work.
@@ -329,8 +330,11 @@ def make_predictor(
 ) -> Predictor:
     """Return the predictor of a host, by the host's processor, the handlers' kind of work and a profile's name or file.
 
-    `enforced` tells whether the host held functions to their CPU share; None counts as true.
+    `enforced` tells whether the host held functions to their CPU share; None counts as true. RequestError for a kind of
+    work that handlers don't have.
     """
+    if kind not in (None, *HANDLER_KINDS):
+        raise RequestError(f"There is no kind of work {kind!r}.", f"choose one of {', '.join(HANDLER_KINDS)}.")
     return Predictor(processor, load_profile(profile), kind or UNKNOWN, enforced is not False)
 
 

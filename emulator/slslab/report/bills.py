@@ -30,12 +30,14 @@ def both_bills(document: Document) -> Iterator[Part]:
     if "profile" in document:
         yield _modelled_bill(document, document, f"{span(**document['range'])} {document['currency']}")
         note = ranges_made_of([document["uncertainty"]]) if "uncertainty" in document else PREDICTED_RANGES
-        yield Note(note, "muted")
+        yield Note(f"The lines are at the middle of the range. {note}", "muted")
     else:
         yield Note(f"No bill, because it is not modelled: {document['reason']}", "answer warn")
     if (functions := functions_card(document)) is not None:
         yield functions
     yield bill_table(document["host"], HOST_PRICED.capitalize())
+    book = document["host"]["book"]
+    yield Note(f"Prices: {book['name']} of {book['date']}.", "muted")
 
 
 def run_bill(document: Document) -> Table:

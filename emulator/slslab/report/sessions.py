@@ -1,10 +1,11 @@
 """The document of a session of tests: what its tests and functions took and cost, here and on Lambda."""
 
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
+from contextlib import suppress
+from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from slslab.errors import counted
+from slslab.errors import RequestError, counted
 from slslab.predict.invocation import Predictor
 from slslab.report.formats import significant
 from slslab.report.predictions import Requests, predict
@@ -69,6 +70,14 @@ def _answer(document: Mapping[str, Any]) -> str:
         f"{counted(document['invocations'], 'time')}. On Lambda: {there}. This host billed "
         f"{significant(document['billed_seconds'], 3)} s, {amount(cost, 3)}. The most expensive test is {most['test']}."
     )
+
+
+def read_usd(amount: str | float) -> Decimal:
+    """Return an amount in USD as a decimal number; RequestError if it isn't one."""
+    with suppress(InvalidOperation):
+        if (usd := Decimal(str(amount))).is_finite():
+            return usd
+    raise RequestError(f"{amount!r} is not an amount in USD.", 'give a number alone, such as "0.01".')
 
 
 def too_expensive(found: Mapping[str, Any], here: Mapping[str, Any], amount: str | float) -> str:

@@ -66,13 +66,15 @@ class FittingTable(Table):
             for column in self.columns
         ]
         least = [max(cell.minimum for cell in cells) for cells in measured]
+        widths = [max(cell.maximum for cell in cells) for cells in measured]
         # Each cell has a space on both sides; cells are separated, and the table edged, by another one.
-        spare = options.max_width - sum(least) - 3 * len(least) - 1
-        for column, width, cells in zip(self.columns, least, measured, strict=True):
-            more = max(0, min(spare, max(cell.maximum for cell in cells) - width))
-            column.width, column.no_wrap = width + more, False
-            spare -= more
-        return spare >= 0
+        room = options.max_width - 3 * len(least) - 1
+        while sum(widths) > room and widths != least:
+            widest = max(range(len(least)), key=lambda number: (widths[number] > least[number], widths[number]))
+            widths[widest] -= 1
+        for column, width in zip(self.columns, widths, strict=True):
+            column.width, column.no_wrap = width, False
+        return sum(widths) <= room
 
     def _forms(self) -> "Iterator[FittingTable]":
         yield self

@@ -51,7 +51,10 @@ def compare(runs: tuple[str, ...], page: Path | None, plot: Path | None, json_: 
 
     if len(runs) < 2:
         raise RequestError("compare needs two runs.", "slslab compare last~1 last")
-    opened = [open_run(resolve(run)) for run in runs]
+    directories = [resolve(run) for run in runs]
+    if len({directory.path.resolve() for directory in directories}) < len(runs):
+        raise RequestError("A run is given twice.", "name each run once.")
+    opened = [open_run(directory) for directory in directories]
     documents = [run.summary() for run in opened]
     if (page or plot) and any("architecture" not in document for document in documents):
         raise RequestError("Sessions of `slslab up` can't be compared on a page.", "leave out --html and --plot.")

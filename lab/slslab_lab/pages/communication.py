@@ -5,17 +5,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from slslab_workers.trace.operations import ALL_REDUCE
+from slslab_workers.trace.operations import ALL_REDUCE, KEYED
 
 DRIVER = "driver"
 # By the first part of an operation's name.
-STORES = {"object": "object store", "tensor": "tensor database", "queue": "queue", "peer": "all-reduce"}
+STORES = {
+    "object": "object store",
+    "memcached": "Memcached cache",
+    "redis": "Redis cache",
+    "dynamodb": "DynamoDB table",
+    "parameter": "parameter server",
+    "tensor": "tensor database",
+    "queue": "queue",
+    "peer": "all-reduce",
+}
 # Operations that get something, and the operations that make it.
 MADE_BY = {
-    "object.get": ("object.put",),
+    **{f"{channel}.get": (f"{channel}.put",) for channel in KEYED},
     "tensor.get": ("tensor.set", "tensor.script"),
     "queue.deliver": ("queue.publish",),
 }
+# A parameter server makes a sum of all workers' vectors, so it is a participant of pushes and pulls.
+PUSH, PULL = "parameter.push", "parameter.pull"
+SERVER = 1 << 31
 # More participants than this are drawn in groups of ranks.
 PARTICIPANTS = 32
 Event = Mapping[str, Any]
@@ -53,15 +65,18 @@ def build_communication(events: Sequence[Event], workers: int) -> Communication:
     by_number = {event["event"]: event for event in events}
     size = -(-workers // PARTICIPANTS)
     moved: dict[tuple[int, int, str], list[int]] = defaultdict(lambda: [0, 0])
-    names: dict[int, str] = {-1: DRIVER}
+    names: dict[int, str] = {-1: DRIVER, SERVER: STORES["parameter"]}
     unknown = 0
     for event in events:
-        if event["op"] not in (*MADE_BY, ALL_REDUCE) or event["failed"]:
+        if event["op"] not in (*MADE_BY, ALL_REDUCE, PUSH, PULL) or event["failed"]:
             continue
         if event["op"] == ALL_REDUCE:
             # A ring: each worker sends to the next lower rank, which records its own event for what it sends.
             pair: tuple[Event, Event] = (event, {**event, "worker": (event["worker"] - 1) % workers})
             messages = event["requests"]
+        elif event["op"] in (PUSH, PULL):
+            server = {**event, "worker": SERVER}
+            pair, messages = (event, server) if event["op"] == PUSH else (server, event), 1
         else:
             maker = next((by_number[cause] for cause in event["causes"] if _made(by_number[cause], event)), None)
             if maker is None:

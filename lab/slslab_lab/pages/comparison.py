@@ -63,17 +63,27 @@ FIGURES: tuple[tuple[str, Value], ...] = (
 )
 
 
+# What a run does. Runs that differ in these don't do the same work.
+WORK = ("model", "dataset", "workers", "batches", "batch_size", "epochs")
 HEADINGS = ("run", "AWS, s", "bill, USD", "waiting", "here, s", "accuracy")
 
 
 def comparison(documents: Sequence[Document], page: Path | None) -> Iterator[Part]:
     """Yield the output of `compare`: the answers, a table that fits 80 columns, and where to find details."""
     names = short_names(documents)
-    yield Note("\n".join(f"{sentence}." for sentence in verdicts(documents, names)), "answer")
+    yield Note("\n".join(_answers(documents, names)), "answer")
     yield Note(_basis(documents), "muted")
     yield Table(HEADINGS, [_row(name, document) for name, document in zip(names, documents, strict=True)])
     yield from _notes(documents, names)
     yield Note(_next(documents, page), "muted")
+
+
+def _answers(documents: Sequence[Document], names: Sequence[str]) -> Iterator[str]:
+    """Yield the verdicts, and in which sizes and data the runs differ."""
+    yield from (f"{sentence}." for sentence in verdicts(documents, names))
+    values = {name: list(dict.fromkeys(str(one[name]) for one in documents if name in one)) for name in WORK}
+    if differing := [f"{name.replace('_', ' ')} {formats.listed(of)}" for name, of in values.items() if len(of) > 1]:
+        yield f"Their plans differ: {'; '.join(differing)}."
 
 
 def _basis(documents: Sequence[Document]) -> str:
@@ -155,7 +165,7 @@ def describe_comparison(documents: Sequence[Document], traces: Sequence[Rows | N
     return Page(
         title=formats.listed(list(dict.fromkeys(_name(document) for document in documents))),
         subtitle="comparison of runs",
-        answers=tuple(f"{sentence}." for sentence in verdicts(documents, names)),
+        answers=tuple(_answers(documents, names)),
         answers_note=_basis(documents),
         cards=tuple(card for card in cards if card is not None),
         chips=tuple(f"{name}: {document['run']}" for name, document in zip(names, documents, strict=True)),

@@ -210,7 +210,9 @@ def orders(document: Document) -> Table:
 def matrices(document: Document) -> Iterator[Table]:
     """Yield the tables that a reproduction already provides whole, and those that another study adds to it."""
     for matrix in (*document.get("matrices", ()), *document.get("further", ())):
-        yield Table(tuple(matrix["headings"]), tuple(map(tuple, matrix["rows"])), caption=matrix["title"])
+        yield Table(
+            tuple(matrix["headings"]), tuple(map(tuple, matrix["rows"])), caption=matrix["title"], dispensable=()
+        )
 
 
 def _curves(document: Document) -> Iterator[Table]:

@@ -133,12 +133,13 @@ def path(document: Document) -> Iterator[Part]:
         shares = [f"{named[each['worker']]} ({percent(each['seconds'] / seconds)})" for each in workers[:NAMED]]
         if len(workers) > NAMED:
             shares.append(f"{len(workers) - NAMED:,} more")
-        figures = f"{seconds:,.3f}", percent(part["share"], ".1"), f"{part['stretches']:,}"
+        figures = f"≈{seconds:,.3f}", f"≈{percent(part['share'], '.1')}", f"{part['stretches']:,}"
         rows.append((part["op"], part["phase"], *figures, ", ".join(shares)))
     network = f" with the network of {document['network']}" if document["network"] else ""
     title = f"Critical path, modelled on {document['profile']['name']}{network}"
     columns = ("operation", "phase", "seconds", "share", "stretches", "of")
-    yield Table(columns, rows, caption=f"{title}: {document['seconds']['value']:,.3f} s")
+    middle = f"≈{document['seconds']['value']:,.3f} s, the middle of the range"
+    yield Table(columns, rows, caption=f"{title}: {middle}")
     yield f"{document['summary']} Its 80 % range is ≈{_range(document['seconds'])} s."
     yield _footnote(document)
 
@@ -297,7 +298,11 @@ def waiting(document: Document) -> Iterator[Part]:
         )
         for row in document["rows"]
     ]
-    yield Table(("worker", "phase", "waiting s", "of its billed time", "USD"), rows, caption="Waiting")
+    yield Table(
+        ("worker", "phase", "waiting s", "of its billed time", "USD"),
+        rows,
+        caption="Waiting, at the middle of the range",
+    )
     yield _footnote(document)
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
+from slslab.aws.limits import lambda_limits
 from slslab.errors import RequestError
 from slslab.predict.processor import UNANCHORED
 from slslab.predict.profiles import DEFAULT_PROFILE
@@ -18,7 +19,7 @@ from slslab_lab.replay.kernel.timeline import Timeline
 from slslab_lab.replay.measured import Measured, read_measured
 from slslab_lab.replay.outcome import Totals
 from slslab_lab.replay.ranges import with_processor
-from slslab_lab.replay.whatif import Platform, Row, Variant, check_memory, evaluate, modelled, simulate
+from slslab_lab.replay.whatif import Platform, Row, Variant, evaluate, modelled, simulate
 from slslab_workers.architecture import architectures
 from slslab_workers.training.algorithms import is_asynchronous
 
@@ -130,7 +131,7 @@ def read_setup(
     if chosen.containers is not None:
         _check_functions(measured, platform=platform)
         if arch not in (None, "x86_64"):
-            raise RequestError(f"{chosen.name} has x86_64 processors alone.", "leave out --arch.")
+            raise RequestError(f"{chosen.name} has only x86_64 processors.", "leave out --arch.")
         book = load_book(chosen.containers.prices)
         timeout = chosen.containers.timeout_s.value if timeout is None else timeout
     channels = None
@@ -169,14 +170,14 @@ def read_memory(setup: ReplaySetup, text: str | None, usual: Sequence[int] = ())
 
     RequestError for a size that Lambda doesn't offer, on a platform whose containers have one size, and if the run's
     functions used more than the largest."""
-    measured, platform = setup.run, setup.platform.profile
+    measured, platform, limit = setup.run, setup.platform.profile, lambda_limits().memory_mb
     if text is not None or usual:
         _check_functions(measured, memory=True)
         if platform.containers is not None:
             raise RequestError(
                 f"On {platform.name} all functions have {platform.size(0)[0]} MB.", "leave out --memory or --platform."
             )
-    sizes = tuple(map(check_memory, read_numbers("--memory", text, 1, 1_000_000))) or tuple(usual)
+    sizes = read_numbers("--memory", text, limit.minimum, limit.maximum) or tuple(usual)
     peak_mb = measured.peak_memory_mb
     if sizes and max(sizes) < peak_mb:
         raise RequestError(
@@ -194,7 +195,8 @@ def read_numbers(option: str, text: str | None, least: int, most: int) -> tuple[
         numbers = tuple(int(part.replace("_", "")) for part in text.split(","))
     except ValueError:
         raise RequestError(
-            f"{option} {text[:60]!r} is not a list of whole numbers.", f"separate them by commas: {option} 4,8,16."
+            f"{option} {text[:60]!r} is not a list of whole numbers.",
+            f"separate them by commas: {option} {least},{most}.",
         ) from None
     for number in numbers:
         if not least <= number <= most:

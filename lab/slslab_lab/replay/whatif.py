@@ -123,7 +123,7 @@ def check_memory(memory_mb: int) -> int:
     limit = lambda_limits().memory_mb
     if not limit.minimum <= memory_mb <= limit.maximum:
         raise RequestError(
-            f"A memory size of {memory_mb} MB does not exist on AWS Lambda.",
+            f"Lambda has no functions of {memory_mb} MB.",
             f"choose {limit.minimum} to {limit.maximum} MB.",
         )
     return memory_mb

@@ -544,6 +544,13 @@ def test_a_table_that_does_not_fit_is_turned_then_has_fewer_columns_and_last_bre
     assert broken.count("1") == 9 * 4 + 1, "of n1, too"
 
 
+def test_a_narrow_table_shortens_its_widest_columns() -> None:
+    table = Table(("name", "USD"), [("a name of many words", "0.026 to 0.059")], dispensable=())
+    narrow = shown(table, 34)
+    assert "0.026 to 0.059" in narrow
+    assert "a name of many words" not in narrow
+
+
 @pytest.mark.parametrize(("reached", "said"), [(0.91, True), (0.5, False)])
 def test_a_run_that_stopped_at_its_accuracy_says_so_and_no_other(reached: float, said: bool) -> None:
     given = document(epochs=80, epochs_trained=8, accuracy=[reached])

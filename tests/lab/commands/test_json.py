@@ -1,14 +1,16 @@
 """What commands print with --json: one object, which says its schema."""
 
+import re
 from pathlib import Path
 
 import pytest
 from tests.commands import slslab
 
 RUN = Path(__file__).parents[1] / "replay" / "traces" / "allreduce"
+OTHER = RUN.parent / "spirt"
 PLAIN = {
     "runs": {"runs"},
-    f"compare {RUN} {RUN}": {"runs"},
+    f"compare {RUN} {OTHER}": {"runs"},
     "doctor": {"findings"},
     "limits": {"version", "limits", "without_effect"},
     f"report {RUN} --out page.html": {"run", "report", "bytes"},
@@ -25,9 +27,15 @@ def test_a_document_without_a_version_of_its_own_has_schema_1(command: str, tmp_
 
 
 def test_a_list_is_of_documents_as_show_prints_them() -> None:
-    both = slslab("compare", RUN, RUN, "--json").document["runs"]
-    assert both == [slslab("show", RUN, "--json").document] * 2
+    both = slslab("compare", RUN, OTHER, "--json").document["runs"]
+    assert both == [slslab("show", run, "--json").document for run in (RUN, OTHER)]
     assert both[0]["schema"] == 2
+
+
+def test_a_bill_names_the_book_that_it_is_priced_by() -> None:
+    assert re.search(
+        r"^Prices: paper-2025 of \d{4}-\d\d-\d\d\.$", slslab("bill", RUN, "--prices", "paper-2025").out, re.M
+    )
 
 
 def test_a_bill_has_a_schema() -> None:

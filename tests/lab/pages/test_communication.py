@@ -1,8 +1,14 @@
 """How many bytes each worker received from each other one, by hand-made causes."""
 
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from slslab.run.parquet import read_table
 from slslab_lab.pages.communication import Transfer, build_communication
+
+RECORDED = Path(__file__).parents[3] / "results" / "lambdaml-table1"
 
 
 def event(number: int, op: str, worker: int, **more: Any) -> dict[str, Any]:
@@ -86,3 +92,28 @@ def test_many_workers_are_taken_together() -> None:
     assert len(found.participants) == 32
     assert found.transfers[-1] == Transfer("62–63", "0–1", "object store", 200, 2)
     assert found.grouped == "64 workers are drawn in groups of 2."
+
+
+@pytest.mark.parametrize(
+    ("run", "store"),
+    [("s3", "object store"), ("memcached", "Memcached cache"), ("dynamodb", "DynamoDB table")],
+)
+def test_a_recordings_vectors_are_drawn_whatever_channel_they_took(run: str, store: str) -> None:
+    trace = read_table(RECORDED / f"lr-{run}" / "trace.parquet").events
+    found = build_communication(trace, 2)
+    between = {(each.source, each.target): each.store for each in found.transfers}
+    assert between["0", "1"] == between["1", "0"] == store
+    assert found.unknown_bytes == 0
+
+
+def test_a_parameter_server_receives_every_push_and_sends_every_sum() -> None:
+    trace = read_table(RECORDED / "kmeans-10-parameter-server" / "trace.parquet").events
+    server = "parameter server"
+    assert set(build_communication(trace, 2).transfers) >= {
+        Transfer("0", server, server, 5 * 2320, 5),
+        Transfer("1", server, server, 5 * 2320, 5),
+        Transfer(server, "0", server, 5 * 2320, 5),
+        Transfer(server, "1", server, 5 * 2320, 5),
+        # The first parameters are an object.
+        Transfer("0", "1", server, 1120, 1),
+    }

@@ -8,7 +8,7 @@ from tests.emulator.report.test_run import RANGES, cost, document, modelled, ran
 
 from slslab.report.summaries import headline
 from slslab.report.terminal import render
-from slslab_lab.pages.comparison import comparison
+from slslab_lab.pages.comparison import comparison, describe_comparison
 
 
 def shown(*documents: dict[str, Any], page: Path | None = None) -> list[str]:
@@ -87,6 +87,15 @@ def test_where_none_is_modelled_this_hosts_figures_decide() -> None:
         "AllReduce and SPIRT are most accurate: 50.0 %.",
         "As this host measured and priced it, since no run is modelled on AWS.",
     ]
+
+
+def test_runs_of_unequal_work_are_named_after_the_verdicts() -> None:
+    given = [
+        on_lambda(30.0, "0.004", plan={}, stack={}),
+        on_lambda(60.0, "0.008", architecture="spirt", epochs=1, batch_size=512, plan={}, stack={}),
+    ]
+    assert "Their plans differ: batch size 64 and 512; epochs 2 and 1." in sentences(shown(*given))
+    assert describe_comparison(given, [None, None]).answers[-1].startswith("Their plans differ: ")
 
 
 def test_another_run_may_be_cheapest_with_a_cache_of_its_own() -> None:

@@ -23,17 +23,19 @@ def test_a_critical_path_names_operations_and_the_workers_with_the_most_of_them(
     }
     table, *_ = path(document)
     assert isinstance(table, Table)
-    assert table.caption == "Critical path, modelled on round: 0.296 s"
+    assert table.caption == "Critical path, modelled on round: ≈0.296 s, the middle of the range"
     other, *_ = path({**document, "network": "host"})
     assert isinstance(other, Table)
-    assert other.caption == "Critical path, modelled on round with the network of host: 0.296 s"
+    assert (
+        other.caption == "Critical path, modelled on round with the network of host: ≈0.296 s, the middle of the range"
+    )
     assert [tuple(row) for row in table.rows] == [
-        ("object.put", "synchronise", "0.015", "5.1 %", "1", "worker 0 (100 %)"),
+        ("object.put", "synchronise", "≈0.015", "≈5.1 %", "1", "worker 0 (100 %)"),
         (
             "compute",
             "synchronise",
-            "0.200",
-            "67.6 %",
+            "≈0.200",
+            "≈67.6 %",
             "1",
             "worker 1 (50 %), worker 0 (25 %), no worker (15 %), 1 more",
         ),

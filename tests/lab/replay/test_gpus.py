@@ -145,7 +145,7 @@ def test_a_run_is_replayed_on_a_platform_with_its_prices_and_its_size() -> None:
     [
         ("resnet18-allreduce", "runpod-l4", {}, "with resnet18 on a L4 can't be said from public figures"),
         ("resnet18-gpu", "modal-t4", {}, "ran on instances, so --platform doesn't apply"),
-        ("resnet18-allreduce", "modal-t4", {"arch": "arm64"}, "modal-t4 has x86_64 processors alone"),
+        ("resnet18-allreduce", "modal-t4", {"arch": "arm64"}, "modal-t4 has only x86_64 processors"),
         (
             "resnet18-allreduce",
             "modal-t4",

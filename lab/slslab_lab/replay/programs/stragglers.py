@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from slslab.errors import RequestError
+from slslab.errors import RequestError, counted
 from slslab.report.formats import listed
 from slslab_lab.replay.kernel.program import Gathering, Program, Step, Track
 from slslab_workers.faults.plan import Fault, FaultPlan
@@ -50,8 +50,8 @@ def with_straggler(program: Program, rank: int, factor: float) -> Program:
     """Return the program with a multiple of a worker's CPU time; RequestError if there is no such worker."""
     if not 0 <= rank < program.workers:
         raise RequestError(
-            f"There is no worker {rank} of {program.workers} that could be slow.",
-            f"name one of 0 to {program.workers - 1}.",
+            f"There is no worker {rank}: the run has {counted(program.workers, 'worker')}.",
+            f"--straggler needs a worker from 0 to {program.workers - 1}.",
         )
     return _slowed(program, lambda worker, _step: factor if worker == rank else 1.0)
 
