@@ -149,7 +149,10 @@ def gpu_functions(document: Document) -> Iterator[Table]:
         if rows:
             caption = f"Functions with GPUs: {word} ÷ the best other way's"
             yield Table(
-                ("workers", "against", "ratio, by size of the model", "equal at"), rows, caption, words=(1, 2, 3)
+                ("workers", "against", "ratio, by size of the model", "equal at"),
+                rows,
+                caption=caption,
+                words=(1, 2, 3),
             )
 
 

@@ -13,7 +13,7 @@ from slslab.predict.uncertainty import Uncertainty
 from slslab.run.bill import DEFAULT_BOOK, Book, load_book
 from slslab.run.directory import resolve
 from slslab_lab.replay.fitting import NAME as THIS_HOST
-from slslab_lab.replay.gpus import with_gpus
+from slslab_lab.replay.gpus import check_book, with_gpus
 from slslab_lab.replay.kernel.timeline import Timeline
 from slslab_lab.replay.measured import Measured, read_measured
 from slslab_lab.replay.outcome import Totals
@@ -131,6 +131,8 @@ def read_setup(
         _check_functions(measured, platform=platform)
         if arch not in (None, "x86_64"):
             raise RequestError(f"{chosen.name} has x86_64 processors alone.", "leave out --arch.")
+        if prices is not None:
+            check_book(chosen.containers, load_book(prices))
         book = load_book(chosen.containers.prices)
         timeout = chosen.containers.timeout_s.value if timeout is None else timeout
     channels = None
@@ -150,10 +152,19 @@ def read_setup(
 
 
 def choose(platform: str | None, profile: str) -> Profile:
-    """Return the profile of --platform, or else of --profile; RequestError if both are given."""
+    """Return the profile of --platform, or else of --profile; RequestError if both are given, or for a platform that
+    has no functions with GPUs."""
     if platform is not None and profile != DEFAULT_PROFILE:
         raise RequestError("--platform and --profile both name a platform.", "give one of them.")
-    return load_profile(profile if platform is None else platform)
+    return load_profile(profile) if platform is None else load_platform(platform)
+
+
+def load_platform(name: str) -> Profile:
+    """Return the profile of a platform that has functions with GPUs; RequestError for another one."""
+    profile = load_profile(name)
+    if profile.containers is None:
+        raise RequestError(f"{name} has no functions with GPUs.", "give it as --profile, or choose modal-t4.")
+    return profile
 
 
 def _check_functions(measured: Measured, **options: object) -> None:

@@ -9,7 +9,8 @@ from slslab.errors import RequestError
 from slslab.predict.environment import NS
 from slslab.predict.gpus import load_gpus
 from slslab.predict.profiles.profile import Containers, Figure, Profile
-from slslab.run.bill import GPU, Hosts
+from slslab.report.formats import listed
+from slslab.run.bill import GPU, Book, Hosts, describe_meter
 from slslab.run.metrics import grouped
 from slslab.run.run import Run
 from slslab_lab.replay.kernel.program import Program
@@ -88,6 +89,16 @@ def container_sizes(platform: Containers) -> dict[str, Decimal]:
         "container.vcpu": Decimal(str(platform.vcpus.value)),
         "container.memory": Decimal(int(platform.memory_mb.value)) / 1024,
     }
+
+
+def check_book(platform: Containers, book: Book) -> None:
+    """Raise RequestError for a book without a price for what the platform's containers use."""
+    missing = [describe_meter(meter)[0] for meter in container_sizes(platform) if meter not in book.prices]
+    if missing:
+        raise RequestError(
+            f"The price book {book.name} has no price for {listed(missing)}.",
+            f'leave out --prices, or give a file with base = "{platform.prices}".',
+        )
 
 
 def _lives(timeline: Timeline) -> Iterator[tuple[bool, Decimal]]:

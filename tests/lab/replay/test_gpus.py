@@ -1,5 +1,6 @@
 """Functions with GPUs: their steps take the anchor's time, and their containers are billed from start to stop."""
 
+import math
 from decimal import Decimal
 from pathlib import Path
 
@@ -8,10 +9,11 @@ from tests.lab.replay.platform import platform
 from tests.lab.replay.recordings import MS
 
 from slslab.errors import RequestError
+from slslab.predict.anchors import Z80
 from slslab.predict.gpus import load_gpus
 from slslab.predict.profiles.profile import Containers, Figure, Profile, load_profile
-from slslab.predict.uncertainty import GPU, STARTS, STORES
-from slslab.run.bill import load_book
+from slslab.predict.uncertainty import GPU, IDLE, PROFILE, STARTS, STORES
+from slslab.run.bill import compute_bill, load_book
 from slslab_lab.questions.played import waiting
 from slslab_lab.questions.setup import Asked, ReplaySetup, read_memory, read_setup
 from slslab_lab.replay.crossings import course
@@ -32,7 +34,7 @@ def figure(value: float) -> Figure:
 
 def on_gpus(**changes: float) -> Profile:
     """A platform with round figures: a cold start takes 100 ms, a container waits 60 s and is billed by the second."""
-    figures = {"memory_mb": 4096, "vcpus": 2, "uncached_s": 30, "idle_s": 60, "start_billed": 1, "unit_s": 1}
+    figures = {"memory_mb": 4096, "vcpus": 2, "idle_s": 60, "start_billed": 1, "unit_s": 1}
     figures |= {"least_s": 0, "timeout_s": 86_400}
     values = {name: figure(value) for name, value in (figures | changes).items()}
     return platform().model_copy(update={"containers": Containers(gpu="T4", prices="modal", **values)})
@@ -106,12 +108,29 @@ def test_each_rough_figure_is_a_source_of_error() -> None:
     assert found[STARTS] > 0
     assert found[STORES] == 0
     assert "dense work on Lambda" not in found
+
+    def usd(moved: Profile) -> dict[str, float]:
+        return {"cost": float(compute_bill(outcome(play(steps, moved)).usage(), load_book("cloud-run")).total)}
+
+    # Cloud Run keeps a container for 600 to 900 s, which is nearly all of this bill; Modal says how long.
+    cloud_run = load_profile("cloud-run-l4")
+    kept = find_uncertainties(usd(cloud_run), usd, cloud_run, None, False)["cost"].shared
+    assert kept[IDLE] == pytest.approx(math.log(1.5) / 2 / Z80, rel=0.05)
+    assert found[IDLE] == 0
     # Lambda has none of them.
     plain = load_profile("aws-us-east-1-2026-11")
     assert (
-        not {GPU, STARTS, STORES}
+        not {GPU, STARTS, STORES, IDLE}
         & find_uncertainties(seconds(plain), seconds, plain, None, False)["seconds"].shared.keys()
     )
+
+
+def test_managed_instances_are_as_uncertain_as_the_profile_they_are_based_on() -> None:
+    own, base = (
+        find_uncertainties({"seconds": 10.0}, lambda moved: {"seconds": moved.transition_ms.value}, profile, None, True)
+        for profile in map(load_profile, ("lambda-managed", "aws-us-east-1-2026-11"))
+    )
+    assert own["seconds"].shared[PROFILE] == base["seconds"].shared[PROFILE] != 0
 
 
 def setup(name: str, platform: str | None, **options: str) -> ReplaySetup:
@@ -129,6 +148,7 @@ def test_a_run_is_replayed_on_a_platform_with_its_prices_and_its_size() -> None:
     row = replayed.row((None, None))
     assert row.bill is not None
     assert "GPU T4" in {line.item for line in row.bill.lines}
+    assert setup("resnet18-allreduce", "modal-t4", prices="modal").prices.name == "modal"
     assert not row.bill.not_billed
     with pytest.raises(RequestError, match="On modal-t4 all functions have 8192 MB"):
         read_memory(replayed, "3008")
@@ -151,6 +171,14 @@ def test_a_run_is_replayed_on_a_platform_with_its_prices_and_its_size() -> None:
             "modal-t4",
             {"profile": "lambdaml-2021"},
             "--platform and --profile both name a platform",
+        ),
+        ("resnet18-allreduce", "lambda-managed", {}, "lambda-managed has no functions with GPUs"),
+        ("resnet18-allreduce", "aws-us-east-1", {}, "aws-us-east-1 has no functions with GPUs"),
+        (
+            "resnet18-allreduce",
+            "modal-t4",
+            {"prices": "aws-us-east-1"},
+            "aws-us-east-1 has no price for GPU T4, vCPUs of containers and Memory of containers",
         ),
     ],
 )
