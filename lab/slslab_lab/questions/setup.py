@@ -128,7 +128,7 @@ def read_setup(
     chosen, book = choose(platform, profile), load_book(DEFAULT_BOOK)
     measured = read_measured(resolve(run).path, architectures())
     if chosen.containers is not None:
-        _check_functions(measured, platform=platform)
+        _check_functions(measured, **{"profile" if platform is None else "platform": chosen.name})
         if arch not in (None, "x86_64"):
             raise RequestError(f"{chosen.name} has x86_64 processors alone.", "leave out --arch.")
         if prices is not None:
@@ -185,7 +185,8 @@ def read_memory(setup: ReplaySetup, text: str | None, usual: Sequence[int] = ())
         _check_functions(measured, memory=True)
         if platform.containers is not None:
             raise RequestError(
-                f"On {platform.name} all functions have {platform.size(0)[0]} MB.", "leave out --memory or --platform."
+                f"On {platform.name} all functions have {platform.size(0)[0]} MB.",
+                f"leave out {'--platform' if text is None else '--memory or --platform'}.",
             )
     sizes = tuple(map(check_memory, read_numbers("--memory", text, 1, 1_000_000))) or tuple(usual)
     peak_mb = measured.peak_memory_mb

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from statistics import median
 
-from slslab.errors import RequestError
+from slslab.errors import RequestError, counted
 from slslab.predict.environment import NS
 from slslab.predict.gpus import load_gpus
 from slslab.predict.profiles.profile import Containers, Figure, Profile
@@ -72,7 +72,8 @@ def containers(timeline: Timeline) -> tuple[float, Hosts, Hosts]:
     )
     sizes = container_sizes(platform)
     total, running, idle = Decimal(0), dict.fromkeys(sizes, Decimal(0)), dict.fromkeys(sizes, Decimal(0))
-    for computes, seconds in _lives(timeline):
+    for computes, begun, ended in _lives(timeline):
+        seconds = Decimal(ended - begun) / NS
         billed = max(least_s, math.ceil((seconds + idle_s) / unit_s) * unit_s)
         total += billed
         for meter, size in sizes.items():
@@ -101,8 +102,26 @@ def check_book(platform: Containers, book: Book) -> None:
         )
 
 
-def _lives(timeline: Timeline) -> Iterator[tuple[bool, Decimal]]:
-    """Yield for each container whether it computes, and the seconds from its billed start to its last invocation."""
+def too_many(timeline: Timeline) -> Iterator[str]:
+    """Yield a warning if more containers with a GPU live at once than the platform has GPUs.
+
+    The replay counts busy containers alone, because no platform says whether idle ones count.
+    """
+    profile = timeline.profile
+    if profile.containers is None:
+        return
+    idle_ns = round(profile.containers.idle_s.value * NS)
+    lives = [(begun, ended + idle_ns) for computes, begun, ended in _lives(timeline) if computes]
+    most = max((sum(begun <= at < ended for begun, ended in lives) for at, _ in lives), default=0)
+    if most > (allowed := int(profile.functions.concurrency.value)):
+        yield (
+            f"Up to {most} containers with a GPU live at once, busy or idle. {profile.name} has "
+            f"{counted(allowed, 'GPU')} at once, so some may start later than modelled."
+        )
+
+
+def _lives(timeline: Timeline) -> Iterator[tuple[bool, int, int]]:
+    """Yield for each container whether it computes, its billed start, and the end of its last invocation, ns."""
     profile, tracks = timeline.profile, timeline.program.tracks
     assert profile.containers is not None
     invocations = [(track, call) for track, call in zip(tracks, timeline.calls, strict=True) if call.environment]
@@ -112,4 +131,4 @@ def _lives(timeline: Timeline) -> Iterator[tuple[bool, Decimal]]:
         cold_ns = profile.functions.cold_ns(ran[0][0].package)
         begun = first.began - first.init_ns - round(cold_ns * profile.containers.start_billed.value)
         computes = any(kind_of(step.op) == COMPUTE for track, _ in ran for step in track.flat_steps())
-        yield computes, Decimal(max(call.ended for call in calls) - begun) / NS
+        yield computes, begun, max(call.ended for call in calls)

@@ -16,12 +16,14 @@ from slslab.predict.uncertainty import GPU, IDLE, PROFILE, STARTS, STORES
 from slslab.run.bill import compute_bill, load_book
 from slslab_lab.questions.played import waiting
 from slslab_lab.questions.setup import Asked, ReplaySetup, read_memory, read_setup
+from slslab_lab.replay import whatif
 from slslab_lab.replay.crossings import course
-from slslab_lab.replay.gpus import step_seconds, with_step
-from slslab_lab.replay.kernel.kernel import play
+from slslab_lab.replay.gpus import step_seconds, too_many, with_step
+from slslab_lab.replay.kernel.kernel import ReplayError, play
 from slslab_lab.replay.kernel.program import Program, Step, Track
 from slslab_lab.replay.outcome import outcome
 from slslab_lab.replay.ranges import find_uncertainties
+from slslab_lab.replay.whatif import with_concurrency
 
 RESULTS = Path(__file__).parents[3] / "results" / "table2"
 SOURCE = {"status": "assumed", "source": "made up for a test"}
@@ -95,6 +97,27 @@ def test_a_longer_job_waits_to_be_stopped_once() -> None:
     assert float(usage.cost(2, book)) == pytest.approx(float(second_usd) * 60.6, rel=0.01)
 
 
+def test_idle_containers_may_be_more_than_the_platform_has_gpus() -> None:
+    profile = with_step(with_concurrency(on_gpus(), 1), "T4", ANCHOR, 2.0)
+    # The second starts when the first is done, which then waits for 60 s.
+    (warning,) = too_many(play(program(("compute",), ("compute",)), profile))
+    assert warning.startswith("Up to 2 containers with a GPU live at once, busy or idle.")
+    assert "has 1 GPU at once" in warning
+    # Only those with a GPU count.
+    assert not [*too_many(play(program(("compute",), ("update",)), profile))]
+    assert not [*too_many(play(program(("compute",), ("compute",)), with_concurrency(profile, 2)))]
+
+
+def test_workers_that_wait_for_others_without_a_gpu_are_fewer_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object) -> None:
+        raise ReplayError("stuck")
+
+    monkeypatch.setattr(whatif, "play", never)
+    with pytest.raises(RequestError) as refused:
+        whatif.play_within(program(("compute",), ("compute",)), with_concurrency(on_gpus(), 1))
+    assert refused.value.hint == "choose fewer workers."
+
+
 def test_each_rough_figure_is_a_source_of_error() -> None:
     steps = program(("compute",))
     rough = load_profile("modal-t4")
@@ -152,6 +175,9 @@ def test_a_run_is_replayed_on_a_platform_with_its_prices_and_its_size() -> None:
     assert not row.bill.not_billed
     with pytest.raises(RequestError, match="On modal-t4 all functions have 8192 MB"):
         read_memory(replayed, "3008")
+    with pytest.raises(RequestError) as refused:
+        read_memory(replayed, None, (512, 1024))
+    assert refused.value.hint == "leave out --platform."
     asked = Asked((replayed,), None, lambda *_: [])
     found = waiting(asked, None, None)
     # A container's second costs 0.000208 USD with its two cores and 8 GiB.
@@ -163,7 +189,13 @@ def test_a_run_is_replayed_on_a_platform_with_its_prices_and_its_size() -> None:
 @pytest.mark.parametrize(
     ("name", "platform", "options", "reason"),
     [
-        ("resnet18-allreduce", "runpod-l4", {}, "with resnet18 on a L4 can't be said from public figures"),
+        ("resnet18-gpu", None, {"profile": "modal-t4"}, "ran on instances, so --profile doesn't apply"),
+        (
+            "resnet18-allreduce",
+            "runpod-l4",
+            {},
+            "How long resnet18 takes for minibatches of 512 on L4 GPUs can't be said",
+        ),
         ("resnet18-gpu", "modal-t4", {}, "ran on instances, so --platform doesn't apply"),
         ("resnet18-allreduce", "modal-t4", {"arch": "arm64"}, "modal-t4 has x86_64 processors alone"),
         (
@@ -182,6 +214,8 @@ def test_a_run_is_replayed_on_a_platform_with_its_prices_and_its_size() -> None:
         ),
     ],
 )
-def test_what_a_platform_cannot_have_is_refused(name: str, platform: str, options: dict[str, str], reason: str) -> None:
+def test_what_a_platform_cannot_have_is_refused(
+    name: str, platform: str | None, options: dict[str, str], reason: str
+) -> None:
     with pytest.raises(RequestError, match=reason):
         setup(name, platform, **options)

@@ -357,7 +357,7 @@ def _notes() -> list[str]:
         f"No GPU was used. A step of 512 images on a T4 takes, by public figures: {anchors}. Nothing public says it "
         f"for an L4 or an A10: the rows `{FLOOR}` show, after ≥, the lower end of the 80 % range.",
         f"GPU functions are billed by the prices of their platforms, such as {book}. They exchange gradients over S3 "
-        "by AllReduce and ScatterReduce, which need no service inside AWS's network. CPU functions are the paper's four "
-        "architectures at the best of six memory sizes. Ranges are 80 %. An epoch is a further one, without starts. A "
-        "container's processors are assumed to be as fast as Lambda's, and its image to be cached.",
+        "by AllReduce and ScatterReduce, which need no service inside AWS's network. CPU functions are the paper's "
+        "four architectures at the best of six memory sizes. Ranges are 80 %. An epoch is a further one, without "
+        "starts. A container's processors are assumed to be as fast as Lambda's, and its image to be cached.",
     ]
