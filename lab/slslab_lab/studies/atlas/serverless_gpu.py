@@ -220,13 +220,14 @@ def doubts(found: Mapping[str, Sequence[Way]], paper: Paper) -> Iterator[str]:
 
 
 def _answers(model: str, found: Sequence[Way]) -> Iterator[str]:
+    anchor = f"the {_containers(load_profile(ANCHORED)).gpu}'s anchor"
     for figure, (better, worse) in EPOCH.items():
         mine, *others = (_least(found, figure, kind) for kind in (FUNCTIONS, CPU, RENTED))
         against = " and ".join(_against(mine.times(way, figure), way.kind, better, worse) for way in others)
         best = min(others, key=lambda way: float(getattr(way.point, figure)))
         flip = _flip(mine, best, figure, _least(found, figure, FLOOR, mine.place))
         what = "cost" if figure == "epoch_usd" else "time"
-        yield f"{NAMES[model]}, {what} of an epoch: GPU functions {against}. {flip}"
+        yield f"{NAMES[model]}, {what} of an epoch by {anchor}: GPU functions {against}. {flip}"
     mine, stopped, rented = (_least(found, "usd", kind) for kind in (FUNCTIONS, STOPPED, RENTED))
     once, at_once = (span(*way.times(rented, "usd")) for way in (mine, stopped))
     yield (

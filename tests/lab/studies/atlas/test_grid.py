@@ -110,8 +110,8 @@ def test_where_the_anchors_of_a_gpu_end_it_is_unknown_and_no_crossing() -> None:
     document = {"axes": {"workers": [2]}, "winners": won, "crossings": found}
     ((_, words),) = strips(document, "equal", "seconds").rows
     assert words == (
-        "allreduce/s3/ga up to 0.0400 MB (allreduce/s3/ga on modal-t4: unknown below it), allreduce/s3/ga on modal-t4 up "
-        "to 0.0400 MB (allreduce/s3/ga on modal-t4: unknown beyond it), then allreduce/s3/ga"
+        "allreduce/s3/ga up to 0.0400 MB (allreduce/s3/ga on modal-t4: unknown below it), allreduce/s3/ga on modal-t4 "
+        "up to 0.0400 MB (allreduce/s3/ga on modal-t4: unknown beyond it), then allreduce/s3/ga"
     )
 
 
