@@ -86,7 +86,7 @@ def read(_: Setup) -> Recordings:
 def build(setup: Setup, recordings: Recordings) -> dict[str, Any]:
     """Return the document: an answer for each model, and the figures of each way."""
     found = {model: ways(recordings, model, setup) for model in MODELS}
-    sentences = [answer(found, setup.paper), *doubts(found, setup.paper)]
+    sentences = [" ".join(answer(found, setup.paper)), *doubts(found, setup.paper)]
     for model, each in found.items():
         sentences += [*_answers(model, each), _by_the_papers_seconds(setup.paper, model)]
     return make_document(
@@ -117,11 +117,12 @@ def further(setup: Setup) -> dict[str, Any]:
     if setup.book.name != DEFAULT_BOOK:
         return {"findings": [f"GPU functions aren't compared: {setup.book.name} has no prices for them."]}
     recordings = read(setup)
-    found = {model: ways(recordings, model, setup) for model in MODELS}
+    found = {model: ways(recordings, model, setup) for model in setup.options["models"] or MODELS}
     groups = {model: [way for way in each if way.kind in (FUNCTIONS, STOPPED)] for model, each in found.items()}
     tables = [_matrix(f"GPU functions, {NAMES[model]}", each) for model, each in groups.items()]
-    asked = f"Would functions with GPUs, paid by use, change this? {answer(found, setup.paper)}"
-    return {"findings": [asked, *doubts(found, setup.paper)], "further": tables}
+    against_instances, _ = answer(found, setup.paper)
+    asked = f"Would functions with GPUs, paid by use, change this? {against_instances}"
+    return {"findings": [f"{asked} More: slslab reproduce serverless-gpu."], "further": tables}
 
 
 def ways(recordings: Recordings, model: str, setup: Setup) -> list[Way]:
@@ -172,8 +173,8 @@ def _best(
         yield from play(point.system, [point.memory_mb])
 
 
-def answer(found: Mapping[str, Sequence[Way]], paper: Paper) -> str:
-    """Return the answer to the question for all models, by the cost of an epoch.
+def answer(found: Mapping[str, Sequence[Way]], paper: Paper) -> tuple[str, str]:
+    """Return the answer for all models, by the cost of an epoch: against instances, and against functions on CPUs.
 
     A comparison holds if it has the same result for all models, by the ranges and by the paper's own seconds.
     """
@@ -195,7 +196,8 @@ def answer(found: Mapping[str, Sequence[Way]], paper: Paper) -> str:
     changed = {CHEAPER: "Yes", DEARER: "No", ALIKE: "It can't be said"}[holds[RENTED]]
     anchor = f"by the {_containers(load_profile(ANCHORED)).gpu}'s anchor they are"
     second = f"Against {CPU} it can't be said: {anchor}" if holds[CPU] == ALIKE else "They are"
-    return f"{changed}: by the cost of an epoch, GPU functions ({ANCHORED}) are {told[RENTED]} {second} {told[CPU]}"
+    first = f"{changed}: by the cost of an epoch, GPU functions ({ANCHORED}) are {told[RENTED]}"
+    return first, f"{second} {told[CPU]}"
 
 
 def _verdict(low: float, high: float) -> str:

@@ -105,7 +105,7 @@ def test_the_answer_depends_on_the_cost_of_an_epoch(
     costs = {FUNCTIONS: by_the_paper, RENTED: 1.0, CPU: 2.0}
     monkeypatch.setattr(serverless_gpu, "_papers_costs", lambda *_: costs)
     found = priced(recordings, {FUNCTIONS: usd, RENTED: 1.0, CPU: 2.0})
-    said = answer(found, setup("serverless-gpu").paper)
+    said = " ".join(answer(found, setup("serverless-gpu").paper))
     assert said.startswith(starts)
     assert f" {then} " in said
 
