@@ -46,7 +46,7 @@ class Gpus(TomlTable):
         if figure is None or not 1 / MOST_TIMES <= share <= MOST_TIMES:
             needed = self.missing.format(model=model, gpu=gpu)
             raise RequestError(
-                f"How long minibatches of {images} take with {model} on a {gpu} can't be said from public figures.",
+                f"How long {model} takes for minibatches of {images} on {gpu} GPUs can't be said from public figures.",
                 f"measure {needed}, and add it to gpus.toml.",
             )
         ends = {name: getattr(figure, name) * share for name in ("value", "low", "high")}

@@ -15,7 +15,7 @@ from slslab.predict.anchors import Z80
 ON_LAMBDA = " work on Lambda"
 PROFILE, HOST, REPLAY = "the profile's requests", "this machine's processor", "the replay"
 GPU, INSTANCE = "the GPU's speed", "the instances' processors"
-STARTS, STORES = "cold starts", "requests from outside AWS"
+STARTS, STORES, IDLE = "cold starts", "requests from outside AWS", "idle containers"
 SPREAD = "the recordings' spread"
 # Standard deviation ÷ mean absolute error of a normal distribution.
 PER_MEAN_ERROR = math.sqrt(math.pi / 2)

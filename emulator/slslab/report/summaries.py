@@ -8,6 +8,7 @@ from slslab.errors import counted
 from slslab.predict.uncertainty import (
     GPU,
     HOST,
+    IDLE,
     INSTANCE,
     NONE,
     ON_LAMBDA,
@@ -214,7 +215,9 @@ def ranges_made_of(deviations: Sequence[Document]) -> str:
     uncertainties = [read_uncertainty(each) for each in deviations]
     named = {name for each in uncertainties for name in each.half_widths()}
     sources = ["Lambda's processors"] if any(name.endswith(ON_LAMBDA) for name in named) else []
-    sources += [source for source in (GPU, INSTANCE, HOST, PROFILE, STARTS, STORES, REPLAY, SPREAD) if source in named]
+    sources += [
+        source for source in (GPU, INSTANCE, HOST, PROFILE, STARTS, STORES, IDLE, REPLAY, SPREAD) if source in named
+    ]
     sentence = f"80 % ranges allow for errors in {listed(sources)} (docs/replay.md)."
     untested = any(PROFILE not in each.shared for each in uncertainties)
     return f"{sentence} The profile's requests were never tested, so their error isn't included." * untested or sentence

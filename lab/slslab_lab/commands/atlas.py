@@ -9,7 +9,7 @@ from slslab.cli.terminal import Bar, json_option, print_document
 from slslab.errors import RequestError
 from slslab_lab.commands.options import directory_option, gpu_platform_option, on_option, platform_option, replayable
 from slslab_lab.commands.reproduce import prices_option
-from slslab_lab.studies.study import alone_error
+from slslab_lab.studies.study import BOOK, alone_error
 
 if TYPE_CHECKING:
     from slslab_lab.studies.atlas.points import Job
@@ -61,6 +61,8 @@ def atlas(
     from slslab.predict.profiles.profile import load_profile
     from slslab.run.bill import load_book
     from slslab_lab.pages.atlas import shown
+    from slslab_lab.questions.setup import load_platform
+    from slslab_lab.replay.gpus import check_book
     from slslab_lab.studies import committed
     from slslab_lab.studies.atlas.document import build
     from slslab_lab.studies.atlas.gpu_functions import leaders
@@ -71,10 +73,11 @@ def atlas(
 
     _refuse(recordings, out, on, record=record, check=check)
     named = () if model is None else (model, _parameters(model, dataset))
-    gpus = None if platform is None else load_profile(platform)
-    if gpus is not None and gpus.containers is None:
-        raise RequestError(f"{platform} has no functions with GPUs.", "give it as --profile, or choose modal-t4.")
-    job = Job(epochs, load_profile(profile), load_book(prices), *(named or ("", 0)), gpus)
+    gpus, gpu_book = None if platform is None else load_platform(platform), None
+    if gpus is not None and gpus.containers is not None and prices != BOOK:
+        gpu_book = load_book(prices)
+        check_book(gpus.containers, gpu_book)
+    job = Job(epochs, load_profile(profile), load_book(prices), *(named or ("", 0)), gpus, gpu_book=gpu_book)
     with Bar() as bar, replayable("the atlas"):
         if record and recordings is not None:
             record_all(recordings, bar)

@@ -90,9 +90,14 @@ def strips(document: Document, group: str, objective: str) -> Table:
     for workers in document["axes"]["workers"]:
         won = winners(document, group, objective, workers)
         cuts = _there(document["crossings"], group, objective, workers)
-        parts = [f"{cut['first']} up to {size(cut['megabytes'])}" for cut in cuts]
+        parts = [f"{cut['first']} up to {size(cut['megabytes'])}{_unknown(cut)}" for cut in cuts]
         rows.append((f"{workers}", ", ".join([*parts, f"{'then ' if parts else ''}{won[-1]['system']}"])))
     return Table(("workers", f"{BEST[objective]}, by size of the model"), rows, words=(1,))
+
+
+def _unknown(cut: Document) -> str:
+    side = cut.get("unknown")
+    return f" ({cut['first' if side == 'beyond' else 'second']}: unknown {side} it)" if side else ""
 
 
 def winners(document: Document, group: str, objective: str, workers: int) -> list[Document]:
@@ -149,7 +154,10 @@ def gpu_functions(document: Document) -> Iterator[Table]:
         if rows:
             caption = f"Functions with GPUs: {word} ÷ the best other way's"
             yield Table(
-                ("workers", "against", "ratio, by size of the model", "equal at"), rows, caption, words=(1, 2, 3)
+                ("workers", "against", "ratio, by size of the model", "equal at"),
+                rows,
+                caption=caption,
+                words=(1, 2, 3),
             )
 
 

@@ -189,7 +189,9 @@ def gpu(document: Document) -> Iterator[Part]:
         for figure, word in (("seconds", "faster"), ("cost", "cheaper"))
     ]
     yield Note("\n".join(answers), "answer")
-    yield Note("The speeds of GPUs and instances are assumed, and the ranges allow for it.", "muted")
+    yield Note(
+        "The speeds of instances, and of GPUs without an anchor, are assumed, and the ranges allow for it.", "muted"
+    )
     yield _footnote(document)
 
 

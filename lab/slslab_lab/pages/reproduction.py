@@ -41,7 +41,7 @@ def brief(document: Document) -> Iterator[Part]:
         return
     yield from _answers(document)
     yield Table(("column", "published numbers", "agree", "median difference"), rows)
-    yield from matrices(document)
+    yield from matrices({**document, "further": ()})
     yield Note("Every figure: --full, or the page", "muted")
 
 

@@ -14,7 +14,7 @@ from slslab.predict.uncertainty import Uncertainty
 from slslab.run.bill import DEFAULT_BOOK, Book, load_book
 from slslab.run.directory import resolve
 from slslab_lab.replay.fitting import NAME as THIS_HOST
-from slslab_lab.replay.gpus import with_gpus
+from slslab_lab.replay.gpus import check_book, with_gpus
 from slslab_lab.replay.kernel.timeline import Timeline
 from slslab_lab.replay.measured import Measured, read_measured
 from slslab_lab.replay.outcome import Totals
@@ -129,9 +129,11 @@ def read_setup(
     chosen, book = choose(platform, profile), load_book(DEFAULT_BOOK)
     measured = read_measured(resolve(run).path, architectures())
     if chosen.containers is not None:
-        _check_functions(measured, platform=platform)
+        _check_functions(measured, **{"profile" if platform is None else "platform": chosen.name})
         if arch not in (None, "x86_64"):
             raise RequestError(f"{chosen.name} has only x86_64 processors.", "leave out --arch.")
+        if prices is not None:
+            check_book(chosen.containers, load_book(prices))
         book = load_book(chosen.containers.prices)
         timeout = chosen.containers.timeout_s.value if timeout is None else timeout
     channels = None
@@ -151,10 +153,19 @@ def read_setup(
 
 
 def choose(platform: str | None, profile: str) -> Profile:
-    """Return the profile of --platform, or else of --profile; RequestError if both are given."""
+    """Return the profile of --platform, or else of --profile; RequestError if both are given, or for a platform that
+    has no functions with GPUs."""
     if platform is not None and profile != DEFAULT_PROFILE:
         raise RequestError("--platform and --profile both name a platform.", "give one of them.")
-    return load_profile(profile if platform is None else platform)
+    return load_profile(profile) if platform is None else load_platform(platform)
+
+
+def load_platform(name: str) -> Profile:
+    """Return the profile of a platform that has functions with GPUs; RequestError for another one."""
+    profile = load_profile(name)
+    if profile.containers is None:
+        raise RequestError(f"{name} has no functions with GPUs.", "give it as --profile, or choose modal-t4.")
+    return profile
 
 
 def _check_functions(measured: Measured, **options: object) -> None:
@@ -175,7 +186,8 @@ def read_memory(setup: ReplaySetup, text: str | None, usual: Sequence[int] = ())
         _check_functions(measured, memory=True)
         if platform.containers is not None:
             raise RequestError(
-                f"On {platform.name} all functions have {platform.size(0)[0]} MB.", "leave out --memory or --platform."
+                f"On {platform.name} all functions have {platform.size(0)[0]} MB.",
+                f"leave out {'--platform' if text is None else '--memory or --platform'}.",
             )
     sizes = read_numbers("--memory", text, limit.minimum, limit.maximum) or tuple(usual)
     peak_mb = measured.peak_memory_mb

@@ -5,11 +5,12 @@ from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from statistics import median
 
-from slslab.errors import RequestError
+from slslab.errors import RequestError, counted
 from slslab.predict.environment import NS
 from slslab.predict.gpus import load_gpus
 from slslab.predict.profiles.profile import Containers, Figure, Profile
-from slslab.run.bill import GPU, Hosts
+from slslab.report.formats import listed
+from slslab.run.bill import GPU, Book, Hosts, describe_meter
 from slslab.run.metrics import grouped
 from slslab.run.run import Run
 from slslab_lab.replay.kernel.program import Program
@@ -71,7 +72,8 @@ def containers(timeline: Timeline) -> tuple[float, Hosts, Hosts]:
     )
     sizes = container_sizes(platform)
     total, running, idle = Decimal(0), dict.fromkeys(sizes, Decimal(0)), dict.fromkeys(sizes, Decimal(0))
-    for computes, seconds in _lives(timeline):
+    for computes, begun, ended in _lives(timeline):
+        seconds = Decimal(ended - begun) / NS
         billed = max(least_s, math.ceil((seconds + idle_s) / unit_s) * unit_s)
         total += billed
         for meter, size in sizes.items():
@@ -90,8 +92,36 @@ def container_sizes(platform: Containers) -> dict[str, Decimal]:
     }
 
 
-def _lives(timeline: Timeline) -> Iterator[tuple[bool, Decimal]]:
-    """Yield for each container whether it computes, and the seconds from its billed start to its last invocation."""
+def check_book(platform: Containers, book: Book) -> None:
+    """Raise RequestError for a book without a price for what the platform's containers use."""
+    missing = [describe_meter(meter)[0] for meter in container_sizes(platform) if meter not in book.prices]
+    if missing:
+        raise RequestError(
+            f"The price book {book.name} has no price for {listed(missing)}.",
+            f'leave out --prices, or give a file with base = "{platform.prices}".',
+        )
+
+
+def too_many(timeline: Timeline) -> Iterator[str]:
+    """Yield a warning if more containers with a GPU live at once than the platform has GPUs.
+
+    The replay counts busy containers alone, because no platform says whether idle ones count.
+    """
+    profile = timeline.profile
+    if profile.containers is None:
+        return
+    idle_ns = round(profile.containers.idle_s.value * NS)
+    lives = [(begun, ended + idle_ns) for computes, begun, ended in _lives(timeline) if computes]
+    most = max((sum(begun <= at < ended for begun, ended in lives) for at, _ in lives), default=0)
+    if most > (allowed := int(profile.functions.concurrency.value)):
+        yield (
+            f"Up to {most} containers with a GPU live at once, busy or idle. {profile.name} has "
+            f"{counted(allowed, 'GPU')} at once, so some may start later than modelled."
+        )
+
+
+def _lives(timeline: Timeline) -> Iterator[tuple[bool, int, int]]:
+    """Yield for each container whether it computes, its billed start, and the end of its last invocation, ns."""
     profile, tracks = timeline.profile, timeline.program.tracks
     assert profile.containers is not None
     invocations = [(track, call) for track, call in zip(tracks, timeline.calls, strict=True) if call.environment]
@@ -101,4 +131,4 @@ def _lives(timeline: Timeline) -> Iterator[tuple[bool, Decimal]]:
         cold_ns = profile.functions.cold_ns(ran[0][0].package)
         begun = first.began - first.init_ns - round(cold_ns * profile.containers.start_billed.value)
         computes = any(kind_of(step.op) == COMPUTE for track, _ in ran for step in track.flat_steps())
-        yield computes, Decimal(max(call.ended for call in calls) - begun) / NS
+        yield computes, begun, max(call.ended for call in calls)

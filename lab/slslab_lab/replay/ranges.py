@@ -17,6 +17,7 @@ from slslab.predict.profiles.profile import Figure, Profile
 from slslab.predict.uncertainty import (
     GPU,
     HOST,
+    IDLE,
     INSTANCE,
     ON_LAMBDA,
     PER_MEAN_ERROR,
@@ -32,12 +33,16 @@ from slslab_lab.replay.outcome import Totals
 from slslab_workers.trace.kinds import COMPUTE, KINDS, Kind
 
 # Figures of a profile that lengthen a run as they grow, and those that shorten it.
-LONGER, SHORTER = ("_ms", "_ms_per_mb", "_ms_per_kb", "boot_s"), ("_mb_s", "burst_mb", COMPUTE, "compute_speed")
+LONGER, SHORTER = (
+    ("_ms", "_ms_per_mb", "_ms_per_kb", "boot_s", "idle_s"),
+    ("_mb_s", "burst_mb", COMPUTE, "compute_speed"),
+)
 # The figures that may have ranges of their own, by source of error.
 RANGED = {
     GPU: (COMPUTE, "compute_speed"),
     STARTS: ("boot_s", "cold_zip_ms", "cold_image_ms"),
     STORES: ("latency_ms", "bandwidth_mb_s", "rate_mb_s"),
+    IDLE: ("idle_s",),
 }
 Figures = Mapping[str, float]
 Played = TypeVar("Played")
@@ -94,8 +99,9 @@ def find_uncertainties(
     `like` maps a figure of another name to seconds, billed_seconds or cost, the one with the same mean errors.
     """
     like = {**{name: name for name in plain}, **(like or {})}
-    # A platform with containers is tested by nothing; it errs at least as much as the profile that it is based on.
-    errors = mean_errors(DEFAULT_PROFILE if profile.containers else profile.name, instances=instances)
+    # A platform whose starts have ranges is tested by nothing; it errs at least as much as the profile it is based on.
+    untested = profile.containers is not None or any(each.boot_s.half_range for each in profile.instances.values())
+    errors = mean_errors(DEFAULT_PROFILE if untested else profile.name, instances=instances)
     shared: dict[str, dict[str, float]] = {name: {} for name in plain}
     host: dict[str, list[float]] = {name: [] for name in plain}
     processor = processor or UNANCHORED
@@ -168,7 +174,7 @@ def _slower_instances(profile: Profile, gpus: bool, deviation: float) -> Profile
 
 
 def _slower_platform(profile: Profile, factor: float) -> Profile:
-    parts = {name: value for name, value in profile if name not in ("compute", "instances")}
+    parts = {name: value for name, value in profile if name not in ("compute", "instances", "containers")}
     return profile.model_copy(update={name: _scaled(name, value, lambda *_: factor) for name, value in parts.items()})
 
 

@@ -15,6 +15,7 @@ from slslab.errors import RequestError
 from slslab.predict.profiles.profile import Figure, Profile
 from slslab.predict.uncertainty import Uncertainty
 from slslab.run.bill import METERS, OBJECT_OPERATIONS, Bill, Book, Usage, compute_bill
+from slslab_lab.replay.gpus import too_many
 from slslab_lab.replay.kernel.kernel import ReplayError, play
 from slslab_lab.replay.kernel.program import Program, Track
 from slslab_lab.replay.kernel.timeline import Timeline
@@ -232,7 +233,9 @@ def play_within(program: Program, profile: Profile) -> Timeline:
             raise
         raise ImpossibleError(
             f"It never ends: with a concurrency of {allowed:,}, workers wait for others that can't start.",
-            f"choose fewer workers, or a --concurrency of up to {invocations:,}: AWS raises quotas on request.",
+            "choose fewer workers."
+            if profile.containers is not None
+            else f"choose fewer workers, or a --concurrency of up to {invocations:,}: AWS raises quotas on request.",
         ) from error
 
 
@@ -285,7 +288,7 @@ def evaluate(run: Measured, variant: Variant, platform: Platform) -> Row:
         tuple((one.function, one.worker, one.duration_ms / 1000) for one in late),
         variant=variant,
         uncertainties=uncertainties,
-        warnings=run.warnings(variant.workers),
+        warnings=(*run.warnings(variant.workers), *too_many(timeline)),
     )
 
 

@@ -317,7 +317,7 @@ class ServerlessGpu(Study):
     """
 
     name, paper, document = "serverless-gpu", "barrak-2025", "atlas.serverless_gpu"
-    options = ("prices", "out")
+    options = ("out",)
     texts: Mapping[str, str] = {"out": TABLES_OUT}
 
 

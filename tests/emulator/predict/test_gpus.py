@@ -25,7 +25,9 @@ def test_a_step_takes_time_in_proportion_to_its_images() -> None:
     [("L4", "resnet18", 512), ("H200", "resnet18", 512), ("T4", "lenet", 512), ("T4", "resnet18", 32)],
 )
 def test_no_anchor_stands_for_another_gpu_network_or_minibatch(gpu: str, model: str, images: int) -> None:
-    with pytest.raises(RequestError, match=f"{images} take with {model} on a {gpu} can't be said") as refused:
+    with pytest.raises(
+        RequestError, match=f"{model} takes for minibatches of {images} on {gpu} GPUs can't be said"
+    ) as refused:
         GPUS.step(gpu, model, images)
     assert f"measure seconds of a step of slslab's {model}" in refused.value.hint
 

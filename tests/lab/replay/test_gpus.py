@@ -1,5 +1,6 @@
 """Functions with GPUs: their steps take the anchor's time, and their containers are billed from start to stop."""
 
+import math
 from decimal import Decimal
 from pathlib import Path
 
@@ -8,18 +9,21 @@ from tests.lab.replay.platform import platform
 from tests.lab.replay.recordings import MS
 
 from slslab.errors import RequestError
+from slslab.predict.anchors import Z80
 from slslab.predict.gpus import load_gpus
 from slslab.predict.profiles.profile import Containers, Figure, Profile, load_profile
-from slslab.predict.uncertainty import GPU, STARTS, STORES
-from slslab.run.bill import load_book
+from slslab.predict.uncertainty import GPU, IDLE, PROFILE, STARTS, STORES
+from slslab.run.bill import compute_bill, load_book
 from slslab_lab.questions.played import waiting
 from slslab_lab.questions.setup import Asked, ReplaySetup, read_memory, read_setup
+from slslab_lab.replay import whatif
 from slslab_lab.replay.crossings import course
-from slslab_lab.replay.gpus import step_seconds, with_step
-from slslab_lab.replay.kernel.kernel import play
+from slslab_lab.replay.gpus import step_seconds, too_many, with_step
+from slslab_lab.replay.kernel.kernel import ReplayError, play
 from slslab_lab.replay.kernel.program import Program, Step, Track
 from slslab_lab.replay.outcome import outcome
 from slslab_lab.replay.ranges import find_uncertainties
+from slslab_lab.replay.whatif import with_concurrency
 
 RESULTS = Path(__file__).parents[3] / "results" / "table2"
 SOURCE = {"status": "assumed", "source": "made up for a test"}
@@ -32,7 +36,7 @@ def figure(value: float) -> Figure:
 
 def on_gpus(**changes: float) -> Profile:
     """A platform with round figures: a cold start takes 100 ms, a container waits 60 s and is billed by the second."""
-    figures = {"memory_mb": 4096, "vcpus": 2, "uncached_s": 30, "idle_s": 60, "start_billed": 1, "unit_s": 1}
+    figures = {"memory_mb": 4096, "vcpus": 2, "idle_s": 60, "start_billed": 1, "unit_s": 1}
     figures |= {"least_s": 0, "timeout_s": 86_400}
     values = {name: figure(value) for name, value in (figures | changes).items()}
     return platform().model_copy(update={"containers": Containers(gpu="T4", prices="modal", **values)})
@@ -93,6 +97,27 @@ def test_a_longer_job_waits_to_be_stopped_once() -> None:
     assert float(usage.cost(2, book)) == pytest.approx(float(second_usd) * 60.6, rel=0.01)
 
 
+def test_idle_containers_may_be_more_than_the_platform_has_gpus() -> None:
+    profile = with_step(with_concurrency(on_gpus(), 1), "T4", ANCHOR, 2.0)
+    # The second starts when the first is done, which then waits for 60 s.
+    (warning,) = too_many(play(program(("compute",), ("compute",)), profile))
+    assert warning.startswith("Up to 2 containers with a GPU live at once, busy or idle.")
+    assert "has 1 GPU at once" in warning
+    # Only those with a GPU count.
+    assert not [*too_many(play(program(("compute",), ("update",)), profile))]
+    assert not [*too_many(play(program(("compute",), ("compute",)), with_concurrency(profile, 2)))]
+
+
+def test_workers_that_wait_for_others_without_a_gpu_are_fewer_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object) -> None:
+        raise ReplayError("stuck")
+
+    monkeypatch.setattr(whatif, "play", never)
+    with pytest.raises(RequestError) as refused:
+        whatif.play_within(program(("compute",), ("compute",)), with_concurrency(on_gpus(), 1))
+    assert refused.value.hint == "choose fewer workers."
+
+
 def test_each_rough_figure_is_a_source_of_error() -> None:
     steps = program(("compute",))
     rough = load_profile("modal-t4")
@@ -106,12 +131,29 @@ def test_each_rough_figure_is_a_source_of_error() -> None:
     assert found[STARTS] > 0
     assert found[STORES] == 0
     assert "dense work on Lambda" not in found
+
+    def usd(moved: Profile) -> dict[str, float]:
+        return {"cost": float(compute_bill(outcome(play(steps, moved)).usage(), load_book("cloud-run")).total)}
+
+    # Cloud Run keeps a container for 600 to 900 s, which is nearly all of this bill; Modal says how long.
+    cloud_run = load_profile("cloud-run-l4")
+    kept = find_uncertainties(usd(cloud_run), usd, cloud_run, None, False)["cost"].shared
+    assert kept[IDLE] == pytest.approx(math.log(1.5) / 2 / Z80, rel=0.05)
+    assert found[IDLE] == 0
     # Lambda has none of them.
     plain = load_profile("aws-us-east-1-2026-11")
     assert (
-        not {GPU, STARTS, STORES}
+        not {GPU, STARTS, STORES, IDLE}
         & find_uncertainties(seconds(plain), seconds, plain, None, False)["seconds"].shared.keys()
     )
+
+
+def test_managed_instances_are_as_uncertain_as_the_profile_they_are_based_on() -> None:
+    own, base = (
+        find_uncertainties({"seconds": 10.0}, lambda moved: {"seconds": moved.transition_ms.value}, profile, None, True)
+        for profile in map(load_profile, ("lambda-managed", "aws-us-east-1-2026-11"))
+    )
+    assert own["seconds"].shared[PROFILE] == base["seconds"].shared[PROFILE] != 0
 
 
 def setup(name: str, platform: str | None, **options: str) -> ReplaySetup:
@@ -129,9 +171,13 @@ def test_a_run_is_replayed_on_a_platform_with_its_prices_and_its_size() -> None:
     row = replayed.row((None, None))
     assert row.bill is not None
     assert "GPU T4" in {line.item for line in row.bill.lines}
+    assert setup("resnet18-allreduce", "modal-t4", prices="modal").prices.name == "modal"
     assert not row.bill.not_billed
     with pytest.raises(RequestError, match="On modal-t4 all functions have 8192 MB"):
         read_memory(replayed, "3008")
+    with pytest.raises(RequestError) as refused:
+        read_memory(replayed, None, (512, 1024))
+    assert refused.value.hint == "leave out --platform."
     asked = Asked((replayed,), None, lambda *_: [])
     found = waiting(asked, None, None)
     # A container's second costs 0.000208 USD with its two cores and 8 GiB.
@@ -143,7 +189,13 @@ def test_a_run_is_replayed_on_a_platform_with_its_prices_and_its_size() -> None:
 @pytest.mark.parametrize(
     ("name", "platform", "options", "reason"),
     [
-        ("resnet18-allreduce", "runpod-l4", {}, "with resnet18 on a L4 can't be said from public figures"),
+        ("resnet18-gpu", None, {"profile": "modal-t4"}, "ran on instances, so --profile doesn't apply"),
+        (
+            "resnet18-allreduce",
+            "runpod-l4",
+            {},
+            "How long resnet18 takes for minibatches of 512 on L4 GPUs can't be said",
+        ),
         ("resnet18-gpu", "modal-t4", {}, "ran on instances, so --platform doesn't apply"),
         ("resnet18-allreduce", "modal-t4", {"arch": "arm64"}, "modal-t4 has only x86_64 processors"),
         (
@@ -152,8 +204,18 @@ def test_a_run_is_replayed_on_a_platform_with_its_prices_and_its_size() -> None:
             {"profile": "lambdaml-2021"},
             "--platform and --profile both name a platform",
         ),
+        ("resnet18-allreduce", "lambda-managed", {}, "lambda-managed has no functions with GPUs"),
+        ("resnet18-allreduce", "aws-us-east-1", {}, "aws-us-east-1 has no functions with GPUs"),
+        (
+            "resnet18-allreduce",
+            "modal-t4",
+            {"prices": "aws-us-east-1"},
+            "aws-us-east-1 has no price for GPU T4, vCPUs of containers and Memory of containers",
+        ),
     ],
 )
-def test_what_a_platform_cannot_have_is_refused(name: str, platform: str, options: dict[str, str], reason: str) -> None:
+def test_what_a_platform_cannot_have_is_refused(
+    name: str, platform: str | None, options: dict[str, str], reason: str
+) -> None:
     with pytest.raises(RequestError, match=reason):
         setup(name, platform, **options)

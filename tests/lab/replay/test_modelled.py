@@ -164,5 +164,7 @@ def test_a_run_on_a_gpu_is_modelled_by_an_anchor_of_its_own_kind_alone(model_nam
     plan = dataclasses.replace(PLAN, model=model_name, batch_size=512)
     on_gpu = {"id": "request-0", "type": "g4dn.xlarge", "function": "train", "device": device, "worker": 0}
     on_gpu |= {"cpu_seconds": 1.0, "memory_mb": 1769}
-    with pytest.raises(RequestError, match=f"How long minibatches of 512 take with {model_name} on a {kind} can't be"):
+    with pytest.raises(
+        RequestError, match=f"How long {model_name} takes for minibatches of 512 on {kind} GPUs can't be"
+    ):
         modelled.play_on_aws(recording(COMPUTED).replace(plan=plan, instances=[on_gpu]))

@@ -211,17 +211,16 @@ class Instances(TomlTable):
 class Containers(TomlTable):
     """Containers with a GPU that run functions. A bill counts the seconds of a container, not of an invocation.
 
-    Each function gets `memory_mb` and `vcpus`, and if it computes a `gpu` (`slslab.predict.gpus`). With a cached
-    image a container starts in `functions.cold_image_ms`, else in `uncached_s`. It stops `idle_s` after its last
-    invocation. Its seconds, with `start_billed` of its start, are rounded up to `unit_s`, and are at least `least_s`.
-    `prices` is the name of a price book.
+    Each function gets `memory_mb` and `vcpus`, and if it computes a `gpu` (`slslab.predict.gpus`). A container with a
+    cached image starts in `functions.cold_image_ms`, and stops `idle_s` after its last invocation. Its seconds, with
+    `start_billed` of its start, are rounded up to `unit_s`, and are at least `least_s`. `prices` is the name of a price
+    book.
     """
 
     gpu: str
     prices: str
     memory_mb: Count
     vcpus: Positive
-    uncached_s: Figure
     idle_s: Figure
     start_billed: Share
     unit_s: Positive

@@ -73,7 +73,7 @@ def build(recordings: Recordings, grid: Grid, job: Job) -> dict[str, Any]:
             "workers": max(run.plan.workers for runs in recordings.architectures.values() for run in runs),
             "not_quiet": list(recordings.noisy),
         },
-        "notes": list(_notes(recordings, grid)),
+        "notes": list(_notes(recordings, grid, job)),
         "points": [point.as_document() for point in grid.points],
         "refused": [refusal.as_document() for refusal in grid.refusals],
     }
@@ -119,7 +119,7 @@ def _answers(grid: Grid, job: Job) -> Iterator[dict[str, Any]]:
             yield {**named, "fastest": fastest, "cheapest": cheapest}
 
 
-def _notes(recordings: Recordings, grid: Grid) -> Iterator[str]:
+def _notes(recordings: Recordings, grid: Grid, job: Job) -> Iterator[str]:
     beyond = [point for point in grid.points if point.reasons]
     counts = Counter(reason for point in beyond for reason in point.reasons)
     reasons = "; ".join(f"{number:,} {reason}" for reason, number in counts.items())
@@ -133,11 +133,15 @@ def _notes(recordings: Recordings, grid: Grid) -> Iterator[str]:
         "the second. A run beyond Lambda's timeout of 900 s continues in another invocation. Its cold start is left "
         "out, and so are the driver's requests, which put the minibatches."
     )
+    assumed = "instances, and of GPUs without an anchor," if job.platform else "GPUs and instances"
     yield (
         "The best system has the least middle of a range. The 80 % range of their ratio tells two systems apart. The "
-        "recordings are taken to be from one machine, so the error of its processor cancels. The speeds of GPUs and "
-        "instances are assumed, and the ranges allow for it."
+        "recordings are taken to be from one machine, so the error of its processor cancels. "
+        f"The speeds of {assumed} are assumed, and the ranges allow for it."
     )
+    if job.platform is not None and job.platform.containers is not None:
+        book = job.book.name if job.gpu_book else job.platform.containers.prices
+        yield f"Functions with GPUs are billed by the prices of {book}."
     yield (
         "Forward and backward take as long in all systems as for one worker of AllReduce, measured alone. The compute "
         "time of a size between two recorded models is a power of its parameters through both. A real model may need "

@@ -61,7 +61,10 @@ class Grid:
 @dataclass(frozen=True)
 class Crossing:
     """Where the best system changes with the size of the model, for a number of workers: `first` is best below
-    `megabytes`, `second` above. Interpolated between two sizes of the grid, which may be `extrapolated`."""
+    `megabytes`, `second` above. Interpolated between two sizes of the grid, which may be `extrapolated`.
+
+    Where no anchor of a GPU reaches, its functions are `unknown`: "beyond" the size for `first`, "below" for `second`.
+    """
 
     group: str
     objective: str
@@ -70,10 +73,12 @@ class Crossing:
     first: str
     second: str
     extrapolated: bool
+    unknown: str = ""
 
     def as_document(self) -> dict[str, Any]:
         """Return it for JSON."""
-        return {**vars(self), "megabytes": significant(self.megabytes)}
+        shown = {name: value for name, value in vars(self).items() if name != "unknown" or value}
+        return {**shown, "megabytes": significant(self.megabytes)}
 
 
 def compute(
@@ -208,7 +213,10 @@ def crossings(grid: Grid, group: str, objective: str) -> Iterator[Crossing]:
                 limit = limits.get((first, workers)) or high
                 parameters = _between(low, high, known) if len(known) == len(figures) else limit
                 extrapolated = any(point.reasons for point in ends)
-                yield Crossing(group, objective, workers, megabytes(parameters), first, second, extrapolated)
+                unknown = ""
+                if len(known) < len(figures):
+                    unknown = "beyond" if ends[0].system.platform else "below" if ends[1].system.platform else ""
+                yield Crossing(group, objective, workers, megabytes(parameters), first, second, extrapolated, unknown)
 
 
 def least(every: Iterable[Point], figure: str) -> dict[tuple[str, int, int], float]:

@@ -46,8 +46,9 @@ class Job:
     """What is trained: a number of epochs on a platform, by its prices; and a model to answer for, in addition to the
     recorded ones, with its parameters.
 
-    With a `platform`, functions with GPUs on it are compared, too, and instances with the same GPU are as fast. If it
-    is `instant`, its GPU takes no time, for lower bounds. `processor` made all recordings; by default each has its own.
+    With a `platform`, functions with GPUs on it are compared, too, and instances with the same GPU are as fast. These
+    functions are billed by the `gpu_book`, by default the platform's own. If it is `instant`, its GPU takes no time,
+    for lower bounds. `processor` made all recordings; by default each has its own.
     """
 
     epochs: int
@@ -58,6 +59,7 @@ class Job:
     platform: Profile | None = None
     instant: bool = False
     processor: Processor | None = None
+    gpu_book: Book | None = None
 
     @property
     def systems(self) -> tuple[System, ...]:
@@ -240,7 +242,7 @@ def _platform(system: System, job: Job) -> tuple[Profile, Book]:
         return job.profile, job.book
     assert job.platform is not None
     assert job.platform.containers is not None
-    return job.platform, load_book(job.platform.containers.prices)
+    return job.platform, job.gpu_book or load_book(job.platform.containers.prices)
 
 
 def _with_gpu(profile: Profile, system: System, parameters: int, program: Program, job: Job) -> Profile:

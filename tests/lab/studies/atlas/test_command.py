@@ -147,6 +147,8 @@ def test_an_atlas_of_before_ranges_is_read() -> None:
         ("--check --record --recordings x --out y", "--record and --check can't be combined."),
         ("--profile nowhere", "nowhere"),
         ("--prices nowhere", "There is no price book"),
+        ("--platform lambda-managed", "lambda-managed has no functions with GPUs."),
+        ("--platform modal-t4 --prices paper-2025", "The price book paper-2025 has no price for GPU T4, vCPUs of "),
     ],
 )
 def test_wrong_calls(options: str, says: str, tmp_path: Path) -> None:

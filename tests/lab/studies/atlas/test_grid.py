@@ -9,7 +9,7 @@ from slslab.predict.profiles import DEFAULT_PROFILE
 from slslab.predict.profiles.profile import load_profile
 from slslab.run.bill import DEFAULT_BOOK, load_book
 from slslab_lab.commands.atlas import _parameters
-from slslab_lab.pages.atlas import answers
+from slslab_lab.pages.atlas import answers, strips
 from slslab_lab.studies.atlas import grid
 from slslab_lab.studies.atlas.document import _alone, _answers
 from slslab_lab.studies.atlas.grid import Crossing, Grid, Refusal, best, crossings, least, pair_crossings, winners
@@ -93,6 +93,26 @@ def test_a_system_that_is_refused_ends_at_its_limit() -> None:
         Crossing("equal", "seconds", 2, 0.2, SECOND.name, FIRST.name, True)
     ]
     assert refused.as_document()["megabytes"] == 0.4
+
+
+def test_where_the_anchors_of_a_gpu_end_it_is_unknown_and_no_crossing() -> None:
+    functions = System("allreduce", "s3", "ga", equal=True, platform="modal-t4")
+    points = [*(point(FIRST, size, 2) for size in SIZES), point(functions, SIZES[1], 1)]
+    refused = [
+        Refusal(functions, size, 2, "no anchor", largest) for size, largest in ((SIZES[0], 0), (SIZES[2], 10_000))
+    ]
+    made = Grid(points, refused)
+    found = [each.as_document() for each in crossings(made, "equal", "seconds")]
+    assert [(each["megabytes"], each["unknown"]) for each in found] == [(0.04, "below"), (0.04, "beyond")]
+    won = [
+        {"system": made.points[0].system.name, "megabytes": 0.4, "group": "equal", "objective": "seconds", "workers": 2}
+    ]
+    document = {"axes": {"workers": [2]}, "winners": won, "crossings": found}
+    ((_, words),) = strips(document, "equal", "seconds").rows
+    assert words == (
+        "allreduce/s3/ga up to 0.0400 MB (allreduce/s3/ga on modal-t4: unknown below it), allreduce/s3/ga on modal-t4 "
+        "up to 0.0400 MB (allreduce/s3/ga on modal-t4: unknown beyond it), then allreduce/s3/ga"
+    )
 
 
 def test_points_are_the_same_wherever_they_are_played(
