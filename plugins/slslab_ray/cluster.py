@@ -156,7 +156,7 @@ class Cluster(Hosts):
             why = f"it did not answer within {OPEN_LIMIT_S:.0f} s, or its memory is in use"
         except ray.exceptions.TaskUnschedulableError:
             self._known.discard(node)  # it has just joined or is leaving; the next look tells
-            self.refused[about["name"]] = "Ray doesn't host anything there yet"
+            self.refused[about["name"]] = "Ray doesn't place anything there yet"
             return
         except (ray.exceptions.RayError, NodeLost, OSError) as error:
             why = f"it can't be opened: {reason(error)}"

@@ -372,6 +372,10 @@ def _registered(_path: tuple[str, ...]) -> list[EntryPoint]:
     return sorted(entry_points(group="slslab.architectures"), key=lambda entry: entry.name)
 
 
+# Options that schema 2 didn't have at first. Their defaults are what happened before.
+LATER_OPTIONS = ("partition", "buffers")
+
+
 def read_plan(document: Mapping[str, Any]) -> Plan:
     """Return the plan that a run recorded, with all options; raise PlanError as `Plan.from_document` does.
 

@@ -16,6 +16,7 @@ from typing import Any
 from slslab.aws.arns import REGION
 from slslab.aws.errors import ServiceError
 from slslab.aws.limits import MB
+from slslab.aws.queue_messages import message_bytes
 from slslab.lambda_.functions import Target
 from slslab.lambda_.invocation import InvocationService, Response, new_trace_id
 from slslab.lambda_.queue_client import MOST_MESSAGES, WAIT_S, QueueClient, QueueError
@@ -96,7 +97,7 @@ class QueuePoller:
 
     def _gather(self) -> list[Message]:
         batch = self._receive(self._batch_size)
-        end, size = time.monotonic() + self._window_s, sum(map(_size, batch))
+        end, size = time.monotonic() + self._window_s, sum(map(message_bytes, batch))
         while batch and len(batch) < self._batch_size and size < 6 * MB and not self._closed.is_set():
             if time.monotonic() >= end:
                 break
@@ -104,7 +105,7 @@ class QueuePoller:
                 more = self._receive(self._batch_size - len(batch))
             except QueueError:
                 break  # process what was received; the next poll reports the error
-            batch, size = batch + more, size + sum(map(_size, more))
+            batch, size = batch + more, size + sum(map(message_bytes, more))
         return batch
 
     def _receive(self, most: int) -> list[Message]:
@@ -151,7 +152,7 @@ class QueuePoller:
         finally:
             # A batch of several polls is billed as the fewest that could have received it.
             for start in range(0, len(batch), MOST_MESSAGES):
-                self._on_poll(sum(map(_size, batch[start : start + MOST_MESSAGES])))
+                self._on_poll(sum(map(message_bytes, batch[start : start + MOST_MESSAGES])))
         failed = self._failed(response, {message["MessageId"] for message in batch})
         done = [message["ReceiptHandle"] for message in batch if message["MessageId"] not in failed]
         for _ in range(0, len(done), MOST_MESSAGES):
@@ -196,7 +197,3 @@ def _record(message: Message, queue_arn: str) -> dict[str, Any]:
         "awsRegion": REGION,
     }
     return record
-
-
-def _size(message: Message) -> int:
-    return len(message["Body"])

@@ -55,6 +55,11 @@ class Uncertainty:
         """Return the uncertainty of this figure × another one of the same run."""
         return Uncertainty(_added(self.shared, other.shared), _added(self.own, other.own))
 
+    def of_sum(self, share: float) -> "Uncertainty":
+        """Return the uncertainty of a sum that has this figure as a share, from 0 to 1, and is exact otherwise."""
+        shared, own = ({name: share * each for name, each in errors.items()} for errors in (self.shared, self.own))
+        return Uncertainty(shared, own)
+
     def likelihood(self, value: float, limit: float) -> float:
         """Return the probability that a figure of this value is at most `limit`, from 0 to 1."""
         if not self.deviation:

@@ -34,9 +34,14 @@ PREDICTED_RANGES = (
     "moment at which the CPU quota sets in (docs/reports.md)."
 )
 RECORDED_BEFORE = "Recorded before ranges: `slslab replay RUN` gives one."
+WITH_STRAGGLERS = "with the stragglers of its fault plan"
 IMPORTS_HINT = (
-    "On Lambda these imports fail. Put the packages into the function's archive (docs/own.md); with --strict-packages "
-    "such imports fail here, too."
+    "On Lambda these imports fail, unless a layer or the function's image has the packages. Otherwise put them into "
+    "the function's archive (docs/own.md). With --strict-packages such imports fail here, too."
+)
+IMPORTS_UNKNOWN = (
+    "Not checked: whether the functions import a package that their code lacks. Run the plan here, without containers, "
+    "and export that run."
 )
 
 
@@ -80,7 +85,15 @@ def headline(document: Document) -> str:
         sentence = f"{where}: not modelled. {document['lambda']['reason']}"
     else:
         sentence = f"{where} ({region(found)}, modelled): {', '.join(modelled_figures(found))}"
+        if has_stragglers(document):
+            sentence += f", {WITH_STRAGGLERS}"
     return f"{sentence} [oversubscribed]" if document.get("host", {}).get("oversubscribed") else sentence
+
+
+def has_stragglers(document: Document) -> bool:
+    """Return whether a run is modelled with the slow workers of its fault plan."""
+    slow = any(fault["kind"] == "straggler" and fault["times"] for fault in document.get("faults") or ())
+    return slow and replayed(document) is not None
 
 
 def _predicted_headline(document: Document) -> str:

@@ -161,6 +161,8 @@ class Book(_Entry):
             launched = price.minimum, price.begun_s, price.memory_gib
             if launched != (None, None, None) and not meter.startswith(HOST):
                 raise ValueError(f"{meter} cannot have a minimum, begun_s or memory_gib: only hosts are launched")
+            if price.minimum is not None and price.begun_s is not None:
+                raise ValueError(f"{meter} cannot have both a minimum and begun_s")
         return prices
 
 
@@ -361,11 +363,37 @@ def compute_bill(usage: Usage, book: Book) -> Bill:
                 not_billed.append(Unpriced(item, quantity, unit))
         alone = sum((line.amount for line in lines), Decimal(0))
         for instance_type, seconds in (*usage.service_hosts, *usage.hosts):
-            price = book.prices.get(HOST + instance_type)
-            if price is not None and price.begun_s is not None:
-                rest = Decimal(seconds) % price.begun_s.value
-                alone += (price.begun_s.value - rest if rest else 0) * _unit_price(price, price)
+            alone += _rest_of_period(book.prices.get(HOST + instance_type), Decimal(seconds))
     return Bill(book.name, book.date, book.currency, tuple(lines), tuple(not_billed), alone)
+
+
+def total_alone(cost: Mapping[str, Any]) -> Decimal:
+    """Return the total of a stored `Cost` if the run has its hosts to itself.
+
+    Earlier versions didn't store it. It is computed by the cost's book then, if that is a built-in one: in other books,
+    no host was billed by periods that have begun.
+    """
+    if "total_alone" in cost:
+        return Decimal(cost["total_alone"])
+    name, total = cost["book"]["name"], Decimal(cost["total"])
+    if name not in book_names():
+        return total
+    prices, hosts = load_book(name).prices, "Host "
+    lines = [line for line in cost["lines"] if line["item"].startswith(hosts)]
+    with localcontext(_EXACT):
+        rests = (
+            _rest_of_period(prices.get(HOST + line["item"].removeprefix(hosts)), Decimal(line["quantity"]))
+            for line in lines
+        )
+        return sum(rests, total)
+
+
+def _rest_of_period(price: Price | None, seconds: Decimal) -> Decimal:
+    """Return the price of the rest of a host's period that has begun."""
+    if price is None or price.begun_s is None:
+        return Decimal(0)
+    begun = seconds % price.begun_s.value
+    return (price.begun_s.value - begun if begun else 0) * _unit_price(price, price)
 
 
 def _meter(usage: Usage, book: Book) -> dict[str, Decimal]:

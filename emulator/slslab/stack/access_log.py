@@ -50,7 +50,7 @@ class AccessLog:
             os.set_blocking(self._reader, False)
             ending = os.eventfd(0, os.EFD_CLOEXEC)
             undo.callback(os.close, ending)
-            thread = threading.Thread(target=self._read, args=(ending,), name="s3-access", daemon=True)
+            thread = threading.Thread(target=self._read, args=(ending,), name="access-log", daemon=True)
             thread.start()
             undo.callback(thread.join)
             undo.callback(os.eventfd_write, ending, 1)

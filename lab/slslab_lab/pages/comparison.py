@@ -13,8 +13,10 @@ from slslab.report.formats import percent
 from slslab.report.page import WORDS, Card, Cell, Chart, Document, Figure, Key, Note, Page, Part, Row, Table
 from slslab.report.summaries import (
     HOST_PRICED,
+    WITH_STRAGGLERS,
     bills,
     figure_text,
+    has_stragglers,
     instances_note,
     peak_limit_mb,
     range_note,
@@ -117,6 +119,8 @@ def _notes(documents: Sequence[Document], names: Sequence[str]) -> Iterator[Note
     if short := [name for name, document in zip(spoken, documents, strict=True) if document["host"]["oversubscribed"]]:
         when = "all runs" if len(short) == len(names) > 1 else formats.listed(short)
         yield Note(f"This machine was overloaded during {when}. `slslab show RUN` says how much.")
+    slow = [name for name, document in zip(spoken, documents, strict=True) if has_stragglers(document)]
+    yield from (Note(capitalised(f"{name} ran and is modelled {WITH_STRAGGLERS}.")) for name in slow)
     if anchors := unanchored_note(documents, spoken):
         yield Note(anchors)
     for name, document in named:

@@ -6,6 +6,7 @@ from typing import Any
 from slslab.report.bills import bill_table
 from slslab.report.formats import listed
 from slslab.report.page import WORDS, Note, Part, Table
+from slslab.report.summaries import IMPORTS_UNKNOWN
 
 # Headings, and the document's entries below them.
 COLUMNS = {
@@ -30,6 +31,8 @@ def sam(document: Mapping[str, Any]) -> Iterator[Part]:
     yield f"{cost['sentence']}\n{cost['source']}"
     if cost["bill"] is not None:
         yield bill_table(cost["bill"], "Bill")
-    if missing := document["missing"]:
+    if document["missing"] is None:
+        yield Note(IMPORTS_UNKNOWN, "warn")
+    elif missing := document["missing"]:
         yield Note(f"code/ lacks {listed(missing)}, which the functions imported from this machine.", "warn")
     yield f"{document['out']}: {', '.join(document['files'])}\nNext: follow its README.md"

@@ -91,7 +91,7 @@ def cheapest(document: Document) -> Iterator[Part]:
 
 def _alone(document: Document) -> str:
     size = document.get("cheapest_alone")
-    return "" if size is None else f" With a cache of its own, billed by the hour, {size:,} MB is cheapest."
+    return "" if size is None else f"\nWith a cache of its own, billed by the hour, {size:,} MB is cheapest."
 
 
 def _likely(likely: Document) -> str:

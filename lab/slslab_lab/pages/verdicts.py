@@ -11,6 +11,7 @@ from slslab.predict.uncertainty import Uncertainty, ratio_range, read_uncertaint
 from slslab.report.formats import listed, percent, significant, span
 from slslab.report.page import Document
 from slslab.report.summaries import amount, modelled_figures, region, replayed
+from slslab.run.bill import total_alone
 from slslab.run.metrics import grouped
 
 # Verdicts of a recomputation that gives the printed figures.
@@ -89,15 +90,21 @@ def verdicts(documents: Sequence[Document], names: Sequence[str]) -> Iterator[st
 
 
 def _cheapest_alone(runs: Mapping[str, Document], cheapest: str) -> Iterator[str]:
-    """Yield which run is cheapest with hosts of its own, if that is another one."""
-    alone = {name: float(one["cost"].get("total_alone", one["cost"]["total"])) for name, one in runs.items()}
-    other = min(alone, key=alone.__getitem__)
-    if alone[other] < alone[cheapest]:
-        usd = [f"${significant(alone[name], 3)}" for name in (other, cheapest)]
+    """Yield which run is cheapest with hosts of its own, if that is surely another one."""
+    alone = [_entry_alone(name, one) for name, one in runs.items()]
+    least = min(alone, key=lambda entry: entry.value)
+    own = next(entry for entry in alone if entry.name == cheapest)
+    if least.value < own.value and not least.like(own):
         yield (
             "With hosts of its own, a run pays for each hour of its cache that begins: then "
-            f"{other} is cheapest with {usd[0]}, and {cheapest} costs {usd[1]}"
+            f"{least.name} is cheapest with {least.text}, and {cheapest} costs {own.text}"
         )
+
+
+def _entry_alone(name: str, one: Document) -> _Entry:
+    value, known = float(total_alone(one["cost"])), _uncertainty(one, "cost")
+    error = known and known.of_sum(float(one["cost"]["total"]) / value if value else 1.0)
+    return _Entry(name, value, error, f"${significant(value, 3)}")
 
 
 def _uncertainty(one: Document, figure: str) -> Uncertainty | None:

@@ -52,6 +52,7 @@ def patterns(asked: Asked, workers: str) -> dict[str, Any]:
     return {
         "gradient_bytes": int(setup.run.document["gradient_bytes"]),
         "rows": asked.play("playing both patterns", fleets, partial(_patterns, asked.setups)),
+        **_warned(asked.setups, fleets),
     }
 
 
@@ -95,7 +96,11 @@ def gpu(asked: Asked, workers: str | None, epochs: str) -> dict[str, Any]:
     lengths = read_numbers("--epochs", epochs, 1, MOST_EPOCHS)
     points = [(count, lengths) for count in fleets]
     compared = asked.play("playing functions and instances", points, partial(_gpu, asked.setups))
-    return {"rows": [row for rows, _ in compared for row in rows], "crossings": [found for _, found in compared]}
+    return {
+        "rows": [row for rows, _ in compared for row in rows],
+        "crossings": [found for _, found in compared],
+        **_warned(asked.setups, fleets),
+    }
 
 
 def _gpu(setups: Setups, point: tuple[int, Sequence[int]]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -151,6 +156,12 @@ def _way(setups: Setups, name: str, workers: int, lengths: Sequence[int]) -> tup
         like={key: less for key, (less, _) in asked.items()},
         instances=not is_of_run,
     )
+
+
+def _warned(setups: Setups, fleets: Sequence[int]) -> dict[str, list[str]]:
+    """Return warnings for a document if a cache or database of a run may have too little memory."""
+    warnings = [text for setup in setups for workers in fleets for text in setup.run.warnings(workers)]
+    return {"warnings": warnings} if warnings else {}
 
 
 def _check_pair(setups: Setups, names: Sequence[str]) -> None:

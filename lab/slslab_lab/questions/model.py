@@ -95,6 +95,8 @@ def _replayed(setup: ReplaySetup, estimate: Estimate) -> dict[str, Any]:
     except ImpossibleError as error:
         return row | {"trouble": error.message}
     figures = asdict(played)
+    if warnings := setup.run.warnings(setup.variant.workers):
+        row["warnings"] = list(warnings)
     return row | {
         "uncertainty": {name: error.as_document() for name, error in errors.items()},
         "replay": {name: figure(value, errors[name]) for name, value in figures.items()},

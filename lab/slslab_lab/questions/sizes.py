@@ -82,11 +82,18 @@ def _sweep(asked: Asked, memory: str | None) -> list[Row]:
 
 
 def _alone(rows: Sequence[Row], cheapest: Row | None) -> dict[str, Any]:
-    """Return the cheapest size if the run has its hosts to itself, where that is another one."""
-    bills = {_size(row): row.bill.alone for row in _usable(rows) if row.bill is not None}
-    if cheapest is None or bills[_size(cheapest)] == min(bills.values()):
+    """Return the cheapest size if the run has its hosts to itself, where that is surely another one."""
+    bills = [(row, row.bill) for row in _usable(rows) if row.bill is not None]
+    if cheapest is None or not bills:
         return {}
-    return {"cheapest_alone": min(bills, key=bills.__getitem__)}
+    other, least = min(bills, key=lambda each: each[1].alone)
+    own = next(bill for row, bill in bills if row is cheapest)
+    errors = [
+        _uncertainty(row, COST).of_sum(float(bill.total / bill.alone))
+        for row, bill in ((other, least), (cheapest, own))
+    ]
+    _, high = ratio_range((float(least.alone), float(own.alone)), (errors[0], errors[1]))
+    return {"cheapest_alone": _size(other)} if high < 1 else {}
 
 
 def _size(row: Row | None) -> int | None:

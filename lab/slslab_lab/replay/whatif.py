@@ -21,7 +21,7 @@ from slslab_lab.replay.kernel.timeline import Timeline
 from slslab_lab.replay.measured import Measured
 from slslab_lab.replay.outcome import Totals, outcome
 from slslab_lab.replay.programs.scaling import generate
-from slslab_lab.replay.programs.stragglers import recorded_stragglers, with_recorded_stragglers, with_straggler
+from slslab_lab.replay.programs.stragglers import straggler_note, with_recorded_stragglers, with_straggler
 from slslab_lab.replay.ranges import figures_of, play_with_ranges
 from slslab_workers.plan import thread_count
 
@@ -216,7 +216,7 @@ def simulate(run: Measured, variant: Variant, profile: Profile) -> tuple[Timelin
     """
     for shortage in run.shortages(variant.workers or run.plan.workers):
         if shortage.is_certain:
-            raise ImpossibleError(shortage.message, shortage.hint)
+            raise ImpossibleError(shortage.message, shortage.replay_hint)
     timeline = play_within(vary_program(run, variant), vary_profile(run, variant, profile))
     return timeline, outcome(timeline, variant.arch or run.arch)
 
@@ -244,8 +244,8 @@ def modelled_usage(run: Measured, timeline: Timeline, played: Totals) -> Usage:
 
 def evaluate(run: Measured, variant: Variant, platform: Platform) -> Row:
     """Return the row of a variant; `Variant()` is the recorded run on the platform."""
-    slow = ", with its stragglers" if recorded_stragglers(run.plan) else ""
-    label = variant.label or f"as recorded, {Variant(workers=run.plan.workers).label}{slow}"
+    label = variant.label or f"as recorded, {Variant(workers=run.plan.workers).label}"
+    label += straggler_note(run.plan, variant.workers or run.plan.workers)
     peak_mb = run.peak_memory_mb
     if variant.memory_mb is not None and variant.memory_mb < peak_mb:
         peak = f"Refused: the run's functions used {peak_mb} MB at their peak."

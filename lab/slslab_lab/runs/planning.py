@@ -11,7 +11,7 @@ from slslab.run.bill import book_names
 from slslab.run.directory import PLAN, new_id
 from slslab.toml_files import read_toml, shown
 from slslab_lab.papers.paper import load_paper
-from slslab_workers.architecture import Architecture, architectures
+from slslab_workers.architecture import LATER_OPTIONS, Architecture, architectures
 from slslab_workers.faults.plan import FaultPlan
 from slslab_workers.models import ModelSpec, spec_of, to_document
 from slslab_workers.plan import SCHEMA, Plan, PlanError, Value
@@ -100,7 +100,7 @@ def read_plan_file(path: Path) -> Plan:
     """Return the plan in a file, or in a run's directory.
 
     RequestError for a file that isn't a plan, or lacks anything that a run needs, because defaults may have changed
-    since its version.
+    since its version; `LATER_OPTIONS` are filled in.
     """
     path = path / PLAN if path.is_dir() else path
     document = read_toml(path, "plan", (), RequestError)
@@ -115,14 +115,15 @@ def read_plan_file(path: Path) -> Plan:
         raise RequestError(f"[options] in {path} must be a table.", "write them under [options].")
     needed = ["schema", *(entry.name for entry in fields(Plan) if entry.default is not None)]
     missing = [entry for entry in needed if entry not in document]
-    missing += [f"options.{option.name}" for option in known[name].options if option.name not in options]
+    expected = [option.name for option in known[name].options if option.name not in LATER_OPTIONS]
+    missing += [f"options.{option}" for option in expected if option not in options]
     if missing:
         raise RequestError(
             f"The plan {path} cannot be run again, because it has no {', '.join(missing)}.",
             f"add them, with schema = {SCHEMA}, or run the architecture: slslab run {name} --help",
         )
     try:
-        plan = Plan.from_document(document)
+        plan = Plan.from_document(document | {"options": known[name].complete(options)})
         check_options(known[name], plan.options)
         check_faults(known[name], plan)
         spec_of(plan)

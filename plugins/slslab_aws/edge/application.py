@@ -24,6 +24,7 @@ from slslab.aws.errors import ServiceError
 from slslab.aws.gate import IndexedHeaders, authenticate, refusal
 from slslab.aws.keys import Keyring, Principal
 from slslab.aws.limits import MB
+from slslab.aws.queue_messages import payload_bytes
 from slslab.installation import lacking
 from slslab.lambda_.attachments import HOST, PREFIX
 from slslab_aws.edge.forwarding import Forwarder, Unreachable
@@ -123,28 +124,31 @@ def service_of(scope: Scope) -> str:
 
 def _logging(send: Send, log: int, function: str, body: bytes) -> Send:
     """Return a `send` that logs the request before the last part of its answer."""
-    began_ns, size = time.monotonic_ns(), 0
+    began_ns, answer = time.monotonic_ns(), bytearray()
 
     async def count(message: Message) -> None:
-        nonlocal size
-        size += len(message.get("body", b""))
+        answer.extend(message.get("body", b""))
         if message["type"] == "http.response.body" and not message.get("more_body", False):
-            op = "sqs.fifo" if _queue(body).endswith(".fifo") else "sqs.request"
-            # Messages are in the request or in the answer; names and receipts around them count, too.
-            line = [op, function, began_ns, time.monotonic_ns(), max(len(body), size)]
+            queue, sent = _read(body)
+            op = "sqs.fifo" if queue.endswith(".fifo") else "sqs.request"
+            line = [op, function, began_ns, time.monotonic_ns(), max(sent, _read(bytes(answer))[1])]
             os.write(log, json.dumps(line).encode() + b"\n")
         await send(message)
 
     return count
 
 
-def _queue(body: bytes) -> str:
-    """Return the URL of the queue that a request names, in JSON or as a form."""
+def _read(body: bytes) -> tuple[str, int]:
+    """Return the URL of the queue that a request names, and the bytes of messages in it or in an answer.
+
+    The older protocol isn't JSON. Of that, everything counts.
+    """
     try:
         document = json.loads(body)
     except ValueError:
-        return parse_qs(body.decode("latin-1")).get("QueueUrl", [""])[0]
-    return str(document.get("QueueUrl", "")) if isinstance(document, Mapping) else ""
+        return parse_qs(body.decode("latin-1")).get("QueueUrl", [""])[0], len(body)
+    queue = document.get("QueueUrl", "") if isinstance(document, Mapping) else ""
+    return str(queue), payload_bytes(document)
 
 
 def _not_emulated(service: str) -> ServiceError:

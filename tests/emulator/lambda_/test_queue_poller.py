@@ -22,7 +22,8 @@ class Queue:
         self.polls += 1
         self.waiting.set()
         assert self.sent.wait(LIMIT_S)
-        return [{"MessageId": "m", "ReceiptHandle": "receipt", "Body": "late", "MD5OfBody": "digest"}]
+        message = {"MessageId": "m", "ReceiptHandle": "receipt", "Body": "late", "MD5OfBody": "digest"}
+        return [{**message, "MessageAttributes": {"kind": {"DataType": "String", "StringValue": "ü"}}}]
 
     def delete(self, receipts: list[str]) -> None:
         self.receipts += receipts
@@ -69,7 +70,7 @@ def test_a_poller_that_ends_waits_for_its_poll_and_processes_what_this_receives(
 
     asyncio.run(end())
     assert (queue.polls, service.bodies, queue.receipts) == (1, ["late"], ["receipt"])
-    assert billed == [len("late"), 0], "the message, and its deletion"
+    assert billed == [len("late" + "kind" + "String") + 2, 0], "the message, and its deletion"
 
 
 class Idle(Queue):

@@ -282,12 +282,15 @@ def test_strict_packages_leave_the_distributions_of_a_layer() -> None:
 
 
 def test_what_is_imported_from_the_host_and_is_in_no_layer_is_traced() -> None:
-    source = "import numpy, yaml\n\ndef handler(event, context):\n    import sortedcontainers\n"
+    source = (
+        "import numpy, yaml\nfrom itertools import count\n\nNUMBERS = count()\n\n"
+        "def handler(event, context):\n    if next(NUMBERS) == 1:\n        import sortedcontainers\n"
+    )
     events: list[dict[str, Any]] = []
     with Emulator(layer_packages=("numpy",)) as emulator, emulator.listening(on_event=events.append):
         client = emulator.client("lambda")
         create_function(client, "f", source)
-        for _ in range(2):
+        for _ in range(3):
             client.invoke(FunctionName="f")
         client.close()
     imported = [event for event in events if event.get("op") == "import"]

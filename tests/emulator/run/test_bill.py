@@ -25,6 +25,7 @@ from slslab.run.bill import (
     book_names,
     compute_bill,
     load_book,
+    total_alone,
 )
 
 AWS = load_book("aws-us-east-1")
@@ -160,6 +161,16 @@ def test_a_cache_of_its_own_is_billed_for_each_hour_that_it_begins(seconds: int 
     assert round(bill.alone - compute_bill(others, AWS).total, 15) == 2 * hours * Decimal("0.068")
     assert ("total_alone" in bill.as_document()) is (hours * 3600 != seconds)
     assert bill.as_document().get("total_alone", bill.as_document()["total"]) == format(bill.alone, "f").rstrip("0")
+
+
+def test_a_stored_bill_without_a_total_alone_has_that_of_its_book() -> None:
+    usage = Usage([record()], hosts=(("g4dn.xlarge", 5),), service_hosts=(("cache.t3.medium", Decimal("11.034")),))
+    bill = compute_bill(usage, AWS)
+    stored = bill.as_document()
+    assert total_alone(stored) == bill.alone
+    del stored["total_alone"]
+    assert total_alone(stored) == bill.alone > bill.total
+    assert total_alone({**stored, "book": {"name": "own", "date": "2026-11-21"}}) == bill.total
 
 
 def test_an_hour_costs_the_hourly_price_to_fifteen_places() -> None:
@@ -444,6 +455,17 @@ def test_a_book_is_utf_8_whatever_the_locale(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(GOOD.replace('"mine"', '"Büchlein"'), encoding="utf-8")
     assert load_book(path).name == "Büchlein"
+
+
+def test_a_host_is_billed_in_whole_seconds_or_by_periods_but_not_both(tmp_path: Path) -> None:
+    path = tmp_path / "both.toml"
+    begun = 'begun_s = { value = "3600", source = "x", status = "assumed" }'
+    host = f'prices."host.own" = {{ price = "1", unit = "second", source = "x", status = "assumed", {begun} }}\n'
+    path.write_text(f'base = "aws-us-east-1"\n{host}')
+    load_book(path)
+    path.write_text(f'base = "aws-us-east-1"\n{host.replace("begun_s", "minimum = 60, begun_s")}')
+    with pytest.raises(BookError, match=r"host\.own cannot have both a minimum and begun_s"):
+        load_book(path)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ from tests import commands
 from tests.lab.commands.test_replay import OTHERS
 from tests.lab.replay.recordings import TRACES, write_run
 
+from slslab_lab.replay.measured import Measured
+
 ROOT = Path(__file__).parents[3]
 RUN = str(TRACES / "allreduce")
 Slslab = Callable[..., commands.Done]
@@ -130,3 +132,11 @@ def test_an_asynchronous_run_is_refused(slslab: Slslab, tmp_path: Path) -> None:
 def test_wrong_requests(slslab: Slslab, arguments: tuple[str, ...], message: str) -> None:
     done = slslab("ask", "model", RUN, *arguments)
     assert (done.code, message in done.err) == (2, True), done.err
+
+
+@pytest.mark.parametrize("question", ["model", "patterns", "gpu"])
+def test_a_cache_that_is_too_small_is_named(slslab: Slslab, monkeypatch: pytest.MonkeyPatch, question: str) -> None:
+    monkeypatch.setattr(Measured, "warnings", lambda _run, workers: (f"The cache is too small for {workers}.",))
+    said = " ".join(slslab("ask", question, RUN, "--workers", "2,4").out.split())
+    assert "The cache is too small for 2." in said
+    assert "The cache is too small for 4." in said

@@ -6,6 +6,7 @@ from typing import Any
 from rich.console import Console
 from tests.emulator.report.test_run import RANGES, cost, document, modelled, ranges
 
+from slslab.report.summaries import headline
 from slslab.report.terminal import render
 from slslab_lab.pages.comparison import comparison
 
@@ -96,6 +97,42 @@ def test_another_run_may_be_cheapest_with_a_cache_of_its_own() -> None:
         "With hosts of its own, a run pays for each hour of its cache that begins: then AllReduce is cheapest with "
         "$0.000363, and SPIRT costs $0.0685."
     )
+
+
+def test_a_run_that_was_recorded_without_a_total_of_its_own_pays_for_its_cache_by_the_hour_too() -> None:
+    line = {"item": "Host cache.t3.medium", "quantity": "11", "unit": "second", "price": "0", "amount": "0"}
+    given = cost(puts=1)
+    cached = document(architecture="spirt", cost={**given, "lines": [*given["lines"], line]})
+    (said,) = (one for one in sentences(shown(document(), cached)) if one.startswith("With hosts of its own"))
+    assert said.endswith("then AllReduce is cheapest with $0.000363, and SPIRT costs $0.0681.")
+
+
+def test_totals_with_hosts_of_their_own_that_look_equal_are_not_told_apart() -> None:
+    def costing(architecture: str, total: str, alone: str) -> dict[str, Any]:
+        one = on_lambda(30.0, total, architecture=architecture)
+        one["lambda"]["cost"]["total_alone"] = alone
+        return one
+
+    first = costing("allreduce", "0.0040", "0.07200")
+    for alone, told in (("0.0715", False), ("0.05", True)):
+        lines = sentences(shown(first, costing("spirt", "0.0041", alone)))
+        assert any(line.startswith("With hosts of its own") for line in lines) is told
+    # Without ranges, the printed figures decide.
+    for alone, told in (("0.071999", False), ("0.0715", True)):
+        others = [
+            document(cost={**cost(puts=n), "total_alone": total}, architecture=name)
+            for n, total, name in ((1, "0.07200", "allreduce"), (2, alone, "spirt"))
+        ]
+        assert any(line.startswith("With hosts of its own") for line in sentences(shown(*others))) is told
+
+
+def test_a_run_that_is_modelled_with_its_stragglers_is_named() -> None:
+    faults = [{"kind": "straggler", "times": 3}]
+    slow, fine = on_lambda(30.0, "0.004", faults=faults), on_lambda(10.0, "0.004", architecture="spirt")
+    assert "AllReduce ran and is modelled with the stragglers of its fault plan." in shown(slow, fine)
+    assert "with the stragglers of its fault plan" in headline(slow)
+    others = [fine, document(faults=faults), on_lambda(30.0, "0.004", faults=[{"kind": "straggler", "times": 0}])]
+    assert not any("stragglers" in text for text in [*shown(*others), *map(headline, others)])
 
 
 def test_runs_that_were_recorded_before_ranges_are_compared_by_their_figures() -> None:

@@ -79,6 +79,10 @@ def test_another_size_may_be_cheapest_with_a_cache_of_its_own() -> None:
     rows = [priced(512, 1000, 100), priced(1024, 2000, 10)]
     assert _alone(rows, best(rows, COST)) == {"cheapest_alone": 512}
     assert _alone(rows[1:], rows[1]) == _alone(ROWS, None) == {}
+    # An error of the replay leaves it open which of them uses Lambda less.
+    for replay, told in ((0.001, True), (0.1, False)):
+        unsure = [replace(each, uncertainties={"cost": Uncertainty({}, {REPLAY: replay})}) for each in rows]
+        assert bool(_alone(unsure, best(unsure, COST))) is told
 
 
 def test_sizes_of_a_sweep_exist_and_rise() -> None:

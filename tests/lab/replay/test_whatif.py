@@ -4,6 +4,7 @@ As recorded: both cold starts end at 150 (100, and 50 of init). Worker 0 takes 1
 worker 1 takes 200 + 15 and ends at 580; what it gets was always put before.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -21,7 +22,7 @@ from slslab_lab.replay.kernel.program import Program, Step, Track
 from slslab_lab.replay.measured import Measured, read_measured
 from slslab_lab.replay.memory import Shortage
 from slslab_lab.replay.programs.recorded import make_program
-from slslab_lab.replay.programs.stragglers import with_straggler
+from slslab_lab.replay.programs.stragglers import straggler_note, with_straggler
 from slslab_lab.replay.whatif import (
     Platform,
     Variant,
@@ -201,10 +202,26 @@ def test_a_run_with_a_slow_worker_is_replayed_with_it(run: Measured, monkeypatch
     row = evaluate(slow, Variant(), rounded())
     assert row.label == "as recorded, 2 workers, with its stragglers"
     assert row.number("seconds") > evaluate(run, Variant(), rounded()).number("seconds")
+    assert evaluate(slow, Variant(memory_mb=3538), rounded()).label == "3538 MB, with its stragglers"
     # Other numbers of workers take the costs without the slow worker, and then that worker is as slow again.
     assert slow.costs == run.costs
     monkeypatch.setattr(whatif, "generate", lambda *_: run.program)
     assert vary_program(slow, Variant(workers=4)) == slow.program
+
+
+@pytest.mark.parametrize(
+    ("ranks", "note"),
+    [
+        ((), ""),
+        ((None,), ", with its stragglers"),
+        ((1, 2), ", with its stragglers, without the slow worker 2"),
+        ((3, 2), ", without the slow workers 2 and 3"),
+    ],
+)
+def test_a_label_says_which_slow_workers_there_are(ranks: Sequence[int | None], note: str) -> None:
+    faults = [{"kind": "straggler", "factor": 3, **({} if rank is None else {"worker": rank})} for rank in ranks]
+    plan = replace(make_plan(), workers=4, faults={"fault": faults} if faults else None)
+    assert straggler_note(plan, 2) == note
 
 
 def test_one_environment_at_once(run: Measured) -> None:
@@ -224,10 +241,17 @@ def test_a_new_account_allows_ten_environments_at_once(run: Measured) -> None:
 
 @pytest.mark.parametrize("certain", [True, False])
 def test_a_host_with_too_little_memory(run: Measured, monkeypatch: pytest.MonkeyPatch, certain: bool) -> None:
-    short = Shortage("allreduce", 2, "cache.t3.medium", "--channel-host", Kept(certain * 4 * 10**9, 4 * 10**9))
+    short = Shortage(
+        "allreduce",
+        2,
+        "cache.t3.medium",
+        "--channel-host",
+        Kept(certain * 4 * 10**9, 4 * 10**9),
+        {kind: BOOK.prices[f"host.{kind}"] for kind in ("cache.t3.medium", "cache.m5.large")},
+    )
     monkeypatch.setattr(Measured, "shortages", lambda _self, workers: [short] * (workers == 2))
     row = evaluate(run, Variant(), rounded())
-    said = f"{short.message} To change that, {short.hint}"
+    said = f"{short.message} To change that, {short.replay_hint}"
     assert (row.trouble, row.warnings) == ((said, ()) if certain else ("", (said,)))
     assert as_document(row).get("warnings") == (None if certain else [said])
     assert bool(row.figures) is not certain

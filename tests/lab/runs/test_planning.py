@@ -3,6 +3,7 @@
 import math
 import re
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +169,15 @@ def test_plans_of_schema_1_are_read_with_their_defaults_and_not_run_again(path: 
     with pytest.raises(RequestError, match=r"run again, because it has no schema, .*prices, options\.") as refused:
         load_plan(path)
     assert f"slslab run {plan.architecture} --help" in refused.value.hint
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_plans_of_0_2_0_are_run_again(name: str, tmp_path: Path) -> None:
+    """They have schema 2, but options were added since."""
+    plan = make_plan(architectures()[name], GIVEN, {})
+    options = {option: value for option, value in plan.options.items() if option not in ("partition", "buffers")}
+    again = load_plan(write(tmp_path / "plan.toml", plan.to_document() | {"options": options}))
+    assert again == replace(plan, run=again.run)
 
 
 def test_a_plan_of_an_architecture_that_is_not_installed_is_read_as_it_is() -> None:

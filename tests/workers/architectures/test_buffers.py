@@ -112,7 +112,12 @@ def test_an_accuracy_differs_only_by_the_buffers() -> None:
     ("name", "options", "values", "said"),
     [
         ("allreduce", {}, {"model": "lr"}, "lr-64 has no buffers"),
-        ("allreduce", {}, {"model": "torchvision:resnet18", "dataset": "synthetic"}, "must be built before"),
+        (
+            "allreduce",
+            {},
+            {"model": "torchvision:resnet18", "dataset": "synthetic"},
+            "it isn't supported for torchvision",
+        ),
         ("allreduce", {"synchronisation": "s-asp"}, {}, "S-ASP"),
         ("allreduce", {"combine": "median"}, {}, "rules against them are for gradients"),
         ("gpu", {"attack": "sign-flip:1"}, {}, "are for gradients"),
@@ -128,8 +133,14 @@ def test_what_is_refused(name: str, options: dict[str, Any], values: dict[str, A
 
 def test_gradssharding_refuses_what_it_cannot_train() -> None:
     architecture = architectures()["gradssharding"]
-    with pytest.raises(PlanError, match="can't tell rank 0's buffers from gradients"):
-        architecture.requirements(plan_of("gradssharding", {"buffers": "broadcast"}))
+    with pytest.raises(PlanError, match="cannot be 'broadcast'"):
+        plan_of("gradssharding", {"buffers": "broadcast"})
+    lifl = {"topology": "lifl", "buffers": "averaged"}
+    with pytest.raises(PlanError, match="LIFL's unweighted averages aren't the mean") as refused:
+        architecture.requirements(plan_of("gradssharding", lifl | {"averaging": "unweighted"}))
+    assert refused.value.hint == "choose --averaging weighted, or --buffers local."
+    for options in (lifl, {"averaging": "unweighted", "buffers": "averaged"}):
+        architecture.requirements(plan_of("gradssharding", options))
     for option in ({"buffers": "averaged"}, {"partition": "kept"}):
         with pytest.raises(PlanError, match=f"so --{next(iter(option))} doesn't apply"):
             architecture.requirements(plan_of("gradssharding", {"gradients": "uploaded", **option}))

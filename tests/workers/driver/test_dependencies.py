@@ -70,6 +70,22 @@ def test_what_is_not_installed_is_named(install: Install) -> None:
     assert refused.value.hint == "pip install packed-gone"
 
 
+def test_another_version_than_required_is_named(install: Install) -> None:
+    install("packed_old", "packed_b>=0.5,<2")
+    install("packed_new", "packed_b>=2")
+    install("packed_b")
+    assert "packed_b.py" in names("packed_old")
+    with pytest.raises(PlanError, match=r"packed-b 1.0 is installed, and packed-new requires packed-b>=2.") as refused:
+        files_for(["packed_old", "packed_new"])
+    assert refused.value.hint == "pip install 'packed-b>=2'"
+
+
+def test_a_requirement_that_cannot_be_read_is_named(install: Install) -> None:
+    install("packed_legacy", "packed_b (>dev)")
+    with pytest.raises(PlanError, match=r"packed-legacy 1.0 requires 'packed_b \(>dev\)', which can't be read."):
+        files_for(["packed_legacy"])
+
+
 def test_what_is_compiled_for_another_processor_is_refused(install: Install) -> None:
     install("packed_uses", "packed_fast")
     install("packed_fast", files=("packed_fast.so",), tag=BUILD)
@@ -95,3 +111,20 @@ def test_an_editable_package_is_found_by_its_name(install: Install, tmp_path: Pa
         files_for(["packed_uses"])
     (tmp_path / "packed_elsewhere.py").touch()
     assert names("packed_uses") == {"packed_uses.py", "packed_edited/__init__.py", "packed_elsewhere.py"}
+
+
+def test_an_editable_project_declares_for_all_its_packages(
+    install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The innermost one, if one project is in another's folder."""
+    install("packed_outer", "packed_no", files=("packed_outer.pth",))
+    install("packed_inner", "packed_b", files=("packed_inner.pth",))
+    install("packed_b")
+    for name, folder in (("packed_outer", "home"), ("packed_inner", "home/a project")):
+        url = {"url": (tmp_path / folder).as_uri(), "dir_info": {"editable": True}}
+        (tmp_path / f"{name}-1.0.dist-info" / "direct_url.json").write_text(json.dumps(url))
+    package = tmp_path / "home" / "a project" / "src" / "packed_models"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    monkeypatch.syspath_prepend(str(package.parent))
+    assert names("packed_models.net") == {"packed_b.py"}

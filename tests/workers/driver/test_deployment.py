@@ -37,8 +37,10 @@ def test_the_largest_part_of_a_package_that_is_too_large_is_named(
         with pytest.raises(ClientError):
             create_function(Refusing(), spec, plan)
         return
-    with pytest.raises(PlanError, match=rf"too large for Lambda: {message}. Most of it is packed_large, 2 MB."):
+    with pytest.raises(PlanError, match=r"The largest part is packed_large, 2 MB unpacked\.") as refused:
         create_function(Refusing(), spec, plan)
+    assert refused.value.message.startswith(f"The package of packed_large.handler is too large for Lambda: {message}. ")
+    assert refused.value.hint == "move what functions don't need out of packed_large."
 
 
 def test_equal_sources_give_equal_packages() -> None:

@@ -6,15 +6,27 @@ Functions run on the driver's Python, so the files of an installed distribution 
 import json
 import re
 import sys
-from collections.abc import Container, Iterable
-from contextlib import suppress
+from collections.abc import Container, Iterable, Iterator
 from functools import cache
-from importlib.metadata import Distribution, PackageNotFoundError, distribution, entry_points, packages_distributions
+from importlib.metadata import (
+    Distribution,
+    PackageNotFoundError,
+    distribution,
+    distributions,
+    entry_points,
+    packages_distributions,
+)
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from slslab_workers.models import TORCHVISION
 from slslab_workers.plan import Plan, PlanError
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
 
 # What functions get from an image or a layer, in addition to Lambda's runtime.
 LAYER = ("boto3", "cryptography", "numpy", "pika", "redis", "torch")
@@ -22,7 +34,15 @@ LAYER = ("boto3", "cryptography", "numpy", "pika", "redis", "torch")
 GROUPS = ("slslab.architectures", "slslab.models", "slslab.datasets")
 # The installer's own notes; some contain paths of this machine.
 INSTALLER = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}
-Installed = dict[str, Distribution | None]
+
+
+class Requested(NamedTuple):
+    """A requirement, the distribution that declares it, and the distribution that is installed under its name."""
+
+    requirement: "Requirement"
+    by: str
+    name: str
+    installed: Distribution | None
 
 
 def layer_of(plan: Plan) -> tuple[str, ...]:
@@ -30,39 +50,45 @@ def layer_of(plan: Plan) -> tuple[str, ...]:
     return (*LAYER, "torchvision") if plan.model.startswith(TORCHVISION) else LAYER
 
 
-def required(names: Iterable[str], without: Container[str] = ()) -> Installed:
-    """Return these distributions and all that they require, by normalised name; None for one that isn't installed.
+def required(names: Iterable[str], without: Container[str] = ()) -> Iterator[Requested]:
+    """Yield these distributions and all that they require, each as often as it is required.
 
-    Distributions in `without`, and what only these require, are left out.
+    Distributions in `without`, and what only these require, are left out. PlanError for metadata that can't be read.
     """
     # Only drivers of plug-ins need it, and images don't have it.
-    from packaging.requirements import Requirement
+    from packaging.requirements import InvalidRequirement, Requirement
     from packaging.utils import canonicalize_name
 
-    found: Installed = {}
-    waiting = [(Requirement(name), "") for name in names]
+    waiting = [(Requirement(name), "", name) for name in names]
     seen = set()
     while waiting:
-        wanted, extra = waiting.pop()
+        wanted, extra, by = waiting.pop()
         name = canonicalize_name(wanted.name)
-        extras = frozenset({"", *wanted.extras})
-        if name in without or (name, extras) in seen:
+        if name in without or (wanted.marker and not wanted.marker.evaluate({"extra": extra})):
             continue
-        if wanted.marker and not wanted.marker.evaluate({"extra": extra}):
+        try:
+            installed = distribution(name)
+        except PackageNotFoundError:
+            installed = None
+        yield Requested(wanted, by, name, installed)
+        extras = frozenset({"", *wanted.extras})
+        if installed is None or (name, extras) in seen:
             continue
         seen.add((name, extras))
-        found[name] = None
-        with suppress(PackageNotFoundError):
-            found[name] = installed = distribution(name)
-            further = map(Requirement, installed.requires or ())
-            waiting += [(requirement, extra) for requirement in further for extra in extras]
-    return found
+        for text in installed.requires or ():
+            try:
+                waiting += [(Requirement(text), extra, name) for extra in extras]
+            except InvalidRequirement as error:
+                raise PlanError(
+                    f"The package {name} {installed.version} requires {text!r}, which can't be read.",
+                    f"install a newer version: pip install --upgrade {name}",
+                ) from error
 
 
 @cache
 def layer_distributions(names: tuple[str, ...] = LAYER) -> tuple[str, ...]:
     """Return the normalised names of these distributions and of all installed ones that they require."""
-    return tuple(sorted(name for name, installed in required(names).items() if installed is not None))
+    return tuple(sorted({each.name for each in required(names) if each.installed is not None}))
 
 
 def package_of(module: str) -> Path:
@@ -83,19 +109,15 @@ def files_for(modules: Iterable[str]) -> dict[str, dict[str, Path]]:
     """Return the files that the distributions of these modules require and the layer lacks, by distribution.
 
     A module without a distribution, such as a file of the working directory, declares nothing. PlanError for a
-    distribution that isn't installed, is compiled for something else, or was installed as editable under another name.
+    distribution that isn't installed as required, is compiled for something else, or is editable under another name.
     """
     own = {module.partition(".")[0] for module in modules} - {__name__.partition(".")[0]}
     owners = {owner for module in own if (owner := _owner(module, tuple(sys.path)))}
     if not owners:
         return {}
     files: dict[str, dict[str, Path]] = {}
-    for name, installed in sorted(required(owners, {"slslab", *layer_distributions()}).items()):
-        if installed is None:
-            raise PlanError(
-                f"The package {name} is not installed, and {', '.join(sorted(owners))} requires it.",
-                f"pip install {name}",
-            )
+    needed = {each.name: _satisfied(each) for each in required(owners, {"slslab", *layer_distributions()})}
+    for name, installed in sorted(needed.items()):
         if not _is_editable(installed):
             found = _files_of(installed)
         elif name not in owners:
@@ -108,17 +130,32 @@ def files_for(modules: Iterable[str]) -> dict[str, dict[str, Path]]:
     return files
 
 
+def _satisfied(requested: Requested) -> Distribution:
+    """Return the installed distribution; PlanError if there is none, or not in the version that is required."""
+    wanted, by, name, installed = requested
+    if installed is None:
+        raise PlanError(f"The package {name} is not installed, and {by} requires it.", f"pip install {name}")
+    if not wanted.specifier.contains(installed.version, prereleases=True):
+        raise PlanError(
+            f"The package {name} {installed.version} is installed, and {by} requires {name}{wanted.specifier}.",
+            f"pip install '{name}{wanted.specifier}'",
+        )
+    return installed
+
+
 @cache
 def _owner(module: str, _path: tuple[str, ...]) -> str | None:
-    """Return the distribution of a top-level module, by slslab's entry points or the files that it installed."""
+    """Return the distribution of a top-level module, by slslab's entry points, or by where it is installed from."""
     from packaging.utils import canonicalize_name
 
     for group in GROUPS:
         for entry in entry_points(group=group):
             if entry.module.partition(".")[0] == module and entry.dist:
                 return canonicalize_name(entry.dist.name)
-    if not any(package_of(module).parent.glob("*.dist-info")):  # reading all that is installed takes half a second
-        return None
+    package = package_of(module)
+    if not any(package.parent.glob("*.dist-info")):  # reading all that is installed takes half a second
+        projects = {folder: name for name, folder in _edited_projects() if package.resolve().is_relative_to(folder)}
+        return projects[max(projects, key=lambda folder: len(folder.parts))] if projects else None
     return next((canonicalize_name(name) for name in packages_distributions().get(module, ())), None)
 
 
@@ -131,6 +168,16 @@ def _edited(name: str) -> Path:
             f"The package {name} is installed as editable, and its files can't be found.",
             "install it without --editable.",
         ) from error
+
+
+def _edited_projects() -> Iterator[tuple[str, Path]]:
+    """Yield each editable distribution and its project's folder."""
+    from packaging.utils import canonicalize_name
+
+    for installed in distributions():
+        if _is_editable(installed):
+            url = json.loads(str(installed.read_text("direct_url.json")))["url"]
+            yield canonicalize_name(installed.name), Path(url2pathname(urlsplit(url).path)).resolve()
 
 
 def _is_editable(installed: Distribution) -> bool:

@@ -333,8 +333,10 @@ def create_function(client: Any, function: FunctionSpec, plan: Plan) -> str:
         largest = max(sizes, key=lambda name: sizes[name])
         raise PlanError(
             f"The package of {function.handler} is too large for Lambda: {message}. "
-            f"Most of it is {largest}, {sizes[largest] / 2**20:,.0f} MB.",
-            f"leave {largest} out of what your package requires, or import less of it.",
+            f"The largest part is {largest}, {sizes[largest] / 2**20:,.0f} MB unpacked.",
+            f"move what functions don't need out of {largest}."
+            if largest in {package_of(module).stem for module in modules}
+            else f"leave {largest} out of what your package requires.",
         ) from error
     client.get_waiter("function_active_v2").wait(FunctionName=function.name)
     return str(created["FunctionArn"])

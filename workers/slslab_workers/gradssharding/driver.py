@@ -19,6 +19,7 @@ from slslab_workers.gradssharding.settings import (
     GRADIENTS,
     SHARDS,
     TOPOLOGY,
+    UNWEIGHTED,
     UPLOADED,
     gradient_key,
     mean_keys,
@@ -30,8 +31,8 @@ from slslab_workers.gradssharding.topology import Aggregator
 from slslab_workers.models import exchanged_buffers, spec_of
 from slslab_workers.option import Option
 from slslab_workers.plan import MOST_MEMORY_MB, Plan, PlanError
-from slslab_workers.training import attacks, robust
-from slslab_workers.training.buffers import BROADCAST, BUFFERS
+from slslab_workers.training import attacks, buffers, robust
+from slslab_workers.training.buffers import AVERAGED, LOCAL
 from slslab_workers.training.options import PARTITION
 
 # In the released code, a ResNet-18 aggregator's memory is this many times its largest input.
@@ -40,6 +41,8 @@ RESNET18, RESNET18_INPUTS = "resnet18", 2
 OBJECTS = ("s3:GetObject", "s3:PutObject")
 # The driver's threads, one per function.
 MOST_SHARDS = 4096
+# Functions average whole slices, and can't tell rank 0's buffers from gradients.
+BUFFERS = buffers.option("averaged makes them the mean of all workers' in each exchange.", LOCAL, AVERAGED)
 
 
 class GradsSharding(FunctionArchitecture):
@@ -100,10 +103,10 @@ class GradsSharding(FunctionArchitecture):
                 raise PlanError(
                     f"Uploaded gradients don't train a model, so --{option.name} doesn't apply.", "leave it out."
                 )
-        if BUFFERS.of(options) == BROADCAST:
+        if BUFFERS.of(options) == AVERAGED and len(tree_of(plan)) == 3 and AVERAGING.of(options) == UNWEIGHTED:
             raise PlanError(
-                "GradsSharding's functions average whole slices, and can't tell rank 0's buffers from gradients.",
-                "choose --buffers averaged, or --buffers local.",
+                "LIFL's unweighted averages aren't the mean of the clients' buffers.",
+                f"choose --averaging {AVERAGING.default}, or --buffers {BUFFERS.default}.",
             )
         if int(options["parameters"]) and not uploaded:
             raise PlanError("Trained gradients are as long as the model.", "give --gradients uploaded, too.")

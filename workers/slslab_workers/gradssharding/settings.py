@@ -5,6 +5,7 @@ from slslab_workers.option import Option
 from slslab_workers.plan import Plan
 
 UPLOADED = "uploaded"
+UNWEIGHTED = "unweighted"
 TOPOLOGY = Option(
     "topology",
     str,
@@ -28,8 +29,8 @@ AVERAGING = Option(
     "weighted",
     "What LIFL's levels pass on: weighted, sums, so that the root makes the mean; unweighted, averages, which give the "
     "mean only if all groups are equally large.",
-    ("weighted", "unweighted"),
-    released="unweighted",
+    ("weighted", UNWEIGHTED),
+    released=UNWEIGHTED,
 )
 
 
@@ -48,7 +49,7 @@ def divisor(one: Aggregator, tree: Levels, averaging: str) -> int:
 
     LIFL's divide by the number of their inputs on every level if `averaging` is unweighted.
     """
-    if len(tree) == 3 and averaging == "unweighted":
+    if len(tree) == 3 and averaging == UNWEIGHTED:
         return len(one.inputs)
     return one.clients if one.level == len(tree) else 1
 

@@ -16,13 +16,23 @@ if TYPE_CHECKING:
     import torch
 
 LOCAL, AVERAGED, BROADCAST = "local", "averaged", "broadcast"
-BUFFERS = Option(
-    "buffers",
-    str,
-    LOCAL,
-    "Batch normalisation's running means and variances: local ones differ between workers, and rank 0's are evaluated; "
+
+
+def option(others: str, *choices: str) -> Option:
+    """Return the option `--buffers` with these choices; `others` describes those except local."""
+    return Option(
+        "buffers",
+        str,
+        LOCAL,
+        "Batch normalisation's running means and variances: local ones differ between workers, and rank 0's are "
+        f"evaluated; {others}",
+        choices,
+    )
+
+
+BUFFERS = option(
     "averaged makes them the mean of all workers' in each exchange, broadcast makes them rank 0's.",
-    (LOCAL, AVERAGED, BROADCAST),
+    *(LOCAL, AVERAGED, BROADCAST),
 )
 
 

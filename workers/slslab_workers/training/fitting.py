@@ -74,8 +74,8 @@ def check_choices(plan: Plan, source: Source) -> None:
         return
     known = spec_of(plan)
     if not exchanged_buffers(plan):
-        why = "has no buffers" if known.tensors else "must be built before its buffers are known"
-        raise PlanError(f"--buffers {chosen} doesn't apply: {plan.model} {why}.", "leave it out.")
+        why = f"{plan.model} has no buffers" if known.tensors else "it isn't supported for torchvision's models"
+        raise PlanError(f"--buffers {chosen} doesn't apply: {why}.", "leave it out.")
     if is_asynchronous(plan.options):
         raise PlanError(f"S-ASP exchanges models two by two, and --buffers {chosen} needs all.", "leave it out.")
     if robust.name_of(plan.options) is not None or Attack.of(plan) is not None:

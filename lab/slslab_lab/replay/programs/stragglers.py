@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from slslab.errors import RequestError
+from slslab.report.formats import listed
 from slslab_lab.replay.kernel.program import Gathering, Program, Step, Track
 from slslab_workers.faults.plan import Fault, FaultPlan
 from slslab_workers.plan import Plan
@@ -17,6 +18,18 @@ Factor = Callable[[int, Step | None], float]
 def recorded_stragglers(plan: Plan) -> tuple[Fault, ...]:
     """Return the slow workers of a plan's faults."""
     return () if plan.faults is None else FaultPlan.from_document(plan.faults).of_kinds("straggler")
+
+
+def straggler_note(plan: Plan, workers: int) -> str:
+    """Return which of a plan's stragglers slow this number of workers, as the end of a label; empty without any."""
+    ranks = {fault.worker for fault in recorded_stragglers(plan)}
+    missing = {rank for rank in ranks if rank is not None and rank >= workers}
+    notes = [", with its stragglers"] if ranks - missing else []
+    if missing:
+        notes.append(
+            f", without the slow {'worker' if len(missing) == 1 else 'workers'} {listed(sorted(map(str, missing)))}"
+        )
+    return "".join(notes)
 
 
 def with_recorded_stragglers(program: Program, plan: Plan) -> Program:

@@ -53,9 +53,9 @@ main(HERE / "plan.json")
 '''
 
 
-def read_source(source: str) -> tuple[Plan, Cost, set[str]]:
+def read_source(source: str) -> tuple[Plan, Cost, set[str] | None]:
     """Return the plan of a run or of a plan's file, what it costs, and the packages that its functions imported from
-    this machine.
+    this machine, None if no one looked: at a plan, at containers, and before version 0.3.
 
     RequestError if there is neither, or the plan cannot be read.
     """
@@ -63,13 +63,15 @@ def read_source(source: str) -> tuple[Plan, Cost, set[str]]:
     if path.name == PLAN and (path.parent / DOCUMENT).exists():
         source = str(path.parent)
     elif path.is_file() or path.suffix == ".toml":
-        return read_plan_file(path), _unknown(path), set()
+        return read_plan_file(path), _unknown(path), None
     directory = resolve(source)
     if directory.service() is not None:
         raise RequestError(f"{directory.id} was recorded by `slslab up`, so it has no plan.", "export a run.")
     plan = read_plan(directory.plan())
     document = open_run(RunDirectory(directory.path)).summary()
-    imported = {name for names in document.get("host_imports", {}).values() for name in names}
+    imported = None
+    if plan.environment != "docker" and "host_imports" in document:
+        imported = {name for names in document["host_imports"].values() for name in names}
     return plan, _cost_of(directory.path, document, plan), imported
 
 
@@ -96,10 +98,11 @@ def _cost_of(directory: Path, document: Mapping[str, Any], plan: Plan) -> Cost:
     return Cost(headline(document), source, found["cost"])
 
 
-def write_export(plan: Plan, cost: Cost, imported: set[str], out: Path) -> tuple[list[str], list[str]]:
+def write_export(plan: Plan, cost: Cost, imported: set[str] | None, out: Path) -> tuple[list[str], list[str] | None]:
     """Write everything into a folder that is new or empty; equal plans, costs and installations give equal bytes.
 
-    Return the files' names, and what is missing: those of the `imported` packages that the functions' code lacks.
+    Return the files' names, and what is missing: those of the `imported` packages that the functions' code lacks; None
+    if these aren't known.
 
     RequestError if the folder holds anything, or the architecture cannot be exported.
     """
@@ -148,7 +151,8 @@ def write_export(plan: Plan, cost: Cost, imported: set[str], out: Path) -> tuple
             "because PyTorch can't be installed in AWS's images of earlier versions.",
             f"run slslab on Python {IMAGE_PYTHON}.",
         )
-    missing = sorted(imported - {name.removeprefix(CODE).partition("/")[0].partition(".")[0] for name in files})
+    packed = {name.removeprefix(CODE).partition("/")[0].partition(".")[0] for name in files}
+    missing = None if imported is None else sorted(imported - packed)
     (registered,) = entry_points(group="slslab.architectures", name=plan.architecture)
     exported = {
         "architecture": registered.value,

@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 from slslab.report.formats import listed
-from slslab.report.summaries import quantity
+from slslab.report.summaries import IMPORTS_UNKNOWN, quantity
 from slslab_lab.runs.sam.template import PYTHON
 from slslab_workers.architecture import Requirements
 from slslab_workers.driver.deployment import worker_function
@@ -56,7 +56,7 @@ class Cost:
     bill: Mapping[str, Any] | None
 
 
-def make_readme(plan: Plan, cost: Cost, requirements: Requirements, missing: Sequence[str]) -> str:
+def make_readme(plan: Plan, cost: Cost, requirements: Requirements, missing: Sequence[str] | None) -> str:
     """Return the README's text; `missing` packages are ones that the functions imported and `code/` lacks."""
     needs, overrides, databases = "", "", ""
     if requirements.queue:
@@ -70,7 +70,7 @@ def make_readme(plan: Plan, cost: Cost, requirements: Requirements, missing: Seq
         run=plan.run,
         sentence=cost.sentence,
         source=cost.source,
-        missing=f"\n{missing_note(missing)}\n" if missing else "",
+        missing=f"\n{missing_note(missing)}\n" if missing != [] else "",
         bill="" if cost.bill is None else "\n".join(_rows(cost.bill)),
         python=PYTHON,
         databases=databases,
@@ -80,11 +80,14 @@ def make_readme(plan: Plan, cost: Cost, requirements: Requirements, missing: Seq
     )
 
 
-def missing_note(missing: Sequence[str]) -> str:
-    """Return a sentence on packages that the functions imported from this machine and `code/` lacks."""
+def missing_note(missing: Sequence[str] | None) -> str:
+    """Return sentences on packages that the functions imported from this machine and `code/` lacks."""
+    if missing is None:
+        return IMPORTS_UNKNOWN
     return (
         f"`code/` lacks {listed(missing)}, which the functions imported from the machine of the run. On AWS the import "
-        "fails. Name what is missing in your package's dependencies, then run and export again."
+        "fails. Name what is missing in your package's dependencies, then run and export again. If your code is a "
+        "single file, make it a package first (docs/own.md)."
     )
 
 

@@ -172,6 +172,32 @@ def test_a_plan_that_has_not_run_has_no_cost(tmp_path: Path) -> None:
     assert exported["plan"]["run"] == "20261124-100000-allreduce-lenet-abcd"
 
 
+@pytest.mark.parametrize(
+    ("environment", "imports", "missing"),
+    [
+        ("process", {"f": ["yaml", "slslab_workers"], "g": []}, ["yaml"]),
+        ("process", {}, []),
+        ("process", None, None),
+        ("docker", {}, None),
+    ],
+)
+def test_what_the_code_lacks_is_only_known_if_imports_were_seen(
+    environment: str, imports: dict[str, list[str]] | None, missing: list[str] | None, tmp_path: Path
+) -> None:
+    run = shutil.copytree(TRACES / "allreduce", tmp_path / "run")
+    document = json.loads((run / "run.json").read_text())
+    document |= {} if imports is None else {"host_imports": imports}
+    document["plan"]["environment"] = environment
+    (run / "run.json").write_text(json.dumps(document))
+    plan = (run / "plan.toml").read_text()
+    (run / "plan.toml").write_text(plan.replace('environment = "process"', f'environment = "{environment}"'))
+    assert export(run, tmp_path / "cloud")["missing"] == missing
+    readme = (tmp_path / "cloud" / "README.md").read_text()
+    assert ("Not checked" in readme, "`code/` lacks yaml" in readme) == (missing is None, missing == ["yaml"])
+    done = slslab("export", "sam", run, "--out", tmp_path / "again")
+    assert ("Not checked" in done.out, "code/ lacks yaml" in done.out) == (missing is None, missing == ["yaml"])
+
+
 def test_a_changed_plan_has_no_cost_of_its_run(tmp_path: Path) -> None:
     run = shutil.copytree(TRACES / "allreduce", tmp_path / "run")
     text = (run / "plan.toml").read_text()
