@@ -1,7 +1,7 @@
 """Find out what is installed: the version, extras and how to add them, and plug-ins.
 
 A plug-in is found by an entry point in one of the groups below, or in `slslab.architectures`
-(`slslab_workers.architecture`), `slslab.models` (`slslab_workers.training.fitting`) or `slslab.datasets`
+(`slslab_workers.architecture`), `slslab.models` (`slslab_workers.models`) or `slslab.datasets`
 (`slslab_workers.training.datasets`).
 """
 

@@ -193,6 +193,14 @@ def test_who_takes_one_of_each_maker_takes_its_own_too() -> None:
     assert [message.takers for message in others.messages[:2]] == [{1: 1}, {0: 1}]
 
 
+def test_each_worker_may_delete_its_own_of_what_all_make() -> None:
+    deletes = replace(DELETE, removes=(replace(SHARED, of=OWN, ahead=-1),))
+    found = by_hand(replace(PUT, makes=(SHARED,)), replace(GET, needs=(SHARED,)), deletes)
+    by_maker = [(message.name.maker, message.deleted_by) for message in found.messages]
+    assert by_maker[:2] == [(0, 0), (1, 1)]
+    assert by_maker[-2:] == [(0, None), (1, None)], "nothing comes after the last step"
+
+
 def test_what_is_one_s_own_is_taken_and_deleted_by_it_alone() -> None:
     own = (replace(SHARED, of=OWN),)
     found = by_hand(replace(PUT, makes=own), replace(GET, takes=own), replace(DELETE, removes=own))

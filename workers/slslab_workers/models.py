@@ -8,6 +8,7 @@ from another package, or has another number of classes, `model_spec` describes i
 
 import re
 from dataclasses import asdict, dataclass
+from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import Any
 
@@ -76,6 +77,11 @@ SPECS = MappingProxyType(
 )
 
 
+def registered() -> dict[str, str]:
+    """Return the "module:function" of each model that a package registers in the group `slslab.models`, by name."""
+    return {entry.name: entry.value for entry in entry_points(group="slslab.models")}
+
+
 def spec(name: str) -> ModelSpec:
     """Return the specification of a built-in model; raise PlanError for an unknown name."""
     if name.startswith(TORCHVISION):
@@ -90,7 +96,7 @@ def spec(name: str) -> ModelSpec:
         return SPECS[name]
     raise PlanError(
         f"There is no model {name!r}.",
-        f"choose {', '.join((*SPECS, *ROW_MODELS))}, torchvision:NAME, or module:function of your own.",
+        f"choose {', '.join((*SPECS, *ROW_MODELS, *registered()))}, torchvision:NAME, or module:function of your own.",
     )
 
 

@@ -84,8 +84,8 @@ run_argument = click.argument("run", default="last", callback=find_up, shell_com
 
 
 class Bar:
-    """Progress on stderr: a bar per stage on a terminal, otherwise a line per finished stage, per evaluated epoch, and
-    every 10 s."""
+    """Progress on stderr: a bar per stage on a terminal, otherwise a line per finished stage, per evaluated epoch, when
+    a solo profile begins, and every 10 s."""
 
     LABELS: ClassVar = {
         "load": "loading images",
@@ -129,7 +129,8 @@ class Bar:
     def report(self, stage: str, done: int, total: int) -> None:
         """Show that `done` of a stage's `total` units are done."""
         if not self._console.is_terminal:
-            silent = stage != "evaluate" and time.monotonic() - self._printed_s < EVERY_S
+            at_once = stage == "evaluate" or (stage == "alone" and not done)
+            silent = not at_once and time.monotonic() - self._printed_s < EVERY_S
             if stage not in self._finished and (done >= total or not silent):
                 self._printed_s = time.monotonic()
                 self._console.print(f"{self.LABELS.get(stage, stage)}: {done} of {total}")

@@ -12,6 +12,7 @@ from slslab.errors import RequestError
 from slslab.installation import require
 from slslab.up.options import ACCOUNT_HELP, STRICT_HELP
 from slslab_workers.architecture import architectures, unusable
+from slslab_workers.models import registered
 from slslab_workers.option import Option
 from slslab_workers.plan import CHOICES, Plan
 
@@ -146,13 +147,13 @@ def _option(
 
 def _plan_options(workers_also: tuple[str, ...]) -> list[click.Parameter]:
     """Return the training options of every architecture (`slslab_lab.runs.planning.make_plan`)."""
-    option = _option
+    option, own = _option, registered()
     return [
         option(
             "--model",
             help="lenet, mobilenet, resnet18, resnet34, resnet50 or torchvision:NAME for images, lr or svm for rows; "
             "or your own: module:function, or its registered name (docs/own.md). By default lenet on grey images, "
-            "mobilenet on colour images, lr on rows.",
+            "mobilenet on colour images, lr on rows." + (f" Registered: {', '.join(own)}." if own else ""),
         ),
         option(
             "--dataset",

@@ -80,6 +80,8 @@ def measure(
     began = time.monotonic_ns()
     alone, place = replace(architecture.alone(plan), faults=None), directory / FOLDER
     (place / "logs").mkdir(parents=True)
+    # A worker that waits for a partner never gets to its first step.
+    progress.report("alone", 0, alone.workers * alone.batches * alone.epochs)
     with closing(Pressure()) as pressure:
         before, disks, times = probe(), pressure.stalls().disk_ns, read_times()
         try:

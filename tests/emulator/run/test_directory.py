@@ -204,6 +204,17 @@ def test_times_of_files_and_names_of_directories_are_not_those_of_runs(root: Pat
     assert [run.id for run in list_runs()] == [C, B, "up", A, A, "up-3", "up-2", "undated"]
 
 
+def test_before_any_run_has_ended_there_is_no_last_one(root: Path) -> None:
+    with pytest.raises(RequestError, match=r"No run has ended yet in \S+/runs\.\n"):
+        resolve("last")
+    going = make(root, A, None)
+    lock = going.lock()
+    with pytest.raises(RequestError, match=rf"No run has ended yet in \S+/runs; {A} is still running\."):
+        resolve("last")
+    going.unlock(lock)
+    assert resolve("last").id == A
+
+
 def test_the_last_run_is_one_that_has_ended(root: Path) -> None:
     make(root, A)
     make(root, B, None)

@@ -75,7 +75,7 @@ def test_a_run_of_that_name_stays(runs: Path) -> None:
 def test_last_is_a_run_and_no_service(runs: Path) -> None:
     started, directory = begun()
     started.__exit__()
-    with pytest.raises(RequestError, match="where 0 runs ended"):
+    with pytest.raises(RequestError, match="No run has ended yet"):
         resolve("last")
     RunDirectory.create(runs / "older").write_plan({"run": "older"})
     assert resolve("last").id == "older"

@@ -113,7 +113,7 @@ def test_a_profile_is_fitted_to_a_run(slslab: Slslab, run: Path, tmp_path: Path)
         (("--cloudwatch", "log", "--run", "last", "last"), "--cloudwatch needs one recorded run."),
         (("--run", "last"), "--run and --function belong to --cloudwatch."),
         (("--cloudwatch", "nowhere", "--run", "last"), "nowhere cannot be read: No such file or directory."),
-        (("last",), "There is no last in runs, where 0 runs ended."),
+        (("last",), "No run has ended yet in runs."),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(slslab: Slslab, arguments: tuple[str, ...], message: str) -> None:

@@ -13,9 +13,11 @@ from tests.lab.checks.planting import OWN, TABLE1, recorded
 from tests.lab.checks.plants import PLANTS
 from tests.lab.replay.recordings import TRACES, write_log
 
+from slslab.report.page import Table
 from slslab.run.directory import RunDirectory
 from slslab.run.run import read_run
 from slslab_lab.checks.run import RULES, check
+from slslab_lab.pages.check import checked
 
 ROOT = Path(__file__).parents[3]
 RECORDINGS = sorted(path.parent for folder in (OWN, TRACES, ROOT / "results") for path in folder.rglob("trace.parquet"))
@@ -76,7 +78,8 @@ def violated(tmp_path: Path) -> Path:
 def test_the_command_names_violations_and_exits_with_1(violated: Path) -> None:
     done = slslab("check", violated)
     assert done.code == 1
-    assert done.out.startswith("Violated: ")
+    events = len(read_run(RunDirectory(violated)).events)
+    assert done.out.startswith(f"Violated: 1 of {len(RULES)} rules over {events:,} events, 2 times: ")
     assert "bill" in done.out
     printed = slslab("check", TRACES / "gpu", violated, "--json")
     assert printed.code == 1
@@ -84,6 +87,21 @@ def test_the_command_names_violations_and_exits_with_1(violated: Path) -> None:
     assert (document["schema"], document["holds"]) == (1, False)
     assert [run["holds"] for run in document["runs"]] == [True, False]
     assert {violation["rule"] for violation in document["runs"][1]["violations"]} == {"bill"}
+
+
+def test_violations_that_differ_only_in_numbers_are_one_row() -> None:
+    sentences = [f"Worker {rank} never deletes model/e0/s{rank}." for rank in range(3)]
+    places = {"event": None, "worker": -1, "epoch": -1, "step": -1}
+    violations = [{"rule": "deleted", "sentence": sentence, **places} for sentence in sentences]
+    other = {**violations[0], "rule": "taken"}
+    run = {"run": "r", "events": 9, "rules": ["deleted", "taken", "bill"], "holds": False, "not_checked": {}}
+    headline, table = checked([{**run, "violations": [*violations, other]}])
+    assert headline == "Violated: 2 of 3 rules over 9 events, 4 times: r"
+    assert isinstance(table, Table)
+    assert [(row[0], row[-1]) for row in table.rows] == [
+        ("deleted", f"{sentences[0]} 2 more like it (all with --json)."),
+        ("taken", sentences[0]),
+    ]
 
 
 def test_every_run_that_a_test_makes_is_checked(violated: Path) -> None:

@@ -184,7 +184,7 @@ def test_what_is_refused(slslab: Slslab, tmp_path: Path, monkeypatch: pytest.Mon
         patch.setattr(curve, "describe_device", lambda _: {"kind": "cuda", "name": "a GPU"})
         refused(slslab("allreduce", *small, "--resume"), 2, "was begun on cpu", "--device cpu")
         patch.setattr(AllReduce, "replicas", lambda _: None)
-        refused(slslab("allreduce", *small), 2, "does not say what its workers compute")
+        refused(slslab("allreduce", *small), 2, "does not say what its workers compute", "set `learns`")
     checkpoint = tmp_path / "out" / "checkpoint.bin"
     whole = checkpoint.read_bytes()
     for broken in (b"", whole[:5], whole[:100], whole[:-1], b"\x02" + bytes(7) + b"{}"):

@@ -73,6 +73,7 @@ def test_stages_are_lines_where_there_is_no_terminal(
     now = 0.0
     monkeypatch.setattr(terminal, "time", SimpleNamespace(monotonic=lambda: now))
     with terminal.Bar() as bar:
+        bar.report("alone", 0, 96)
         for now in range(96):
             bar.report("alone", now + 1, 96)
         bar.report("deploy", 0, 1)
@@ -80,8 +81,8 @@ def test_stages_are_lines_where_there_is_no_terminal(
         for epoch in range(2):
             bar.report("evaluate", epoch + 1, 2)
     lines = capsys.readouterr().err.splitlines()
-    assert lines[:2] == ["measuring steps alone: 11 of 96", "measuring steps alone: 21 of 96"]
-    assert lines[9:] == ["measuring steps alone: 96 of 96", "deploying functions: 1 of 1", *EPOCHS]
+    assert lines[:3] == [f"measuring steps alone: {done} of 96" for done in (0, 11, 21)]
+    assert lines[10:] == ["measuring steps alone: 96 of 96", "deploying functions: 1 of 1", *EPOCHS]
 
 
 @pytest.mark.server

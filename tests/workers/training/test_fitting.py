@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.commands import slslab
 from tests.entry_points import register
 
 from slslab_lab.runs.planning import architectures, make_plan
@@ -88,6 +89,14 @@ def test_a_model_of_ones_own_is_described_in_the_plan(name: str) -> None:
     one, other = (models.build(spec_of(each), 7) for each in (plan, again))
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
     fitting.check(again)
+
+
+def test_the_hint_and_the_help_list_registered_models() -> None:
+    with pytest.raises(PlanError) as caught:
+        planned(model="alexnet")
+    assert "kmeans, mlp, torchvision:NAME" in caught.value.hint
+    done = slslab("run", "allreduce", "--help")
+    assert "Registered: mlp." in " ".join(done.out.split())
 
 
 def test_built_in_models_need_no_description() -> None:

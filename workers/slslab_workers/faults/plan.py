@@ -161,7 +161,7 @@ class FaultPlan:
                     fault.number,
                     fault.kind,
                     "needs a tensor database, and the plan doesn't have one",
-                    "choose spirt, or mlless --store tensordb.",
+                    "choose spirt, kubeml, mlless --store tensordb, or an architecture that requires one.",
                 )
 
     def of_kinds(self, *kinds: str) -> tuple[Fault, ...]:

@@ -116,7 +116,8 @@ class Activity:
 
     It `needs` signals before it can end. Among several requests, only the last one waits. With `polling` it asks
     repeatedly, by getting or by listing; otherwise it blocks. At its end it `makes` signals. It `takes` available
-    signals without waiting, and `removes` signals by deleting their objects.
+    signals without waiting, and `removes` signals by deleting their objects; with `of=OWN` each worker deletes the one
+    that it made.
 
     It runs in the steps of the run (or the epochs, if it runs once an epoch) in the slice from `since` to `until`:
     since=1 skips the first, until=-1 the last. An `optional` one depends on the model, and is left out if a recording

@@ -207,8 +207,9 @@ class _Derived:
 
     def _messages(self, instance: Instance, makers: list[_Moved]) -> Iterator[Message]:
         takers = [taker for taker in self.taken.get(instance, ()) if taker.activity.times]
-        removers = self.removed[instance]
         for one in makers:
+            # Each worker may delete its own of what all make.
+            removers = self.removed[instance] or self.removed[*instance[:2], one.rank]
             mine = [taker for taker in takers if taker.rank != one.rank or _takes_own(taker, len(makers))]
             if "{taker}" not in one.signal.key:
                 yield self._message(one, mine, one.activity.bytes, removers)

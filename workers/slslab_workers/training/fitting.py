@@ -2,10 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
-from slslab_workers.models import ROW_MODELS, SPECS, TORCHVISION, ModelSpec, exchanged_buffers, spec, spec_of
+from slslab_workers.models import (
+    ROW_MODELS,
+    SPECS,
+    TORCHVISION,
+    ModelSpec,
+    exchanged_buffers,
+    registered,
+    spec,
+    spec_of,
+)
 from slslab_workers.plan import MOST_MEMORY_MB, Plan, PlanError, Value
 from slslab_workers.training import datasets, models, partitions, robust
 from slslab_workers.training.algorithms import ALGORITHM, CLUSTERS, is_asynchronous
@@ -18,7 +26,6 @@ from slslab_workers.training.options import uneven
 if TYPE_CHECKING:
     import torch
 
-GROUP = "slslab.models"
 # Memory of PyTorch and a minibatch of rows or images, MB, and the number of copies of a model.
 ROWS_MB, OTHERS_MB, COPIES = 1024, 3008, 6
 
@@ -82,7 +89,7 @@ def value_of(name: str) -> str | None:
     """Return the "module:function" of another package's model; None for a built-in or unknown name."""
     if name.startswith(TORCHVISION):
         return None
-    return {entry.name: entry.value for entry in entry_points(group=GROUP)}.get(name) or (name if ":" in name else None)
+    return registered().get(name) or (name if ":" in name else None)
 
 
 def measure(known: ModelSpec, source: Source) -> ModelSpec:

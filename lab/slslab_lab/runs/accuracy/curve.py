@@ -176,7 +176,8 @@ def make_curve(
     kind: type[Replicas] | None = architecture.replicas()
     if kind is None:
         raise RequestError(
-            f"The architecture {name} does not say what its workers compute in one process.", f"slslab run {name}"
+            f"The architecture {name} does not say what its workers compute in one process.",
+            f"`slslab run {name}` trains it too; to support `slslab accuracy`, set `learns` (docs/architectures.md).",
         )
     with refused_plans():
         plan = make_plan(architecture, values, options)

@@ -24,7 +24,7 @@ Not included: logs (CloudWatch), the image's storage (ECR), tax, and idle hosts 
 `emulator.yaml` is for slslab. It has the same functions as archives of `code/`. `driver.py` needs Python {python} with
 the packages in requirements.txt; it prints the outcome as JSON, and empties the bucket at the end.
 
-On the emulator:
+On the emulator, in this folder:
 
 ```
 slslab up --detach{databases} && eval "$(slslab env)"
@@ -32,10 +32,12 @@ slslab deploy emulator.yaml --stack-name {stack}
 python driver.py
 ```
 
-On AWS, with your own credentials{needs}:
+On AWS, in this folder, with your own credentials{needs}:
 
 ```
 IMAGE=ACCOUNT.dkr.ecr.REGION.amazonaws.com/slslab:latest
+aws ecr create-repository --repository-name slslab
+aws ecr get-login-password | docker login --username AWS --password-stdin ${{IMAGE%%/*}}
 docker build --provenance=false -t $IMAGE . && docker push $IMAGE
 aws cloudformation deploy --stack-name {stack} --template-file template.yaml \\
     --capabilities CAPABILITY_IAM --parameter-overrides ImageUri=$IMAGE{overrides}

@@ -18,6 +18,8 @@ from tests.lab.replay.recordings import TRACES
 from slslab.predict.profiles import DEFAULT_PROFILE
 from slslab.run.log import load
 from slslab_lab.runs.planning import architectures, make_plan
+from slslab_workers.architecture import Requirements
+from slslab_workers.mlless.driver import MLLess
 
 EXPORTED = ("allreduce", "gradssharding", "kubeml", "mlless", "scatterreduce", "spirt")
 ACTIONS = {
@@ -152,6 +154,12 @@ def test_the_cost_comes_first(tmp_path: Path) -> None:
     assert f"| total | | | {float(cost['bill']['total']):.8f} |" in readme
     assert "| Host m5.large (assumed) | 120 | second |" in readme
     assert "slslab up --detach --tensor-databases 2" in readme
+    on_aws = readme.partition("On AWS, in this folder")[2]
+    assert (
+        on_aws.index("aws ecr create-repository")
+        < on_aws.index("--password-stdin ${IMAGE%%/*}\n")
+        < on_aws.index("push")
+    )
 
 
 def test_a_plan_that_has_not_run_has_no_cost(tmp_path: Path) -> None:
@@ -220,6 +228,16 @@ def test_a_channel_s_server_is_in_no_template(tmp_path: Path) -> None:
     assert done.code == 2
     assert done.err.startswith("Error: No template can be made for the channel memcached")
     assert "--channel s3" in done.err
+
+
+def test_an_architecture_that_always_requires_a_channel_has_no_template(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MLLess, "requirements", lambda *_: Requirements(channel="redis"))
+    done = slslab("export", "sam", plan_file("mlless", tmp_path), "--out", tmp_path / "cloud")
+    assert done.code == 2
+    assert done.err.startswith("Error: No template can be made for the channel redis")
+    assert "an architecture that requires no channel" in done.err
 
 
 def test_a_folder_with_files_is_left_as_it_is(tmp_path: Path) -> None:
