@@ -154,9 +154,8 @@ def model_errors(document: Document) -> Iterator[str]:
         else:
             sentence = f"{without}: the paper has no figures to compare them with."
         intervals = any(cell["modelled"].get("low") is not None for cell in cells)
-        yield f"{sentence} Their intervals cover recordings but not this error." if intervals else sentence
-        if where:
-            yield "Figures of GPU functions have one."
+        parts = [sentence, "Their intervals cover recordings but not this error." * intervals]
+        yield " ".join(filter(None, [*parts, "Figures of GPU functions have one." * bool(where)]))
     if fitted := document.get("fitted"):
         yield fitted
 

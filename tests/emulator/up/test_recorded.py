@@ -28,6 +28,7 @@ pytestmark = pytest.mark.server
 
 # s; what is within a moment on a host that others load.
 MOMENT_S = 10
+RUN = Path(__file__).parents[3] / "results" / "lambdaml-table1" / "lr-s3"
 
 HANDLER = """
 import boto3, yaml
@@ -147,7 +148,7 @@ def test_commands_that_need_a_plan_say_so(service: Service, tmp_path: Path) -> N
         assert "has no plan" in done.err
         assert "Hint: " in done.err
     for option, file in (("--html", "page.html"), ("--plot", "picture.svg")):
-        done = slslab(service.state, "compare", "up", "up", option, tmp_path / file)
+        done = slslab(service.state, "compare", "up", RUN, option, tmp_path / file)
         assert done.code == 2
         assert "Hint: leave out --html and --plot." in done.err
 
@@ -230,7 +231,7 @@ def test_it_shows_what_ones_own_functions_did(service: Service, tmp_path: Path) 
     assert not any("kind of work is unknown" in note for note in narrow["notes"])
     check_report_lines(service, tmp_path)
     assert "up" in slslab(service.state, "runs").out
-    assert "As this host measured and priced it" in slslab(service.state, "compare", "up", "up").out
+    assert "AllReduce is fastest on AWS" in slslab(service.state, "compare", "up", RUN).out
 
 
 def check_predicted(shown: dict[str, Any], bill: dict[str, Any]) -> None:

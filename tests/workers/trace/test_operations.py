@@ -13,7 +13,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "trace.md"
 def test_the_documentation_names_every_operation() -> None:
     page = PAGE.read_text(encoding="utf-8")
     paragraph = page[page.index("Operations of workers:") : page.index("## Causes")]
-    named = set(re.findall(r"`([a-z.]+)`", paragraph)) - {"worker", "reads", "bytes", "failed"}
+    named = set(re.findall(r"`([a-z_.]+)`", paragraph)) - {"worker", "reads", "resource", "bytes", "failed"}
     assert named == OPERATIONS.keys()
 
 
@@ -27,7 +27,8 @@ def test_what_is_derived() -> None:
         "transition", "tensor.script.run", "parameter.deserialise", "parameter.merge", "parameter.serialise",
     }  # fmt: skip
     s3 = {"object.put", "object.list", "object.get", "object.delete"}
-    assert BILLED.keys() == {*s3, "dynamodb.put", "dynamodb.get", "dynamodb.delete"}
+    sqs = {"sqs.request", "sqs.fifo", "sqs.poll", "sqs.fifo_poll"}
+    assert BILLED.keys() == {*s3, *sqs, "dynamodb.put", "dynamodb.get", "dynamodb.delete"}
     assert set(PROTOCOL) - BILLED.keys() == (puts | gets | deletes) - BILLED.keys() | {
         "tensor.set", "tensor.get", "tensor.script", "tensor.delete", "queue.publish", "queue.deliver", "transition",
         "parameter.push", "parameter.pull", "peer.allreduce",

@@ -22,7 +22,7 @@ class Call:
     ended: int = NEVER
     init_ns: int = 0
     cold: bool = False
-    environment: Environment | None = None
+    environment: Environment | None = field(default=None, compare=False)
 
 
 @dataclass
