@@ -64,7 +64,7 @@ import sys
 from functools import partial
 from slslab.compose import __main__ as service
 service.Emulator = partial(service.Emulator, template=sys.argv[1:])
-service.main()
+service.main([])
 """
 
 
