@@ -4,6 +4,7 @@ import json
 import locale
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -24,6 +25,7 @@ from slslab.run.bill import (
     UsageError,
     book_names,
     compute_bill,
+    is_of_container,
     load_book,
     total_alone,
 )
@@ -171,6 +173,18 @@ def test_a_stored_bill_without_a_total_alone_has_that_of_its_book() -> None:
     del stored["total_alone"]
     assert total_alone(stored) == bill.alone > bill.total
     assert total_alone({**stored, "book": {"name": "own", "date": "2026-11-21"}}) == bill.total
+    assert total_alone({**stored, "total_alone": "7"}) == 7
+
+
+def test_a_long_quantity_is_exact() -> None:
+    seconds = Decimal("0.1234567890123456789012345678901234567891")
+    bill = compute_bill(Usage(service_hosts=(("cache.t3.medium", seconds),)), AWS)
+    (line,) = bill.lines
+    assert Fraction(line.amount) == Fraction(seconds) * Fraction(line.price)
+    stored = bill.as_document()
+    del stored["total_alone"]
+    assert Fraction(bill.alone) == Fraction(total_alone(stored)) == 3600 * Fraction(line.price)
+    assert isinstance(compute_bill(Usage(), AWS).alone, Decimal)
 
 
 def test_an_hour_costs_the_hourly_price_to_fifteen_places() -> None:
@@ -423,7 +437,14 @@ def test_a_book_with_a_base_has_its_prices_and_its_own(tmp_path: Path) -> None:
     }
     path = tmp_path / "mine.toml"
     path.write_text(GOOD.replace("name =", 'base = "nowhere"\nname =', 1))
-    with pytest.raises(BookError, match="'nowhere' isn't a built-in price book"):
+    with pytest.raises(BookError, match="'nowhere' isn't a built-in price book") as refused:
+        load_book(path)
+    assert refused.value.hint == f"use one of {', '.join(book_names())}."
+    head = 'name = "mine"\nbase = "modal"\ndate = 2026-11-29\n'
+    path.write_text(head)
+    assert load_book(path).prices == modal.prices
+    path.write_text(f"{head}prices = 3\n")
+    with pytest.raises(BookError, match="prices"):
         load_book(path)
 
 
@@ -431,11 +452,17 @@ def test_containers_are_billed_while_they_run_and_while_they_are_idle() -> None:
     used = (("gpu.T4", Decimal(100)), ("container.vcpu", Decimal(200)), ("container.memory", Decimal(800)))
     idle = (("gpu.T4", Decimal(60)),)
     bill = compute_bill(Usage(containers=used, idle=idle), load_book("modal"))
-    assert [(line.item, line.quantity) for line in bill.lines] == [
-        ("vCPUs of containers", Decimal(200)),
-        ("Memory of containers", Decimal(800)),
-        ("GPU T4", Decimal(160)),
+    assert [(line.item, line.quantity, line.unit) for line in bill.lines] == [
+        ("vCPUs of containers", Decimal(200), "vCPU-second"),
+        ("Memory of containers", Decimal(800), "GiB-second"),
+        ("GPU T4", Decimal(160), "second"),
     ]
+    mixed = compute_bill(Usage([record()], {"object.put": 1}, containers=used), load_book("modal"))
+    assert [line for line in mixed.lines if is_of_container(line)] == [
+        replace(line, quantity=quantity, amount=quantity * line.price)
+        for line, (_, quantity) in zip(bill.lines, (*used[1:], used[0]), strict=True)
+    ]
+    assert len(mixed.lines) > len(bill.lines)
     assert bill.total == Decimal("0.000164") * 160 + Decimal("0.0000131") * 200 + Decimal("0.00000222") * 800
     # AWS has no such GPU.
     left_out = compute_bill(Usage(containers=used), load_book("aws-us-east-1")).not_billed

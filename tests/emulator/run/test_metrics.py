@@ -18,6 +18,13 @@ def event(op: str, phase: str, seconds: float, **more: Any) -> dict[str, Any]:
     return base | more
 
 
+def test_packages_of_the_host_are_listed_once_by_function() -> None:
+    names = [("b", "yaml"), ("a", "rich"), ("a", "attr"), ("a", "rich")]
+    events = [event("import", "init", 0, function=function, resource=package) for function, package in names]
+    events.append(event("compute", "compute", 1, function="a", resource="none"))
+    assert [*metrics.host_imports(events).items()] == [("a", ["attr", "rich"]), ("b", ["yaml"])]
+
+
 def record(request_id: str, **more: Any) -> dict[str, Any]:
     base = {
         "request_id": request_id, "memory_mb": 1769, "duration_ms": 10_000.0, "init_ms": 500.0, "billed_ms": 10_500,
