@@ -8,6 +8,7 @@ from tests.lab.replay.recordings import make_plan
 
 from slslab.run.run import Place, Run
 from slslab_workers.gradssharding.protocol import protocol as gradssharding
+from slslab_workers.models import SPECS
 from slslab_workers.patterns.messages import Message, Name, Protocol, Wait
 
 # Two clients take a step in each of two epochs with a model of five parameters.
@@ -42,6 +43,12 @@ def made(kind: str, level: int, number: int, maker: int, place: Place, takers: l
 
 def names(*messages: Message) -> tuple[Name, ...]:
     return tuple(message.name for message in messages)
+
+
+def test_averaged_buffers_follow_the_gradient() -> None:
+    run = small(updated(0, STEPS[0]), updated(1, STEPS[0]), options={"buffers": "averaged"}, model="mobilenet")
+    sizes = [message.size or 0 for message in gradssharding(run).messages if message.kind == "gradient"]
+    assert sum(sizes[:2]) == 4 * (5 + SPECS["mobilenet"].buffers) > 20
 
 
 def test_shards() -> None:
