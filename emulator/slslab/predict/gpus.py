@@ -44,10 +44,13 @@ class Gpus(TomlTable):
         figure = self.gpus[gpu].steps.get(model) if gpu in self.gpus else None
         share = images / self.images
         if figure is None or not 1 / MOST_TIMES <= share <= MOST_TIMES:
-            needed = self.missing.format(model=model, gpu=gpu)
+            hint = f"record a run with minibatches of {self.images // MOST_TIMES} to {self.images * MOST_TIMES}."
+            if figure is None:
+                needed = self.missing.format(model=model, gpu=gpu, images=images)
+                hint = f"measure {needed}, and add it to slslab/predict/gpus.toml."
             raise RequestError(
                 f"How long {model} takes for minibatches of {images} on {gpu} GPUs can't be said from public figures.",
-                f"measure {needed}, and add it to gpus.toml.",
+                hint,
             )
         ends = {name: getattr(figure, name) * share for name in ("value", "low", "high")}
         return figure.model_copy(update=ends)

@@ -9,7 +9,7 @@ from slslab.aws.limits import lambda_limits
 from slslab.errors import RequestError
 from slslab.predict.processor import UNANCHORED
 from slslab.predict.profiles import DEFAULT_PROFILE
-from slslab.predict.profiles.profile import Profile, load_profile
+from slslab.predict.profiles.profile import Profile, load_profile, profile_names
 from slslab.predict.uncertainty import Uncertainty
 from slslab.run.bill import DEFAULT_BOOK, Book, load_book
 from slslab.run.directory import resolve
@@ -164,7 +164,10 @@ def load_platform(name: str) -> Profile:
     """Return the profile of a platform that has functions with GPUs; RequestError for another one."""
     profile = load_profile(name)
     if profile.containers is None:
-        raise RequestError(f"{name} has no functions with GPUs.", "give it as --profile, or choose modal-t4.")
+        platforms = [each for each in profile_names() if load_profile(each).containers is not None]
+        raise RequestError(
+            f"{name} has no functions with GPUs.", f"give it as --profile, or choose {', '.join(platforms)}."
+        )
     return profile
 
 

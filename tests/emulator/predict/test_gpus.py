@@ -29,7 +29,12 @@ def test_no_anchor_stands_for_another_gpu_network_or_minibatch(gpu: str, model: 
         RequestError, match=f"{model} takes for minibatches of {images} on {gpu} GPUs can't be said"
     ) as refused:
         GPUS.step(gpu, model, images)
-    assert f"measure seconds of a step of slslab's {model}" in refused.value.hint
+    # A figure for another minibatch exists, so measuring isn't needed.
+    known = (gpu, model) == ("T4", "resnet18")
+    asked = (
+        "record a run with minibatches of 256 to 1024." if known else f"measure seconds of a step of slslab's {model}"
+    )
+    assert asked in refused.value.hint
 
 
 def test_what_torch_calls_a_device_is_of_a_kind() -> None:
