@@ -67,6 +67,8 @@ def test_what_runs_already_is_raised_if_it_is_named_and_lowered_again() -> None:
     ):
         assert process.stdout is not None
         named = process.pid, int(process.stdout.readline())
+        # As slslab does with each session that it makes: this process may have another niceness than 0.
+        weigh_session(process.pid)
         rest = other.pid, thread.native_id or 0, os.getpid()
         try:
             before = [competing(pid) for pid in (*named, *rest)]

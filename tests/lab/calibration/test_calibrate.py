@@ -103,7 +103,8 @@ def test_a_profile_is_fitted_to_a_run(slslab: Slslab, run: Path, tmp_path: Path)
     assert "channels.object.operations.put.latency_ms" in {figure["entry"] for figure in found["figures"]}
     parallel = load_profile(out).compute.parallel
     assert 0 <= parallel.value <= 1
-    assert done.err.strip() == "measuring training steps: 2 of 2"
+    # A busy machine has a line between, too.
+    assert done.err.splitlines()[-1] == "measuring training steps: 2 of 2"
 
 
 @pytest.mark.parametrize(
