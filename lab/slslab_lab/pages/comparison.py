@@ -63,8 +63,11 @@ FIGURES: tuple[tuple[str, Value], ...] = (
 )
 
 
-# What a run does. Runs that differ in these don't do the same work.
-WORK = ("model", "dataset", "workers", "batches", "batch_size", "epochs")
+# What a run does, in a reader's words. Runs that differ in these don't do the same work.
+WORK = {
+    **{name: name for name in ("model", "dataset", "workers")},
+    **{"batches": "minibatches an epoch", "batch_size": "minibatch size", "epochs": "epochs"},
+}
 HEADINGS = ("run", "AWS, s", "bill, USD", "waiting", "here, s", "accuracy")
 
 
@@ -81,9 +84,11 @@ def comparison(documents: Sequence[Document], page: Path | None) -> Iterator[Par
 def _answers(documents: Sequence[Document], names: Sequence[str]) -> Iterator[str]:
     """Yield the verdicts, and in which sizes and data the runs differ."""
     yield from (f"{sentence}." for sentence in verdicts(documents, names))
-    values = {name: list(dict.fromkeys(str(one[name]) for one in documents if name in one)) for name in WORK}
-    if differing := [f"{name.replace('_', ' ')} {formats.listed(of)}" for name, of in values.items() if len(of) > 1]:
-        yield f"Their plans differ: {'; '.join(differing)}."
+    values = {
+        words: list(dict.fromkeys(str(one[name]) for one in documents if name in one)) for name, words in WORK.items()
+    }
+    if differing := [f"{words}: {formats.listed(of)}" for words, of in values.items() if len(of) > 1]:
+        yield f"Their plans differ in {'; '.join(differing)}."
 
 
 def _basis(documents: Sequence[Document]) -> str:
