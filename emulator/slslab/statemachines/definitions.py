@@ -87,13 +87,6 @@ def _uses_jsonata(part: Mapping[str, Any], inherited: bool) -> bool:
     return part["QueryLanguage"] != "JSONPath" if "QueryLanguage" in part else inherited
 
 
-def _expressions(value: Any, path: str, payload: bool, caught: bool) -> Iterator[tuple[str, str, bool]]:
-    """Yield every JSONata expression of a state with its place, and whether it belongs to a Catcher."""
-    for text, where, in_catcher in _texts(value, path, payload, caught):
-        if match := EXPRESSION.fullmatch(text):
-            yield match[1].strip(), where, in_catcher
-
-
 def _texts(value: Any, path: str, payload: bool, caught: bool) -> Iterator[tuple[str, str, bool]]:
     """Yield every text of a state that may be an expression."""
     if isinstance(value, dict):
@@ -237,14 +230,17 @@ def _language(part: Mapping[str, Any], path: str, top: Mapping[str, Any]) -> Ite
 
 
 def _expression_problems(state: Mapping[str, Any], path: str) -> Iterator[Problem]:
-    for text, where, _ in _texts(state, path, False, False):
+    texts = [*_texts(state, path, False, False)]
+    for text, where, _ in texts:
         # documented: transforming-data.html: unbalanced delimiters are refused; the text is assumed.
         if (text.startswith("{%") or text.endswith("%}")) and not EXPRESSION.fullmatch(text):
             what = "An expression must begin with '{%' and end with '%}', without spaces around them."
             yield Problem("INVALID_JSONATA_EXPRESSION", what, where)
-    for expression, where, caught in _expressions(state, path, False, False):
+    for text, where, caught in texts:
+        if not (match := EXPRESSION.fullmatch(text)):
+            continue
         try:
-            reading = read(expression)
+            reading = read(match[1].strip())
         except QueryError as error:
             yield Problem("INVALID_JSONATA_EXPRESSION", error.problem, where)
             continue
