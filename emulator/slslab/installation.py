@@ -46,7 +46,6 @@ EXTRAS = {
     "docker": "docker",
     "ray": "ray",
     "testcontainers": "testcontainers",
-    "minio": "compose",
     "mlflow": "mlflow",
     "tensorboard": "tensorboard",
 }
