@@ -5,7 +5,6 @@ Tensors and scripts are immutable, so the store is locked only while a key is lo
 """
 
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from typing import TypeVar
 
 from slslab.tensordb import scripts
@@ -24,7 +23,7 @@ UNSUPPORTED = {
     **dict.fromkeys(("modelset", "modelstore", "modelget", "modeldel", "modelrun", "modelexecute"), CONTAINER),
     **dict.fromkeys(("scriptset", "scriptrun"), SCRIPTS),
     **dict.fromkeys(("dagrun", "dagrun_ro", "dagexecute", "dagexecute_ro"), DAG),
-    "config": "it has no backends or settings to load; leave this out",
+    **dict.fromkeys(("config", "info"), "it has no backends or settings; leave this out"),
 }
 NO_SCRIPT = "ERR script key is empty or in a different shard"
 
@@ -186,24 +185,6 @@ def _run(session: Session, key: bytes, function: bytes, sections: Mapping[bytes,
     _store(session, dict(zip(names, outputs, strict=True)))
     resource = b"%b/%b %b" % (key, function, names[0] if names else b"")
     session.context.report(session.context.peer, resource.decode(errors="replace"), usage)
-
-
-@command("ai.info", -1)
-def _info(session: Session, args: list[bytes]) -> Reply:
-    if args:
-        tag = _stored(session, args[0], Script, NO_SCRIPT).tag
-        return ["key", args[0], "type", "SCRIPT", "backend", "TORCH", "device", "CPU", "tag", tag]
-    settings = session.context.scripts
-    return [
-        "Version",
-        "tensordb",
-        "Backends",
-        f"torch {version('torch')}",
-        "strict",
-        int(settings.strict),
-        "INTRA_OP_PARALLELISM",
-        settings.threads,
-    ]
 
 
 def _unsupported(session: Session, args: list[Blob], name: str) -> Reply:

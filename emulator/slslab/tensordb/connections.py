@@ -3,7 +3,6 @@
 
 import hmac
 import os
-import re
 import time
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from slslab.tensordb.store import Waiter
 # The server with the reference replies: tests compare with it, where it is installed.
 REDIS_VERSION = "7.0.15"
 STARTED = time.monotonic()
-GLOB = re.compile(rb"[*?\[]")
 SECTIONS = (
     "Server Clients Memory Persistence Stats Replication CPU Modules Commandstats Errorstats Latencystats Cluster "
     "Keyspace"
@@ -262,14 +260,7 @@ def _config_get(session: Session, args: list[bytes]) -> Reply:
         b"save": "",
         b"appendonly": "no",
     }
-    found: dict[bytes, Reply] = {}
-    for arg in args:
-        names = [name for name in values if matches(arg.lower(), name)]
-        # Names are returned as the client wrote them, each once, whatever its case.
-        shown_names = names if GLOB.search(arg) else [arg] * len(names)
-        known = {name.lower() for name in found}
-        found |= {shown: values[name] for shown, name in zip(shown_names, names, strict=True) if name not in known}
-    return found
+    return {name: value for name, value in values.items() if any(matches(arg.lower(), name) for arg in args)}
 
 
 @command("memory|usage", 3)

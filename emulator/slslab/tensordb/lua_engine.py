@@ -4,7 +4,7 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from slslab.tensordb.executions import LIMIT_S
@@ -38,12 +38,12 @@ class Run:
     cpu_ns: int = 0
     reason: bytes | None = None
 
-    def execute(self, protocol: int, words: Sequence[bytes]) -> tuple[bool, Value]:
+    def execute(self, words: Sequence[bytes]) -> tuple[bool, Value]:
         """Execute a command; return whether it succeeded and its reply as Lua's value, or the text of its error."""
         reply = self.call(words)
         if isinstance(reply, CommandError):
             return False, str(reply).strip("\r\n").encode(errors="surrogateescape").translate(LINE_BREAKS)
-        return True, to_lua(reply, protocol)
+        return True, to_lua(reply)
 
     def over(self) -> bytes | None:
         """Return why the script must end, or None."""
@@ -59,8 +59,7 @@ class Engine:
     `cpu_ns` is the CPU time of all scripts that have succeeded.
     """
 
-    def __init__(self, commands: Collection[bytes], version: str) -> None:
-        self._commands = commands
+    def __init__(self, version: str) -> None:
         self._version = version
         self._scripts: dict[str, bytes] = {}
         self._process: ScriptProcess | None = None
@@ -142,7 +141,7 @@ class Engine:
         """Return the process that runs scripts, with this one compiled; CommandError if it isn't valid."""
         if self._process is None or self._process.closed:
             memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-            self._process = ScriptProcess(self._commands, self._version, min(MEMORY_BYTES, memory // 2))
+            self._process = ScriptProcess(self._version, min(MEMORY_BYTES, memory // 2))
         try:
             self._process.compile(sha, body)
         except ScriptError as error:
