@@ -33,7 +33,7 @@ from slslab_lab.runs.system import Running, host_meter
 from slslab_lab.runs.throttling import Throttling
 from slslab_lab.runs.watch import Watch
 from slslab_workers.architecture import Cloud, Requirements
-from slslab_workers.driver.dependencies import layer_distributions, layer_of
+from slslab_workers.driver.dependencies import layer_distributions
 from slslab_workers.faults.plan import VARIABLE, FaultPlan
 from slslab_workers.models import own_packages
 from slslab_workers.plan import Plan
@@ -115,7 +115,7 @@ class EmbeddedSystem(Managed):
         """Return the emulator's arguments that say where environments are."""
         packages = {
             "strict_packages": self._strict,
-            "layer_packages": layer_distributions(layer_of(self._plan)),
+            "layer_packages": layer_distributions(),
         }
         if self._plan.environment == "ray":
             pack = self._plan.placement == "pack"

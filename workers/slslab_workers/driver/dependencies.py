@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from slslab_workers.models import TORCHVISION
-from slslab_workers.plan import Plan, PlanError
+from slslab_workers.plan import PlanError
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -43,11 +42,6 @@ class Requested(NamedTuple):
     by: str
     name: str
     installed: Distribution | None
-
-
-def layer_of(plan: Plan) -> tuple[str, ...]:
-    """Return the distributions that a plan's functions get from an image or a layer, without their dependencies."""
-    return (*LAYER, "torchvision") if plan.model.startswith(TORCHVISION) else LAYER
 
 
 def required(names: Iterable[str], without: Container[str] = ()) -> Iterator[Requested]:
@@ -86,9 +80,9 @@ def required(names: Iterable[str], without: Container[str] = ()) -> Iterator[Req
 
 
 @cache
-def layer_distributions(names: tuple[str, ...] = LAYER) -> tuple[str, ...]:
-    """Return the normalised names of these distributions and of all installed ones that they require."""
-    return tuple(sorted({each.name for each in required(names) if each.installed is not None}))
+def layer_distributions() -> tuple[str, ...]:
+    """Return the normalised names of the layer's distributions and of all installed ones that they require."""
+    return tuple(sorted({each.name for each in required(LAYER) if each.installed is not None}))
 
 
 def package_of(module: str) -> Path:

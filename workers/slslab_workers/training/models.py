@@ -5,12 +5,10 @@ A builder takes a sample's shape, (C, H, W) or (D,), and the number of the model
 """
 
 import threading
-from functools import partial
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from slslab_workers.models import TORCHVISION, ModelSpec, spec
-from slslab_workers.plan import PlanError
+from slslab_workers.models import ModelSpec, spec
 
 if TYPE_CHECKING:
     import torch
@@ -28,13 +26,10 @@ def build(model: str | ModelSpec, seed: int, memory_format: str = "default") -> 
     import torch
 
     known = spec(model) if isinstance(model, str) else model
-    builder = resolve_name(known.builder)
-    if known.name.startswith(TORCHVISION):
-        builder = partial(builder, known.name)
     # Layers use the process's global generator, so two threads must not build at once.
     with _BUILDING, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        built: nn.Module = builder(known.shape, known.outputs)
+        built: nn.Module = resolve_name(known.builder)(known.shape, known.outputs)
     if memory_format != "default":
         # torch's type stubs lack this argument.
         built.to(memory_format=_torch_format(memory_format))  # type: ignore[call-overload]
@@ -75,23 +70,6 @@ def _torch_format(memory_format: str) -> "torch.memory_format":
     import torch
 
     return torch.channels_last if memory_format == "channels-last" else torch.contiguous_format
-
-
-def torchvision(name: str, _shape: Shape, outputs: int) -> "nn.Module":
-    """Return a torchvision model by its name, torchvision:NAME, with this number of outputs."""
-    name = name.removeprefix(TORCHVISION)
-    try:
-        import torchvision
-    except ImportError as error:
-        raise PlanError(
-            f"The model torchvision:{name} needs torchvision, which is not installed.",
-            "pip install torchvision",
-        ) from error
-    try:
-        model: nn.Module = torchvision.models.get_model(name, weights=None, num_classes=outputs)
-    except ValueError as error:
-        raise PlanError(f"torchvision has no model {name!r}.", "see torchvision.models.list_models().") from error
-    return model
 
 
 def lr(shape: Shape, outputs: int) -> "nn.Module":
