@@ -87,7 +87,8 @@ class ComposeSystem:
         requirements, about = self._requirements, self._about
         began = time.process_time()
         asked = (self._plan.run, requirements.tensor_databases, requirements.channel)
-        with Watch(logs) as watch, self._emulator.record(*asked) as recording:
+        watch = Watch(logs)
+        with self._emulator.record(*asked) as recording:
             recorder.broken = watch.fail
             _check_replicas(requirements.tensor_databases, len(recording.tensors))
             launcher: RemoteLauncher | None = None
