@@ -40,6 +40,16 @@ class Watcher(Progress, Protocol):
         """Print one line about what has been reached."""
 
 
+class Unwatched:
+    """Ignores the progress, in a process without a terminal."""
+
+    def report(self, stage: str, done: int, total: int) -> None:
+        """Ignore the progress."""
+
+    def say(self, line: str) -> None:
+        """Ignore the line."""
+
+
 @dataclass
 class Curve:
     """A curve so far: how it is made, and its epochs as rows; `sessions` are the commands that made it."""
