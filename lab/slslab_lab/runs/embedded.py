@@ -11,7 +11,7 @@ from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import psutil
 
@@ -29,7 +29,7 @@ from slslab.stack.instances.processes import ProcessLauncher
 from slslab.stack.queues import queue_kind
 from slslab.stack.state_machines import EmbeddedStateMachines
 from slslab_lab.runs.recorder import Recorder
-from slslab_lab.runs.system import Running, host_meter
+from slslab_lab.runs.system import Running, System, host_meter
 from slslab_lab.runs.throttling import Throttling
 from slslab_lab.runs.watch import Watch
 from slslab_workers.architecture import Cloud, Requirements
@@ -39,8 +39,8 @@ from slslab_workers.models import own_packages
 from slslab_workers.plan import Plan
 
 
-class EmbeddedSystem(Managed):
-    """The embedded stack and an emulator of the run's own, which run between `start` and its end; `strict` hides this
+class EmbeddedSystem(Managed, System):
+    """The parts of the embedded stack that the plan requires, and an emulator of the run's own; `strict` hides this
     host's packages from functions."""
 
     def __init__(self, plan: Plan, requirements: Requirements, *, strict: bool = False) -> None:
@@ -72,10 +72,6 @@ class EmbeddedSystem(Managed):
 
         self._recorder: Recorder | None = None
         self._states: EmbeddedStateMachines | None = None
-
-    def start(self) -> Self:
-        """Return a context in which the parts that the plan requires run, and the emulator."""
-        return self
 
     def _enter(self, stack: ExitStack) -> None:
         self._began = time.process_time()

@@ -101,8 +101,7 @@ def _cost_of(directory: Path, document: Mapping[str, Any], plan: Plan) -> Cost:
 def write_export(plan: Plan, cost: Cost, imported: set[str] | None, out: Path) -> tuple[list[str], list[str] | None]:
     """Write everything into a folder that is new or empty; equal plans, costs and installations give equal bytes.
 
-    Return the files' names, and what is missing: those of the `imported` packages that the functions' code lacks; None
-    if these aren't known.
+    Return the files' names, and the `imported` packages that the functions' code lacks; None if these aren't known.
 
     RequestError if the folder holds anything, or the architecture cannot be exported.
     """
