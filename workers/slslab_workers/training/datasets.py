@@ -5,8 +5,9 @@ float32 arrays. Labels are classes, int64 (N,), or the numbers of a regression, 
 seeds, so every architecture sees the same minibatches in the same order. Importing this module does not import torch.
 """
 
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from pkgutil import resolve_name
@@ -43,22 +44,13 @@ class Policy:
     pad: int
     flip: bool
 
-    def to_metadata(self) -> dict[str, str]:
-        """Return the policy as user metadata of a stored minibatch."""
-        return {
-            "mean": ",".join(map(str, self.mean)),
-            "std": ",".join(map(str, self.std)),
-            "pad": str(self.pad),
-            "flip": str(int(self.flip)),
-        }
-
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, str]) -> "Policy | None":
-        """Read what `to_metadata` wrote; None for rows."""
-        if "mean" not in metadata:
+        """Return the policy in a stored minibatch's metadata; None for samples without one."""
+        if "policy" not in metadata:
             return None
-        mean, std = (tuple(map(float, metadata[name].split(","))) for name in ("mean", "std"))
-        return cls(mean, std, int(metadata["pad"]), metadata["flip"] == "1")
+        mean, std, pad, flip = json.loads(metadata["policy"])
+        return cls(tuple(mean), tuple(std), pad, flip)
 
 
 @dataclass(frozen=True)
@@ -253,7 +245,9 @@ def partition(
 
 def encode_minibatch(images: Inputs, labels: Labels, policy: Policy | None) -> tuple[bytes, dict[str, str]]:
     """Return a minibatch as an object, with its metadata: raw samples and then labels, all little-endian."""
-    metadata = {"shape": ",".join(map(str, images.shape)), **(policy.to_metadata() if policy is not None else {})}
+    metadata = {"shape": ",".join(map(str, images.shape))}
+    if policy is not None:
+        metadata["policy"] = json.dumps(astuple(policy))
     if isinstance(images, SparseRows):
         body, metadata["layout"] = images.to_bytes(), "sparse"
     else:

@@ -5,6 +5,7 @@ A builder takes a sample's shape, (C, H, W) or (D,), and the number of the model
 """
 
 import threading
+from functools import partial
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
@@ -155,7 +156,7 @@ def mobilenet(_shape: Shape, outputs: int) -> "nn.Module":
     return nn.Sequential(*layers, nn.AvgPool2d(2), nn.Flatten(), nn.Linear(width, outputs))
 
 
-def _resnet(classes: int, blocks: tuple[int, ...], bottleneck: bool) -> "nn.Module":
+def _resnet(blocks: tuple[int, ...], bottleneck: bool, _shape: Shape, classes: int) -> "nn.Module":
     """Return ResNet (He et al. 2016) with the CIFAR stem (3×3, stride 1, no pooling) on (N, 3, 32, 32)."""
     import torch
     from torch import nn
@@ -196,16 +197,6 @@ def _resnet(classes: int, blocks: tuple[int, ...], bottleneck: bool) -> "nn.Modu
     return nn.Sequential(*layers, nn.AvgPool2d(4), nn.Flatten(), nn.Linear(width, classes))
 
 
-def resnet18(_shape: Shape, outputs: int) -> "nn.Module":
-    """Return ResNet-18."""
-    return _resnet(outputs, (2, 2, 2, 2), bottleneck=False)
-
-
-def resnet34(_shape: Shape, outputs: int) -> "nn.Module":
-    """Return ResNet-34."""
-    return _resnet(outputs, (3, 4, 6, 3), bottleneck=False)
-
-
-def resnet50(_shape: Shape, outputs: int) -> "nn.Module":
-    """Return ResNet-50."""
-    return _resnet(outputs, (3, 4, 6, 3), bottleneck=True)
+resnet18 = partial(_resnet, (2, 2, 2, 2), False)
+resnet34 = partial(_resnet, (3, 4, 6, 3), False)
+resnet50 = partial(_resnet, (3, 4, 6, 3), True)
