@@ -7,13 +7,12 @@ import math
 from array import array
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slslab_workers.plan import PlanError
-from slslab_workers.training.datasets import Dataset, Labels, Source, split
+from slslab_workers.training.datasets import Dataset, Labels, Source, split, standardised
 from slslab_workers.training.sparse_rows import SparseRows
 
 Rows = NDArray[np.float32] | SparseRows
@@ -73,18 +72,6 @@ def _libsvm(path: str) -> Dataset:
 def _breast_cancer() -> Dataset:
     with np.load(BREAST_CANCER) as arrays:
         return standardised("breast-cancer", arrays["features"], arrays["labels"].astype(np.int64))
-
-
-def standardised(name: str, rows: NDArray[Any], labels: Labels) -> Dataset:
-    """Return rows (N, D) as a data set, with a fixed fifth of each class for test.
-
-    Each feature of the training rows has mean 0 and standard deviation 1.
-    """
-    train, test = split(labels, 5)
-    mean, scale = rows[train].mean(0), rows[train].std(0)
-    # A constant feature isn't scaled.
-    standard = ((rows - mean) / np.where(scale > 0, scale, 1)).astype(np.float32)
-    return Dataset(name, standard[train], labels[train], standard[test], labels[test], None)
 
 
 def _higgs_shaped(samples: int, seed: int) -> Dataset:
