@@ -239,7 +239,8 @@ def test_wrong_folders_are_named(tmp_path: Path) -> None:
         datasets.load("imagenet")
 
 
-def test_cifar10_is_read_from_its_binary_archive(tmp_path: Path) -> None:
+def test_cifar10_is_read_from_its_binary_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLSLAB_DATASETS", str(tmp_path))
     generator = np.random.default_rng(0)
     names = [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]
     records = {name: generator.integers(0, 10, (4, 3073), dtype=np.uint8) for name in names}
@@ -249,7 +250,10 @@ def test_cifar10_is_read_from_its_binary_archive(tmp_path: Path) -> None:
             entry = tarfile.TarInfo(f"cifar-10-batches-bin/{name}.bin")
             entry.size = batch.nbytes
             members.addfile(entry, io.BytesIO(batch.tobytes()))
-    found = readers.load_cifar10(tmp_path, hashlib.md5(archive.read_bytes()).hexdigest())
+    with pytest.raises(PlanError, match="MD5 checksum"):
+        datasets.load("cifar10")
+    monkeypatch.setattr(readers, "CIFAR10_MD5", hashlib.md5(archive.read_bytes()).hexdigest())
+    found = datasets.load("cifar10")
     train = np.concatenate([records[name] for name in names[:-1]])
     for images, labels, batch in (
         (found.train_images, found.train_labels, train),
@@ -257,8 +261,6 @@ def test_cifar10_is_read_from_its_binary_archive(tmp_path: Path) -> None:
     ):
         assert np.array_equal(images, batch[:, 1:].reshape(-1, 3, 32, 32))
         assert np.array_equal(labels, batch[:, 0])
-    with pytest.raises(PlanError, match="MD5 checksum"):
-        readers.load_cifar10(tmp_path)
 
 
 def test_a_missing_archive_says_where_to_put_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

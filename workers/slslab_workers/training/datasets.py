@@ -148,8 +148,8 @@ def standard(parts: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
     return [((part - mean) / np.where(scale > 0, scale, 1)).astype(np.float32) for part in parts]
 
 
-# The readers of data sets by name, by the part before a colon, or by the end of a file's name, as entry points of the
-# group name them. An exported driver and its functions can't read entry points, so this lists the built-in readers.
+# Built-in data sets, or functions that find one: by name, by the part before a colon, or by the end of a file's name.
+# They aren't entry points of the group, which an exported driver and its functions can't read.
 GROUP = "slslab.datasets"
 IMAGES, ROWS, ARRAYS = (f"slslab_workers.training.{module}" for module in ("images", "rows", "arrays"))
 BUILT_IN = MappingProxyType(
@@ -187,8 +187,8 @@ def find(name: str) -> Source:
         path, arguments = f"{ARRAYS}:function", (name, value)
     if path is None:
         raise PlanError(f"There is no data set {name!r}.", f"choose {SHOWN}.")
-    source: Source = resolve_name(path)(*arguments)
-    return source
+    found: Source | Callable[..., Source] = resolve_name(path)
+    return found if isinstance(found, Source) else found(*arguments)
 
 
 def _file_kind(name: str) -> str:

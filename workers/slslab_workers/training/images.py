@@ -32,27 +32,6 @@ DIGITS_POLICY = Policy((0.3055,), (0.3237,), 2, False)
 MNIST_POLICY = Policy((0.1307,), (0.3081,), 0, False)
 
 
-def digits() -> Source:
-    """Return the shipped handwritten digits."""
-    return Source((1, SIDE, SIDE), 10, lambda *_: _digits(), batches=(64, 5), files=(DIGITS,))
-
-
-def mnist5k() -> Source:
-    """Return the shipped images of MNIST."""
-    return Source((1, SIDE, SIDE), 10, lambda *_: _mnist5k(), batches=(64, 15), files=(MNIST5K,))
-
-
-def cifar10() -> Source:
-    """Return CIFAR-10, from the archive in $SLSLAB_DATASETS."""
-    place = Path(os.environ.get("SLSLAB_DATASETS", ".datasets"))
-    return Source((3, SIDE, SIDE), 10, lambda *_: load_cifar10(place), lambda: _cifar10_archive(place))
-
-
-def synthetic() -> Source:
-    """Return generated images of ten classes: noise around a mean colour per class."""
-    return Source((3, SIDE, SIDE), 10, lambda samples, seed, _report: _synthetic(samples, seed))
-
-
 def folder(path: str) -> Source:
     """Return a folder of images; raise PlanError if it has no class folders."""
     place = Path(path).expanduser()
@@ -60,7 +39,7 @@ def folder(path: str) -> Source:
     return Source((3, SIDE, SIDE), len(classes), lambda _samples, _seed, report: _folder(path, place, report))
 
 
-def _digits() -> Dataset:
+def _digits(*_: object) -> Dataset:
     """Read the 1,797 handwritten digits (8×8, 0..16), bilinear to 32×32; a fixed stratified fifth is for test."""
     import torch
 
@@ -73,7 +52,7 @@ def _digits() -> Dataset:
     return Dataset("digits", pixels[train], labels[train], pixels[test], labels[test], DIGITS_POLICY)
 
 
-def _mnist5k() -> Dataset:
+def _mnist5k(*_: object) -> Dataset:
     """Read 5,000 images of MNIST (28×28), with a border of two zeros; a fixed stratified fifth is for test."""
     with np.load(MNIST5K) as arrays:
         images, labels = arrays["images"], arrays["labels"].astype(np.int64)
@@ -83,7 +62,7 @@ def _mnist5k() -> Dataset:
     return Dataset("mnist5k", pixels[train], labels[train], pixels[test], labels[test], MNIST_POLICY)
 
 
-def _synthetic(samples: int, seed: int) -> Dataset:
+def _synthetic(samples: int, seed: int, _report: Report) -> Dataset:
     """Generate noise around a mean colour per class, which models can learn; add a fifth more for test."""
     generator = np.random.default_rng([seed, 10])
     centres = generator.integers(64, 192, (10, 3, 1, 1))
@@ -169,7 +148,8 @@ def _read_image(path: Path) -> Images:
         raise PlanError(f"The image {path} cannot be read: {error}.", "remove or replace the file.") from error
 
 
-def _cifar10_archive(directory: Path) -> Path:
+def _cifar10_archive() -> Path:
+    directory = Path(os.environ.get("SLSLAB_DATASETS", ".datasets"))
     if (directory / CIFAR10).is_file():
         return directory / CIFAR10
     raise PlanError(
@@ -178,14 +158,14 @@ def _cifar10_archive(directory: Path) -> Path:
     )
 
 
-def load_cifar10(directory: Path, md5: str = CIFAR10_MD5) -> Dataset:
-    """Read the official CIFAR-10 archive in a directory, and verify its checksum."""
-    archive = _cifar10_archive(directory)
+def _cifar10(*_: object) -> Dataset:
+    """Read the official CIFAR-10 archive, and verify its checksum."""
+    archive = _cifar10_archive()
     with archive.open("rb") as stream:
         checksum = hashlib.file_digest(stream, "md5").hexdigest()
-    if checksum != md5:
+    if checksum != CIFAR10_MD5:
         raise PlanError(
-            f"{archive} has the MD5 checksum {checksum}, and the official archive has {md5}.",
+            f"{archive} has the MD5 checksum {checksum}, and the official archive has {CIFAR10_MD5}.",
             "download the archive again.",
         )
     with tarfile.open(archive) as members:
@@ -201,3 +181,11 @@ def _cifar10_batch(members: tarfile.TarFile, name: str) -> tuple[Images, Labels]
     assert stream is not None, "the archive is the official one"
     records = np.frombuffer(stream.read(), np.uint8).reshape(-1, 3073)
     return records[:, 1:].reshape(-1, 3, SIDE, SIDE).copy(), records[:, 0].astype(np.int64)
+
+
+GREY, COLOUR = (1, SIDE, SIDE), (3, SIDE, SIDE)
+digits = Source(GREY, 10, _digits, batches=(64, 5), files=(DIGITS,))
+mnist5k = Source(GREY, 10, _mnist5k, batches=(64, 15), files=(MNIST5K,))
+cifar10 = Source(COLOUR, 10, _cifar10, _cifar10_archive)
+# Ten classes: noise around a mean colour per class.
+synthetic = Source(COLOUR, 10, _synthetic)
