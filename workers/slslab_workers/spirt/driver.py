@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 from slslab_workers.architecture import (
     NO_OPTIONS,
@@ -142,14 +143,20 @@ class Spirt(FunctionArchitecture):
         return (ResidentPhase(self.name, 1, plan.workers * (light_mb(plan) + database_mb)),)
 
     def counts(
-        self, workers: int, batches: int, epochs: int, parameters: int, options: Mapping[str, Value] = NO_OPTIONS
+        self,
+        workers: int,
+        batches: int,
+        epochs: int,
+        parameters: int,
+        options: Mapping[str, Value] = NO_OPTIONS,
+        **more: Any,
     ) -> Counts:
         """Count what peers send, fetch and compute in their databases, and their state transitions. Only peers that
         take part in an epoch are counted."""
         roster = Roster.of(workers, options)
         present = [len(roster.active(epoch)) for epoch in range(epochs)]
         options = self.complete({**options, **COVERED})
-        return count(*(pattern(Workload(active, batches, 1, parameters, options)) for active in present))
+        return count(*(pattern(Workload(active, batches, 1, parameters, options, **more)) for active in present))
 
     def counts_in(self, run: Recorded, epochs: int) -> Counts:
         """Return the `counts` of a recorded run, with peers counted from when they really joined, which may be later
