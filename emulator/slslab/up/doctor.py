@@ -95,7 +95,7 @@ def _reports() -> Finding:
 
 
 def _gpus() -> Finding:
-    hint = "`slslab run gpu` runs on the CPU instead, and says so"
+    hint = "instances run on the CPU instead, and their reports say so"
     devices = cuda_devices() if installed("torch") else ()
     return Finding("GPUs", OK, ", ".join(devices)) if devices else Finding("GPUs", MISSING, "torch finds no GPU", hint)
 

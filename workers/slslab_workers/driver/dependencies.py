@@ -131,7 +131,7 @@ def files_for(modules: Iterable[str]) -> dict[str, dict[str, Path]]:
 
 
 def _satisfied(requested: Requested) -> Distribution:
-    """Return the installed distribution; PlanError if there is none, or not in the version that is required."""
+    """Return the installed distribution; PlanError if it is missing, or another version is required."""
     wanted, by, name, installed = requested
     if installed is None:
         raise PlanError(f"The package {name} is not installed, and {by} requires it.", f"pip install {name}")

@@ -154,14 +154,14 @@ class FaultPlan:
                 )
             if not queue and fault.kind in MESSAGES:
                 raise _wrong(
-                    fault.number, fault.kind, "needs a queue, and the plan doesn't have one", "choose spirt or mlless."
+                    fault.number, fault.kind, "needs a queue, and the plan doesn't have one", "choose an architecture with a queue."
                 )
             if not databases and fault.kind in LOSSES:
                 raise _wrong(
                     fault.number,
                     fault.kind,
                     "needs a tensor database, and the plan doesn't have one",
-                    "choose spirt, kubeml, mlless --store tensordb, or an architecture that requires one.",
+                    "choose an architecture with a tensor database.",
                 )
 
     def of_kinds(self, *kinds: str) -> tuple[Fault, ...]:

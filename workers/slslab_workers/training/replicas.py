@@ -94,7 +94,7 @@ class Replicas:
         if algorithms.is_asynchronous(plan.options):
             raise PlanError(
                 "What S-ASP learns depends on which worker is faster, but one process runs them in turns.",
-                "run it: slslab run allreduce --synchronisation s-asp.",
+                "train it with `slslab run`.",
             )
 
     @property
