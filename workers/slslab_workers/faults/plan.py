@@ -152,17 +152,14 @@ class FaultPlan:
                     "is a limit of Lambda, but the workers are instances",
                     "choose kill, straggler or a store's fault.",
                 )
-            if not queue and fault.kind in MESSAGES:
-                raise _wrong(
-                    fault.number, fault.kind, "needs a queue, and the plan doesn't have one", "choose an architecture with a queue."
-                )
-            if not databases and fault.kind in LOSSES:
-                raise _wrong(
-                    fault.number,
-                    fault.kind,
-                    "needs a tensor database, and the plan doesn't have one",
-                    "choose an architecture with a tensor database.",
-                )
+            for service, present, kinds in (("queue", queue, MESSAGES), ("tensor database", databases, LOSSES)):
+                if fault.kind in kinds and not present:
+                    raise _wrong(
+                        fault.number,
+                        fault.kind,
+                        f"needs a {service}, and the plan doesn't have one",
+                        f"choose an architecture with a {service}.",
+                    )
 
     def of_kinds(self, *kinds: str) -> tuple[Fault, ...]:
         """Return the faults of these kinds."""
