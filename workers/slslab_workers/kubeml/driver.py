@@ -322,11 +322,7 @@ def _check_partition(plan: Plan) -> None:
     chosen = PARTITION.of(plan.options)
     if uneven(plan) is None and chosen != "overlapping":
         return
-    if plan.options[PARALLELISM.name] != STATIC:
-        raise PlanError(
-            f"--partition {chosen} needs a fixed number of functions, but --parallelism throughput changes it.",
-            f"give --parallelism {STATIC}.",
-        )
+    _refuse_throughput(plan, f"--partition {chosen}")
     if samples := plan.batches * plan.batch_size % DOCUMENT:
         raise PlanError(
             f"KubeML's functions read whole documents of {DOCUMENT} samples, and the last {samples} samples of a "
@@ -342,19 +338,11 @@ def _check_rule(plan: Plan) -> None:
         plan.options, "a function stores its model before it can read the others'", "choose gpu, or sign-flip."
     )
     rule, reporting = robust.name_of(plan.options), len(epoch_of(plan, plan.workers).rounds[-1])
-    throughput = plan.options[PARALLELISM.name] != STATIC
-    if throughput and attacks.Attack.of(plan) is not None:
-        raise PlanError(
-            "An attack needs a fixed number of functions, but --parallelism throughput changes it.",
-            f"give --parallelism {STATIC}, or leave out --attack.",
-        )
+    if attacks.Attack.of(plan) is not None:
+        _refuse_throughput(plan, "An attack")
     if rule is None:
         return
-    if throughput:
-        raise PlanError(
-            f"--combine {rule} needs a fixed number of functions, but --parallelism throughput changes it.",
-            f"give --parallelism {STATIC}.",
-        )
+    _refuse_throughput(plan, f"--combine {rule}")
     if reporting < plan.workers:
         raise PlanError(
             f"--combine {rule} compares all {plan.workers} functions, but only {reporting} report in the last round of "
@@ -377,6 +365,14 @@ def _check_rule(plan: Plan) -> None:
             f"A job that compares {plan.workers} models of {plan.model} needs {_job_mb(plan):,} MB. Lambda offers at "
             f"most {MOST_MEMORY_MB:,}.",
             "give fewer --workers or a smaller --model.",
+        )
+
+
+def _refuse_throughput(plan: Plan, what: str) -> None:
+    if plan.options[PARALLELISM.name] != STATIC:
+        raise PlanError(
+            f"{what} needs a fixed number of functions, but --parallelism throughput changes it.",
+            f"give --parallelism {STATIC}.",
         )
 
 
