@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from slslab.run.bill import HOST, BookError, Price, load_book
-from slslab_lab.replay.programs.step_costs import workload_of
-from slslab_workers.architecture import Architecture
+from slslab_workers.architecture import Architecture, workload_of
 from slslab_workers.patterns import Kept
 from slslab_workers.patterns.kept import TENSOR, kept
 from slslab_workers.plan import Plan, PlanError
