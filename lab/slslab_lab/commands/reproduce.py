@@ -91,7 +91,6 @@ def _options(study: Study) -> Iterator[Decorator]:
 
 def _command(study: Study) -> click.Command:
     def reproduce_study(json_: bool, full: bool, plot: Path | None = None, **options: Any) -> None:
-        from slslab_lab.pages.accuracy import curves_by_time
         from slslab_lab.pages.pictures import draw_reproduction
         from slslab_lab.pages.reproduction import brief, reproduction
         from slslab_lab.studies.saving import save
@@ -102,8 +101,7 @@ def _command(study: Study) -> click.Command:
         if plot is not None:
             draw_reproduction(document, plot)
         saved = save(document, setup.out)
-        show = (reproduction if full else brief) if document["columns"] else curves_by_time
-        print_document(document, lambda: show(document), json_)
+        print_document(document, lambda: (reproduction if full else brief)(document), json_)
         click.echo(f"Saved: {', '.join(map(str, saved))}", err=True)
 
     options = with_options(*_options(study), full_option, json_option)
@@ -119,8 +117,6 @@ def reproduce() -> None:
     slslab reproduce table2 --model mobilenet     the same, measured here (some of the minibatches)
     slslab reproduce table3                       accuracy and the time to it, from accuracy curves and recordings
     slslab reproduce fig2                         AllReduce and ScatterReduce, 4 to 16 workers
-    slslab reproduce fig3 --fidelity replayed     time against cost
-    slslab reproduce fig4 --plot fig4.svg         accuracy by time
     slslab reproduce mlless-filter                MLLess with its filter and without
     slslab reproduce lambdaml-table1              other channels compared with S3, in LambdaML's experiments
     slslab reproduce lambdaml-table2              75 MB to a parameter server, compared with LambdaML's

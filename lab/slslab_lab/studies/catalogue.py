@@ -24,7 +24,7 @@ class Table2(Study):
     """
 
     name, paper = "table2", "barrak-2025"
-    source, document, folder = "experiments", "table2", "table2"
+    source, document = "experiments", "table2"
     options = (
         *("models", "fidelity", "batches", "dataset", "memory_format", "runs_on", "profile", "prices"),
         *("recordings", "out"),
@@ -40,47 +40,28 @@ class Table2(Study):
     further = "atlas.serverless_gpu"
 
 
-class Figure3(Table2):
-    """Time against cost of an epoch, the rows of Table 2 as points.
-
-    The paper doesn't say what Figure 3 shows. Time against cost is its only comparison that no other table or figure
-    shows.
-    """
-
-    name, document, further = "fig3", "figure3", ""
-
-
 class Table3(Study):
-    """Accuracy, and the time to it: epochs of the accuracy curves × modelled seconds of an epoch.
+    """Accuracy, and the time to it: epochs of the accuracy curves × modelled seconds of an epoch. Also Figure 4.
 
     \b
     slslab reproduce table3
     slslab reproduce table3 --target 0.6
+    slslab reproduce table3 --plot figure4.svg
 
     Curves are measured (slslab accuracy), canonical and as released. Architectures that compute the same parameters,
     bit by bit, share a curve. Seconds of an epoch are modelled from the recordings of reproduce table2. Curves aren't
-    extrapolated.
+    extrapolated. --plot draws all of them by epoch and by time; the paper doesn't print the data of its Figure 4.
     """
 
     name, paper = "table3", "barrak-2025"
     source, document = "accuracy_by_time", "table3"
-    options = ("target", "accuracy", "recordings", "dataset", "profile", "prices", "out")
+    options = ("target", "plot", "accuracy", "recordings", "dataset", "profile", "prices", "out")
     texts: Mapping[str, str] = {
         "accuracy": CURVES,
         "recordings": OF_TABLE2,
         "dataset": "Curves of this data set.",
         "out": TABLES_OUT,
     }
-
-
-class Figure4(Table3):
-    """Accuracy by time: the points of all curves, and with --plot a picture.
-
-    The paper doesn't print the data of its Figure 4, so there is nothing to compare them with.
-    """
-
-    name, document = "fig4", "figure4"
-    options = ("plot", *Table3.options[1:])
 
 
 class MLLessFilter(Table3):
@@ -324,7 +305,7 @@ class ServerlessGpu(Study):
 STUDIES: Mapping[str, Study] = {
     study.name: study
     for study in (
-        *(Table2(), Table3(), Figure2(), Figure3(), Figure4(), MLLessFilter()),
+        *(Table2(), Table3(), Figure2(), MLLessFilter()),
         *(LambdaMLTable1(), LambdaMLTable2(), LambdaMLTable3(), LambdaMLFigure7(), LambdaMLFigure8()),
         *(InDatabase(), GradsSharding(), KubeMLTimes(), KubeMLAccuracy(), Byzantine(), ServerlessGpu()),
     )
