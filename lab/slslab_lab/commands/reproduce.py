@@ -119,7 +119,6 @@ def reproduce() -> None:
     slslab reproduce fig2                         AllReduce and ScatterReduce, 4 to 16 workers
     slslab reproduce mlless-filter                MLLess with its filter and without
     slslab reproduce lambdaml-table1              other channels compared with S3, in LambdaML's experiments
-    slslab reproduce lambdaml-table2              75 MB to a parameter server, compared with LambdaML's
     slslab reproduce lambdaml-table3              the same two in LambdaML's own experiments
     slslab reproduce lambdaml-fig7                rounds to a loss by GA-SGD, MA-SGD, ADMM; k-means by EM
     slslab reproduce lambdaml-fig8                loss with a barrier (BSP) and without (S-ASP)

@@ -125,23 +125,6 @@ class LambdaMLTable1(Study):
     usual = "replayed"
 
 
-class LambdaMLTable2(Study):
-    """LambdaML, Table 2: seconds of sending 75 MB to a parameter server, and of adding them there.
-
-    \b
-    slslab reproduce lambdaml-table2
-
-    Times to write, read and add a vector are measured here, in half a minute. Each row is modelled from them.
-    """
-
-    name, paper, document = "lambdaml-table2", "lambdaml-2021", "lambdaml.table2"
-    options = ("profile", "out")
-    texts: Mapping[str, str] = {
-        "out": "Where the table goes (by default reproduce-lambdaml-table2-measured next to the runs)."
-    }
-    effort: Mapping[str, Any] = {"measured": None}
-
-
 class LambdaMLFigure7(Study):
     """LambdaML, Figure 7: rounds of communication to a loss by GA-SGD, MA-SGD and ADMM, and k-means by EM.
 
@@ -306,7 +289,7 @@ STUDIES: Mapping[str, Study] = {
     study.name: study
     for study in (
         *(Table2(), Table3(), Figure2(), MLLessFilter()),
-        *(LambdaMLTable1(), LambdaMLTable2(), LambdaMLTable3(), LambdaMLFigure7(), LambdaMLFigure8()),
+        *(LambdaMLTable1(), LambdaMLTable3(), LambdaMLFigure7(), LambdaMLFigure8()),
         *(InDatabase(), GradsSharding(), KubeMLTimes(), KubeMLAccuracy(), Byzantine(), ServerlessGpu()),
     )
 }
