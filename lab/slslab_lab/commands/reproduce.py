@@ -21,7 +21,6 @@ from slslab_lab.studies.catalogue import STUDIES
 from slslab_lab.studies.study import BOOK, DEFAULTS, REPLAYED, Study
 from slslab_workers.plan import MEMORY_FORMATS
 
-POLLING = ("released", "adaptive", "none")
 Decorator = Callable[[Any], Any]
 full_option = click.option("--full", is_flag=True, help="Print every figure, not only the answer.")
 prices_option = click.option(
@@ -55,13 +54,6 @@ ALIKE: Mapping[str, Decorator] = {
         metavar="A",
         help="The accuracy (0..1) to compare at; by default the largest multiple of 5 %, from 20, that most reach.",
     ),
-    "polling": click.option(
-        "--polling",
-        type=click.Choice(POLLING),
-        help="How workers notice an object: like LambdaML's code, like slslab's workers, or without polls; by "
-        "default released for the variant as released, else adaptive.",
-    ),
-    "run": click.option("--run", metavar="RUN", help="Take CPU seconds from this run; by default workers need none."),
     "plot": plot_option,
 }
 # Help of the others, unless the study has its own text.
@@ -95,7 +87,7 @@ def _command(study: Study) -> click.Command:
         from slslab_lab.pages.reproduction import brief, reproduction
         from slslab_lab.studies.saving import save
 
-        with Bar() as bar, replayable(options.get("run") or study.name):
+        with Bar() as bar, replayable(study.name):
             setup = study.setup(bar, **options)
             document = study.make(setup)
         if plot is not None:

@@ -85,7 +85,7 @@ class Figure2(Study):
 
     name, paper = "fig2", "barrak-2025"
     source, document = "patterns", "communication"
-    options = ("out", "recordings", "profile", "polling", "run", "plot")
+    options = ("out", "recordings", "profile", "plot")
     texts: Mapping[str, str] = {
         "recordings": OF_TABLE2,
         "profile": "The platform: a name or a TOML file (by default the table's own).",
