@@ -19,7 +19,6 @@ from slslab_lab.commands.options import (
 from slslab_lab.studies import MODELS
 from slslab_lab.studies.catalogue import STUDIES
 from slslab_lab.studies.study import BOOK, DEFAULTS, REPLAYED, Study
-from slslab_workers.plan import MEMORY_FORMATS
 
 Decorator = Callable[[Any], Any]
 full_option = click.option("--full", is_flag=True, help="Print every figure, not only the answer.")
@@ -37,13 +36,6 @@ ALIKE: Mapping[str, Decorator] = {
         default=DEFAULTS["batches"],
         show_default=True,
         help="sampled: minibatches of each worker; more give smaller intervals.",
-    ),
-    "memory_format": click.option(
-        "--memory-format",
-        type=click.Choice(MEMORY_FORMATS),
-        default=DEFAULTS["memory_format"],
-        show_default=True,
-        help="sampled, full: default is PyTorch's, as in the papers' code; channels-last is faster on CPUs.",
     ),
     "runs_on": measure_on_option,
     "train_on": train_on_option,

@@ -25,10 +25,7 @@ class Table2(Study):
 
     name, paper = "table2", "barrak-2025"
     source, document = "experiments", "table2"
-    options = (
-        *("models", "fidelity", "batches", "dataset", "memory_format", "runs_on", "profile", "prices"),
-        *("recordings", "out"),
-    )
+    options = ("models", "fidelity", "batches", "dataset", "runs_on", "profile", "prices", "recordings", "out")
     texts: Mapping[str, str] = {
         "fidelity": "sampled runs some of the minibatches here, full all of them; replayed reads recordings, in "
         "seconds.",

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -51,37 +51,23 @@ class Experiment:
         """Return the variant in words."""
         return "as released" if self.released else "canonical"
 
-    def batches(self, sample: "Sample") -> int:
-        """Return minibatches of each worker and epoch."""
-        filtered = self.architecture == FILTERED and not self.released
-        return min(BATCHES, sample.batches * FILTERED_TIMES) if filtered else sample.batches
-
-    def values(self, sample: "Sample") -> dict[str, Any]:
-        """Return the values for `slslab run`."""
-        batches, epochs, memory_mb = self.batches(sample), EPOCHS.get(self.architecture, 1), RECORDED_MB[self.model]
+    def values(self, batches: int, dataset: str) -> dict[str, Any]:
+        """Return the values for `slslab run`, with this many minibatches of each worker, or more for a filter."""
+        if self.architecture == FILTERED and not self.released:
+            batches = min(BATCHES, batches * FILTERED_TIMES)
+        shape = (WORKERS, BATCH_SIZE, batches, EPOCHS.get(self.architecture, 1), RECORDED_MB[self.model])
         # Four workers on a host with fewer processors slow each other down.
-        more = {"as_released": self.released, "memory_format": sample.memory_format, "record": "alone"}
-        return small_run(self.model, sample.dataset, WORKERS, BATCH_SIZE, batches, epochs, memory_mb, **more)
-
-
-@dataclass(frozen=True)
-class Sample:
-    """The part of Table 2's epoch to run: minibatches (MLLess: more), images, and the memory format."""
-
-    batches: int
-    dataset: str
-    memory_format: str = "default"
+        return small_run(self.model, dataset, *shape, as_released=self.released, record="alone")
 
 
 @dataclass(frozen=True)
 class Runs:
     """Runs that are `done`, why others `failed` at a limit of Lambda, and `again` further sets of recordings of the
-    finished runs, each made by one host. `lacking` lists the missing rows of incomplete sets, by name."""
+    finished runs, each made by one host."""
 
     done: Mapping[Experiment, Measured]
     failed: Mapping[Experiment, str]
     again: Sequence[Mapping[Experiment, Measured]] = ()
-    lacking: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def experiments(models: Iterable[str]) -> tuple[Experiment, ...]:
@@ -105,18 +91,18 @@ def read(setup: Setup) -> Runs:
 def measure(setup: Setup) -> Runs:
     """Make the missing runs of the chosen models. A run that ends at a limit of Lambda is a result."""
     options = setup.options
-    sample = Sample(setup.effort or options["batches"], options["dataset"], options["memory_format"])
+    sample = setup.effort or options["batches"], options["dataset"]
     # On this host they are made one after another, too.
     place = None if options.get("on") == LOCAL else options.get("on")
     rows = experiments(options["models"] or MODELS)
-    runs = [Recording(row.name, row.architecture, row.values(sample)) for row in rows]
+    runs = [Recording(row.name, row.architecture, row.values(*sample)) for row in rows]
     make_missing(setup.out, runs, setup.watcher, is_kept, describe_end, place)
     return read_all(setup.out, rows)
 
 
 def read_all(directory: Path, rows: Iterable[Experiment]) -> Runs:
-    """Return the recorded runs in a directory, and complete further sets of recordings next to it: DIRECTORY-2,
-    DIRECTORY-3 and so on. RunError if no run is finished."""
+    """Return the recorded runs in a directory, and the same of further sets next to it: DIRECTORY-2, DIRECTORY-3 and so
+    on. RunError if no run is finished, or a further set lacks one."""
     known = architectures()
     done: dict[Experiment, Measured] = {}
     failed: dict[Experiment, str] = {}
@@ -128,16 +114,14 @@ def read_all(directory: Path, rows: Iterable[Experiment]) -> Runs:
             done[experiment] = read_measured(place, known)
     if not done:
         raise RunError(f"{directory} has no recordings of Table 2.", "record them with --fidelity sampled.")
-    again: list[Mapping[Experiment, Measured]] = []
-    lacking: dict[str, Sequence[str]] = {}
-    beside = (directory.with_name(f"{directory.name}-{number}") for number in itertools.count(2))
-    for one in itertools.takewhile(Path.is_dir, beside):
+    further = (directory.with_name(f"{directory.name}-{number}") for number in itertools.count(2))
+    again = []
+    for one in itertools.takewhile(Path.is_dir, further):
         places = {experiment: one / experiment.name for experiment in done}
-        if absent := [place.name for place in places.values() if not place.is_dir() or _ended(place) is not None]:
-            lacking[one.name] = absent
-        else:
-            again.append({experiment: read_measured(place, known) for experiment, place in places.items()})
-    return Runs(done, failed, again, lacking)
+        if absent := [place for place in places.values() if not is_done(place)]:
+            raise RunError(f"There is no finished run {absent[0]}.", f"record it, or move {one} elsewhere.")
+        again.append({experiment: read_measured(place, known) for experiment, place in places.items()})
+    return Runs(done, failed, again)
 
 
 def _ended(place: Path) -> str | None:

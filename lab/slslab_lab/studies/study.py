@@ -29,7 +29,6 @@ DEFAULTS: Mapping[str, Any] = {
     "models": (),
     "batches": 4,
     "dataset": "cifar10",
-    "memory_format": "default",
     "prices": BOOK,
 }
 NOTHING: Mapping[str, Any] = MappingProxyType({})

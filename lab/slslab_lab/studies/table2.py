@@ -359,8 +359,6 @@ def _notes_of_sets(runs: Runs, speeds: Sequence[Calibration]) -> Iterator[str]:
             "the probability that the means of two rows are in this order (Welch's t). Each further set is fitted "
             f"with its own host's speed: {', '.join(f'{one.speed:.3g}' for one in speeds)}."
         )
-    for name, rows in runs.lacking.items():
-        yield f"The recordings in {name} are incomplete and not used; {', '.join(rows)} are missing."
     sets = [[run.document["host"] for run in one.values()] for one in (runs.done, *runs.again)]
     if mixed := list(dict.fromkeys(sentence for one in sets for sentence in mixed_hosts(one))):
         yield from mixed
@@ -399,7 +397,4 @@ def _notes(played: Sequence[Played], calibration: Calibration, profile: Profile)
             "one piece from a list, which takes Python 32 bytes a number, so its peak is higher than the measured "
             "one."
         )
-    formats = sorted({plan.memory_format for plan in plans})
-    if formats != ["default"]:
-        notes.append(f"Memory formats: {', '.join(formats)}; the papers' code uses PyTorch's default.")
     return notes

@@ -8,7 +8,7 @@ from typing import Any
 
 from slslab.cli.main import main
 from slslab_lab.studies import experiments
-from slslab_lab.studies.experiments import Experiment, Sample
+from slslab_lab.studies.experiments import Experiment
 
 ALL = [
     Experiment(architecture, "mobilenet", released)
@@ -18,7 +18,7 @@ ALL = [
 RUN = {"dataset": "digits", "workers": 2, "batch_size": 16, "memory": "1024", "evaluation": False}
 
 
-def values(_experiment: Experiment, _sample: Sample) -> dict[str, Any]:
+def values(_experiment: Experiment, _batches: int, _dataset: str) -> dict[str, Any]:
     """Return the plan of a run that trains LeNet for a moment."""
     return {**RUN, "batches": BATCHES}
 
