@@ -50,9 +50,8 @@ ALIKE: Mapping[str, Decorator] = {
 }
 # Help of the others, unless the study has its own text.
 TEXTS = {
-    "profile": "The platform of the model.",
+    "profile": "The platform of the model: a name or a TOML file.",
     "recordings": "replayed: read the {} here (by default the project's own).",
-    "out": "Where {} and tables go (by default reproduce-NAME-FIDELITY next to the runs).",
 }
 
 
@@ -65,10 +64,13 @@ def _options(study: Study) -> Iterator[Decorator]:
             fidelities = click.Choice((*study.effort, REPLAYED))
             yield click.option("--fidelity", type=fidelities, default=study.usual, show_default=True, help=text)
         elif name == "profile":
-            shown = "by default" not in text
-            yield click.option("--profile", default=study.profile, show_default=shown, metavar="PROFILE", help=text)
+            yield click.option("--profile", default=study.profile, show_default=True, metavar="PROFILE", help=text)
         elif name == "dataset":
             yield click.option("--dataset", default=DEFAULTS["dataset"], show_default=True, help=text)
+        elif name == "out":
+            what, fidelity = (f"{study.kept} and tables", "FIDELITY") if study.effort else ("the tables", REPLAYED)
+            text = f"Where {what} go (by default reproduce-{study.name}-{fidelity} next to the runs)."
+            yield directory_option("--out", text)
         else:
             yield directory_option(f"--{name}", text)
 
@@ -89,7 +91,9 @@ def _command(study: Study) -> click.Command:
         click.echo(f"Saved: {', '.join(map(str, saved))}", err=True)
 
     options = with_options(*_options(study), full_option, json_option)
-    return click.command(study.name, help=study.__doc__)(options(reproduce_study))
+    text = study.__doc__ or ""
+    # Click would cut the line off in the list of commands.
+    return click.command(study.name, help=text, short_help=text.partition("\n")[0])(options(reproduce_study))
 
 
 @click.group(commands=[_command(study) for study in STUDIES.values()])
@@ -97,19 +101,8 @@ def reproduce() -> None:
     """Does the paper hold? Its tables and figures, made again: published, recomputed, measured, modelled.
 
     \b
-    slslab reproduce table2 --fidelity replayed   time, memory and cost of an epoch, from recordings, in seconds
-    slslab reproduce table2 --model mobilenet     the same, measured here (some of the minibatches)
-    slslab reproduce table3                       accuracy and the time to it, from accuracy curves and recordings
-    slslab reproduce fig2                         AllReduce and ScatterReduce, 4 to 16 workers
-    slslab reproduce mlless-filter                MLLess with its filter and without
-    slslab reproduce lambdaml-table1              other channels compared with S3, in LambdaML's experiments
-    slslab reproduce lambdaml-table3              the same two in LambdaML's own experiments
-    slslab reproduce lambdaml-fig7                rounds to a loss by GA-SGD, MA-SGD, ADMM; k-means by EM
-    slslab reproduce lambdaml-fig8                loss with a barrier (BSP) and without (S-ASP)
-    slslab reproduce in-database                  SPIRT's averaging and update, in the database and without
-    slslab reproduce gradssharding                rounds on AWS: predicted, and fitted
-    slslab reproduce kubeml-times                 KubeML's seconds by merges, one constant fitted
-    slslab reproduce kubeml-accuracy              KubeML's accuracy by global batch, on a small model
-    slslab reproduce byzantine                    accuracy by attack and rule, and the cost of rules
-    slslab reproduce serverless-gpu               would functions with GPUs change the comparison?
+    slslab reproduce table2 --fidelity replayed   from recordings, in seconds
+    slslab reproduce table2 --model mobilenet     measured here (some of the minibatches)
+    slslab reproduce table3 --plot figure4.svg    with a picture
+    slslab reproduce lambdaml-table1 --full       every figure, not only the answer
     """

@@ -6,7 +6,6 @@ from typing import Any
 from slslab_lab.studies.study import Study
 
 OF_TABLE2 = "Read Table 2's runs here (by default the project's own)."
-TABLES_OUT = "Where the tables go (by default reproduce-NAME-replayed next to the runs)."
 CURVES = "Read the curves of slslab accuracy here (by default the project's own)."
 
 
@@ -30,7 +29,6 @@ class Table2(Study):
         "fidelity": "sampled runs some of the minibatches here, full all of them; replayed reads recordings, in "
         "seconds.",
         "dataset": "cifar10, synthetic, or folder:PATH of class folders. Times don't depend on the images.",
-        "out": "Where runs and tables go (by default reproduce-table2-FIDELITY next to the runs); runs in it are kept.",
     }
     # Minibatches of each worker; None means the value of --batches.
     effort: Mapping[str, Any] = {"sampled": None, "full": 24}
@@ -56,7 +54,6 @@ class Table3(Study):
         "accuracy": CURVES,
         "recordings": OF_TABLE2,
         "dataset": "Curves of this data set.",
-        "out": TABLES_OUT,
     }
 
 
@@ -82,11 +79,7 @@ class Figure2(Study):
     name, paper = "fig2", "barrak-2025"
     source, document = "patterns", "communication"
     options = ("out", "recordings", "profile", "plot")
-    texts: Mapping[str, str] = {
-        "recordings": OF_TABLE2,
-        "profile": "The platform: a name or a TOML file (by default the table's own).",
-        "out": TABLES_OUT,
-    }
+    texts: Mapping[str, str] = {"recordings": OF_TABLE2}
 
 
 class LambdaMLTable3(Figure2):
@@ -113,9 +106,7 @@ class LambdaMLTable1(Study):
     source, document = "lambdaml.recordings", "lambdaml.table1"
     options = ("fidelity", "profile", "prices", "recordings", "out")
     texts: Mapping[str, str] = {
-        "fidelity": "sampled runs rounds of 2 workers with each channel here; replayed reads recordings, in seconds.",
-        "profile": "The platform of the model, such as aws-us-east-1, or a TOML file.",
-        "out": "Where runs and tables go (by default reproduce-lambdaml-table1-FIDELITY next to the runs).",
+        "fidelity": "sampled runs rounds of 2 workers with each channel here; replayed reads recordings, in seconds."
     }
     effort: Mapping[str, Any] = {"sampled": None}
     usual = "replayed"
@@ -181,7 +172,6 @@ class InDatabase(Study):
     texts: Mapping[str, str] = {
         "fidelity": "sampled measures each way a few times here, full more often; replayed reads measurements, in "
         "seconds.",
-        "out": "Where measurements and tables go (by default reproduce-in-database-FIDELITY next to the runs).",
     }
     # Repetitions of each way.
     effort: Mapping[str, Any] = {"sampled": 5, "full": 15}
@@ -202,7 +192,6 @@ class GradsSharding(Study):
     name, paper, document = "gradssharding", "gradssharding-2026", "gradssharding"
     profile = "aws-us-east-1-2026"
     options = ("profile", "out")
-    texts: Mapping[str, str] = {"profile": "The platform: a name or a TOML file.", "out": TABLES_OUT}
 
 
 class KubeMLTimes(Study):
@@ -218,7 +207,6 @@ class KubeMLTimes(Study):
 
     name, paper, document = "kubeml-times", "kubeml-2023", "kubeml.times"
     options = ("profile", "out")
-    texts: Mapping[str, str] = {"out": TABLES_OUT}
 
 
 class KubeMLAccuracy(Study):
@@ -278,7 +266,6 @@ class ServerlessGpu(Study):
 
     name, paper, document = "serverless-gpu", "barrak-2025", "atlas.serverless_gpu"
     options = ("out",)
-    texts: Mapping[str, str] = {"out": TABLES_OUT}
 
 
 STUDIES: Mapping[str, Study] = {
