@@ -9,12 +9,11 @@ from typing import Any
 from slslab.predict.profiles.profile import Profile
 from slslab.report.formats import percent
 from slslab.run.metrics import grouped
-from slslab_lab.papers.recomputation import Recomputed, recompute
+from slslab_lab.papers.recomputation import Recomputed, recompute_row
 from slslab_lab.replay.crossings import TIE
-from slslab_lab.studies.accuracy_by_time import whole
 from slslab_lab.studies.documents import Cell, ReproducedRow, describe_profile, make_document
 from slslab_lab.studies.measured_rounds import PATTERNS, describe
-from slslab_lab.studies.minibatches import Estimate
+from slslab_lab.studies.minibatches import Estimate, whole
 from slslab_lab.studies.patterns import NAMES, TABLES, Comparison
 from slslab_lab.studies.study import Setup
 
@@ -43,15 +42,13 @@ class FasterCell(Cell):
 def build(setup: Setup, compared: Sequence[Sequence[Comparison]]) -> dict[str, Any]:
     """Return the document of compared rows."""
     paper, profile, table = setup.paper, setup.profile, TABLES[setup.study.name]
-    here = paper.table(table)
-    again = {id(row): comparisons for row, comparisons in zip(here.rows, recompute(paper, table), strict=True)}
     comparisons = [comparison for variants in compared for comparison in variants]
     exchanges = {each.run: each for comparison in comparisons for each in comparison.measured.values()}
     return make_document(
         setup,
-        here,
+        paper.table(table),
         COLUMNS,
-        [_row(each, again[id(each.row)], profile) for each in comparisons],
+        [_row(each, recompute_row(paper, table, each.row), profile) for each in comparisons],
         [*_notes(comparisons, profile), *describe(exchanges.values())],
         profile=describe_profile(profile),
         bars=list(_bars(compared)),

@@ -90,21 +90,9 @@ def test_a_target_that_one_does_not_reach(tmp_path: Path) -> None:
     assert own["with the filter"]["seconds"]["modelled"] is None
     ratio = own["without ÷ with"]["ratio"]
     assert (ratio["modelled"], ratio["verdict"], ratio["reason"]) == (
-        None, "differs", "with the filter, 70 % not reached in 2 epochs, so the ratio is below 2.50",
+        None, "", "with the filter, 70 % not reached in 2 epochs",
     )  # fmt: skip
     assert own["with the filter"]["epoch_seconds"]["modelled"]["value"] == 40, "the share of the whole curve"
-
-
-def test_a_target_that_the_filter_alone_reaches(tmp_path: Path) -> None:
-    """3 epochs of 100 s at least, against 2 of 40 s."""
-    write_curve(tmp_path, "gpu", [0.1, 0.2, 0.3])
-    write_curve(tmp_path, "mlless", [0.3, 0.5], sent=24)
-    ratio = cells(document(tmp_path, 0.5))["without ÷ with"]["ratio"]
-    assert (ratio["modelled"], ratio["verdict"], ratio["reason"]) == (
-        None, "", "without the filter, 50 % not reached in 3 epochs, so the ratio is above 3.75",
-    )  # fmt: skip
-    neither = cells(document(tmp_path, 0.9))["without ÷ with"]["ratio"]
-    assert "ratio" not in neither["reason"]
 
 
 def test_as_released_only_the_filter_differs(tmp_path: Path) -> None:

@@ -17,10 +17,10 @@ from scipy.optimize import minimize_scalar
 from slslab.predict.profiles.profile import Profile
 from slslab.report.formats import percent
 from slslab_lab.papers.paper import Paper, Row
-from slslab_lab.papers.recomputation import recompute
-from slslab_lab.studies.accuracy_by_time import whole
+from slslab_lab.papers.recomputation import recompute_row
 from slslab_lab.studies.documents import Cell, ReproducedRow, describe_profile, make_curve, make_document
 from slslab_lab.studies.kubeml.rounds import BUFFERS, MODEL_MB, PARAMETERS, TENSORS, merging_seconds, with_rate
+from slslab_lab.studies.minibatches import whole
 from slslab_lab.studies.study import Setup
 from slslab_workers.kubeml.shares import ALL, DOCUMENT, Epoch, document_count
 
@@ -205,9 +205,8 @@ def _row(setting: Setting, seconds: float) -> ReproducedRow:
 
 
 def _goals(paper: Paper) -> Iterator[ReproducedRow]:
-    table = paper.table(GOALS)
-    for row, cells in zip(table.rows, recompute(paper, GOALS), strict=True):
-        ratio = tuple(cell for cell in cells if cell.column == "speedup")
+    for row in paper.table(GOALS).rows:
+        ratio = tuple(cell for cell in recompute_row(paper, GOALS, row) if cell.column == "speedup")
         published = {name: Cell(row.published[name], missing="") for name in SYSTEMS}
         yield ReproducedRow(row.name, row.group, "published", {**published, "speedup": Cell(recomputed=ratio)})
 

@@ -12,12 +12,10 @@ from slslab.predict.profiles.profile import Profile
 from slslab.report.formats import percent
 from slslab.run.bill import Book, Usage, compute_bill
 from slslab_lab.papers.paper import Row
-from slslab_lab.papers.recomputation import recompute
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.measured import Measured
 from slslab_lab.replay.outcome import outcome
 from slslab_lab.replay.programs.scaling import generate
-from slslab_lab.studies.accuracy_by_time import whole
 from slslab_lab.studies.documents import Cell, ReproducedRow, describe_prices, describe_profile, make_document
 from slslab_lab.studies.lambdaml.recordings import (
     BASE,
@@ -29,6 +27,7 @@ from slslab_lab.studies.lambdaml.recordings import (
     exchange_ratio,
     refusals,
 )
+from slslab_lab.studies.minibatches import whole
 from slslab_lab.studies.study import Setup
 from slslab_workers.channels.choice import TRACED
 from slslab_workers.trace.operations import SERVERS
@@ -123,7 +122,6 @@ def build(setup: Setup, recordings: Mapping[str, Measured]) -> dict[str, Any]:
     paper, profile, book, refused = setup.paper, setup.profile, setup.book, refusals()
     table = paper.table(TABLE)
     rows = [_compare(setup, row, recordings, refused) for row in table.rows]
-    again = {id(row): each for row, each in zip(table.rows, recompute(paper, TABLE), strict=True)}
     return make_document(
         setup,
         table,
@@ -137,14 +135,6 @@ def build(setup: Setup, recordings: Mapping[str, Measured]) -> dict[str, Any]:
         profile=describe_profile(profile),
         prices=describe_prices(book),
         findings=[sentence for column in COLUMNS for sentence in _findings(column, rows)],
-        printed_prices={
-            each.name: {
-                cell.column: float(cell.value)
-                for cell in again[id(each.row)]
-                if cell.column.endswith("_price") and cell.value is not None
-            }
-            for each in rows
-        },
         bars=list(_bars(rows)),
     )
 
