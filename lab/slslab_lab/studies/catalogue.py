@@ -195,7 +195,7 @@ class GradsSharding(Study):
 
 
 class KubeMLTimes(Study):
-    """KubeML's seconds of 30 epochs of ResNet34 by merges, and to an accuracy.
+    """KubeML's seconds of 30 epochs of ResNet34 by merges.
 
     \b
     slslab reproduce kubeml-times

@@ -135,7 +135,6 @@ def build(setup: Setup, recordings: Mapping[str, Measured]) -> dict[str, Any]:
         profile=describe_profile(profile),
         prices=describe_prices(book),
         findings=[sentence for column in COLUMNS for sentence in _findings(column, rows)],
-        bars=list(_bars(rows)),
     )
 
 
@@ -266,25 +265,6 @@ def _findings(column: str, rows: Sequence[Compared]) -> Iterator[str]:
         )
     if refused := [each.name for each in rows if column in each.refused]:
         yield f"{title} is refused, as published (n/a): {'; '.join(refused)}."
-
-
-def _bars(rows: Sequence[Compared]) -> Iterator[dict[str, Any]]:
-    yield {
-        "title": "Seconds ÷ those with S3",
-        "axis": "slowdown",
-        "unit": "×",
-        "series": ["published", "modelled"],
-        "values": [
-            [f"{TITLES[column]}\n{compared.name}", name, value]
-            for column in COLUMNS
-            for compared in rows
-            if column in compared.against
-            for name, value in (
-                ("published", float(compared.row.published[f"{column}_slowdown"])),
-                ("modelled", compared.against[column].slowdown(booted=True)),
-            )
-        ],
-    }
 
 
 def _notes(rows: Sequence[Compared], recordings: Mapping[str, Measured], profile: Profile) -> Iterator[str]:
