@@ -59,11 +59,9 @@ class Cell:
             "published": None if self.published is None else str(self.published),
             "recomputed": [
                 {
-                    **{
-                        name: getattr(way, name)
-                        for name in ("way", "expression", "filled", "value", "verdict", "reason")
-                    },
+                    **{name: getattr(way, name) for name in ("way", "expression", "filled")},
                     "value": None if way.value is None else format(way.value, "f"),
+                    **{name: getattr(way, name) for name in ("verdict", "reason")},
                 }
                 for way in self.recomputed
             ],

@@ -16,7 +16,7 @@ from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.measured import Measured
 from slslab_lab.replay.outcome import outcome
 from slslab_lab.replay.programs.scaling import generate
-from slslab_lab.studies.documents import Cell, ReproducedRow, describe_prices, describe_profile, make_document
+from slslab_lab.studies.documents import AGREES, Cell, ReproducedRow, describe_prices, describe_profile, make_document
 from slslab_lab.studies.lambdaml.recordings import (
     BASE,
     COLUMNS,
@@ -33,8 +33,6 @@ from slslab_workers.channels.choice import TRACED
 from slslab_workers.trace.operations import SERVERS
 
 TABLE = "table1"
-# Ratios agree within this share of the published one.
-AGREES_RATIO = 0.25
 TITLES = {"memcached": "Memcached", "dynamodb": "DynamoDB", "vm_ps": "VM parameter server"}
 RUNNING, STARTED, WAITING = "node running", "node started first", "functions wait for the node"
 NO_NODE, PUBLISHED = "no node", "not modelled"
@@ -226,7 +224,7 @@ def _slowdown(compared: Compared, column: str, *, booted: bool) -> Cell:
             f"{implied:.0f} s with S3; the model has {each.base.seconds:.0f} s"
         )
     measured = None if each.boot_s else compared.measured[column]
-    return RatioCell(published, measured=measured, modelled=modelled, tolerance=AGREES_RATIO, reason=reason)
+    return RatioCell(published, measured=measured, modelled=modelled, reason=reason)
 
 
 def _cost(compared: Compared, column: str, variant: str) -> Cell:
@@ -235,7 +233,7 @@ def _cost(compared: Compared, column: str, variant: str) -> Cell:
         return Cell(modelled=whole(modelled))
     published = compared.row.published.get(f"{column}_cost")
     reason = f"published {published}, modelled {modelled:.2f}"
-    return RatioCell(published, modelled=whole(modelled), tolerance=AGREES_RATIO, reason=reason)
+    return RatioCell(published, modelled=whole(modelled), reason=reason)
 
 
 def _findings(column: str, rows: Sequence[Compared]) -> Iterator[str]:
@@ -248,7 +246,7 @@ def _findings(column: str, rows: Sequence[Compared]) -> Iterator[str]:
         compared = [cell for cell in cells if isinstance(cell, RatioCell)]
         close = sum(cell.verdict == "agrees" for cell in compared)
         alike = sum(cell.is_same_side for cell in compared)
-        return f"{alike} of {len(compared)} rows ({close} within {percent(AGREES_RATIO)})"
+        return f"{alike} of {len(compared)} rows ({close} within {percent(AGREES)})"
 
     slower = same([_slowdown(each, column, booted=True) for each in known])
     dearer = same([_cost(each, column, STARTED) for each in known])
@@ -273,7 +271,7 @@ def _notes(rows: Sequence[Compared], recordings: Mapping[str, Measured], profile
     nodes = sorted({server.instance_type for server in servers if server.instance_type is not None})
     yield (
         f"Modelled on {profile.name} of {profile.date}: whole jobs, cold starts included, AllReduce with functions of "
-        f"{MEMORY_MB:,} MB. A ratio agrees within {percent(AGREES_RATIO)}, or lies on the same side of 1, or differs."
+        f"{MEMORY_MB:,} MB. A ratio agrees within {percent(AGREES)}, or lies on the same side of 1, or differs."
     )
     yield (
         "These are assumed, since the paper doesn't state them: the pattern; the algorithm ("
