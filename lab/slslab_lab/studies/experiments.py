@@ -119,7 +119,7 @@ def read_all(directory: Path, rows: Iterable[Experiment]) -> Runs:
     for one in itertools.takewhile(Path.is_dir, further):
         places = {experiment: one / experiment.name for experiment in done}
         if absent := [place for place in places.values() if not is_done(place)]:
-            raise RunError(f"There is no finished run {absent[0]}.", f"record it, or move {one} elsewhere.")
+            raise RunError(f"{absent[0]} has no finished run.", f"record it, or move {one} elsewhere.")
         again.append({experiment: read_measured(place, known) for experiment, place in places.items()})
     return Runs(done, failed, again)
 

@@ -183,7 +183,7 @@ def test_a_further_set_must_be_whole(record: Callable[..., list[str]], tmp_path:
     record(ALLREDUCE, RELEASED)
     beside = tmp_path.with_name(f"{tmp_path.name}-2")
     shutil.copytree(tmp_path / ALLREDUCE.name, beside / ALLREDUCE.name)
-    with pytest.raises(RunError, match=f"There is no finished run {beside / RELEASED.name}"):
+    with pytest.raises(RunError, match=f"{beside / RELEASED.name} has no finished run"):
         read_all(tmp_path, [ALLREDUCE, RELEASED])
     shutil.copytree(tmp_path / RELEASED.name, beside / RELEASED.name)
     found = read_all(tmp_path, [ALLREDUCE, RELEASED])

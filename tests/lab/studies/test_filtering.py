@@ -33,7 +33,7 @@ class Linear:
 
     def epoch(self, experiment: Experiment, share: float | None = None) -> EpochTime:
         if experiment.released and not self.released:
-            return EpochTime(None, None, reason="there is no recording")
+            return EpochTime(None, None, reason="it is not recorded")
         sent = 0.5 if share is None else share
         return EpochTime(20 + 80 * sent, 1.0, sent)
 
@@ -110,7 +110,7 @@ def test_as_released_only_the_filter_differs(tmp_path: Path) -> None:
     assert own["with the filter"]["share"]["measured"]["value"] == 25
     assert any("defines but doesn't call" in note for note in found["notes"])
     unrecorded = cells(document(tmp_path, 0.6, released=False), "as released")
-    assert unrecorded["without ÷ with"]["ratio"]["reason"] == "there is no recording"
+    assert unrecorded["without ÷ with"]["ratio"]["reason"] == "it is not recorded"
 
 
 def test_without_curves_of_both_there_is_a_reason(tmp_path: Path) -> None:
