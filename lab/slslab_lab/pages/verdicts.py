@@ -180,8 +180,7 @@ def model_errors(document: Document) -> Iterator[str]:
     """
     cells = [cell for row in document["rows"] for cell in row["cells"].values() if cell.get("modelled")]
     if cells and "comparison" not in document and not document.get("ranged"):
-        where = " in the paper's rows" if "further" in document else ""
-        without = f"Modelled figures{where} (≈) have no 80 % range"
+        without = "Modelled figures (≈) have no 80 % range"
         if errors := [abs(cell["difference"]) for cell in cells if cell.get("difference") is not None]:
             sentence = (
                 f"{without}: their error is only known from this table. It is {percent(fmean(errors))} on average "
@@ -190,8 +189,7 @@ def model_errors(document: Document) -> Iterator[str]:
         else:
             sentence = f"{without}: the paper has no figures to compare them with."
         intervals = any(cell["modelled"].get("low") is not None for cell in cells)
-        parts = [sentence, "Their intervals cover recordings but not this error." * intervals]
-        yield " ".join(filter(None, [*parts, "Figures of GPU functions have one." * bool(where)]))
+        yield sentence + " Their intervals cover recordings but not this error." * intervals
     if fitted := document.get("fitted"):
         yield fitted
 
