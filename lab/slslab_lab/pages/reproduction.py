@@ -41,7 +41,7 @@ def brief(document: Document) -> Iterator[Part]:
         return
     yield from _answers(document)
     yield Table(("column", "published numbers", "agree", "median difference"), rows)
-    yield from matrices(document)
+    yield from matrices({**document, "further": ()})
     yield Note("Every figure: --full, or the page", "muted")
 
 
@@ -100,7 +100,8 @@ def describe_reproduction(document: Document) -> Page:
 def _tables(document: Document) -> Iterator[Card]:
     if document.get("orders"):
         yield _whole("card-orders", orders(document))
-    yield from (_whole(f"card-matrix-{number}", table) for number, table in enumerate(matrices(document)))
+    if "matrices" in document or "further" in document:
+        yield from (_whole(f"card-matrix-{number}", table) for number, table in enumerate(matrices(document)))
 
 
 def _whole(identifier: str, table: Table) -> Card:

@@ -31,6 +31,7 @@ from slslab_lab.pages.comparison import describe_comparison
 from slslab_lab.pages.files import leave_page, page_of
 from slslab_lab.pages.reproduction import describe_reproduction
 from slslab_lab.pages.run import describe_run
+from slslab_lab.pages.verdicts import agreement
 from slslab_lab.replay.modelled import model
 from slslab_lab.replay.programs.recording import read_recording
 from slslab_workers.architecture import title
@@ -363,6 +364,12 @@ def test_a_reproduction_has_its_cells_rankings_bills_and_curves() -> None:
     assert bars["data"]["data"]["rows"][0] == ["16 workers\npublished", "AllReduce", 4.77]
     for words in ("Which pattern is faster, and at which latency × bandwidth ÷ size", "above 0.5", "≈tie"):
         assert words in text
+
+
+def test_figures_that_another_study_adds_have_ranges_of_their_own() -> None:
+    sentences = [*agreement({**reproduction(), "further": []})]
+    assert sentences[1].startswith("Modelled figures in the paper's rows (≈) have no 80 % range: their error is only")
+    assert sentences[1].endswith(" Figures of GPU functions have one.")
 
 
 def test_ranges_are_drawn_where_there_are_any() -> None:
