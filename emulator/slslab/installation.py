@@ -48,7 +48,6 @@ EXTRAS = {
     "testcontainers": "testcontainers",
     "minio": "compose",
     "mlflow": "mlflow",
-    "tensorboard": "tensorboard",
 }
 
 
