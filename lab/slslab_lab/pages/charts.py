@@ -384,29 +384,6 @@ def ratios(identifier: str, label: str, rows: Rows, keys: Sequence[Key], title: 
     return Chart(identifier, label, specification(chart), {DATA: data}, tuple(keys), caption)
 
 
-def differences(
-    identifier: str, label: str, rows: Rows, title: str, name: str, extent: tuple[float, float], equal: float
-) -> Chart:
-    """Draw values with their intervals around `equal`, which stands for no difference: rows of (bar, value, low, high).
-
-    `extent` is the axis's range, shared by charts side by side."""
-    data = Data(("bar", "value", "low", "high"), rows)
-    tooltip = tooltips(
-        ("bar:N", "of"), ("value:Q", title, ",.3~r"), ("low:Q", "from", ",.3~r"), ("high:Q", "to", ",.3~r")
-    )
-    base = alt.Chart(alt.NamedData(name=DATA)).encode(y=name_axis(), tooltip=tooltip)
-    ranges = base.mark_rule(color="var(--c-1)", strokeWidth=3, opacity=0.55).encode(
-        x=alt.X("low:Q", title=title_lines(title), scale=alt.Scale(domain=extent), axis=number_axis(format=",.6~g")),
-        x2="high:Q",
-    )
-    marks = base.mark_point(filled=True, size=70, color="var(--c-1)", opacity=1).encode(x="value:Q")
-    line = alt.Chart(alt.NamedData(name=DATA)).mark_rule(color="var(--muted)", strokeDash=[4, 3])
-    chart = alt.layer(
-        line.encode(x=alt.datum(equal)), ranges, marks, width="container", height=len(rows) * step(len(rows))
-    )
-    return Chart(identifier, label, specification(chart), {DATA: data}, (), "", name)
-
-
 def ranks(identifier: str, label: str, rows: Rows, bases: Sequence[str], keys: Sequence[Key], title: str) -> Chart:
     """Draw places, the first on the left, a row for each basis of an order: rows of (series, basis, place, value)."""
     data = Data(("line", "bar", "place", "value", "turn"), [(*row, bases.index(str(row[1]))) for row in rows])

@@ -95,7 +95,7 @@ def test_runs_of_unequal_work_are_named_after_the_verdicts() -> None:
         on_lambda(60.0, "0.008", architecture="spirt", epochs=1, batch_size=512, plan={}, stack={}),
     ]
     assert "Their plans differ in minibatch size: 64 and 512; epochs: 2 and 1." in sentences(shown(*given))
-    assert describe_comparison(given, [None, None]).answers[-1].startswith("Their plans differ in ")
+    assert describe_comparison(given).answers[-1].startswith("Their plans differ in ")
 
 
 def test_another_run_may_be_cheapest_with_a_cache_of_its_own() -> None:

@@ -152,7 +152,7 @@ def _running() -> str:
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A page of each kind, as files."""
     names = ("allreduce", "scatterreduce")
-    comparison = describe_comparison([document(name) for name in names], [recording(name).events for name in names])
+    comparison = describe_comparison([document(name) for name in names])
     texts = {
         "run": page_of(recording("mobilenet-busy").replace(document=modelled("mobilenet-busy"))),
         "spirt": page_of(recording("spirt")),
