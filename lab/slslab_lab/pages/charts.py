@@ -382,28 +382,3 @@ def ratios(identifier: str, label: str, rows: Rows, keys: Sequence[Key], title: 
     one = alt.Chart(alt.NamedData(name=DATA)).mark_rule(color="var(--muted)", strokeDash=[4, 3])
     chart = alt.layer(within, one.encode(x=alt.datum(1)), points, width="container", height=len(names) * 34)
     return Chart(identifier, label, specification(chart), {DATA: data}, tuple(keys), caption)
-
-
-def ranks(identifier: str, label: str, rows: Rows, bases: Sequence[str], keys: Sequence[Key], title: str) -> Chart:
-    """Draw places, the first on the left, a row for each basis of an order: rows of (series, basis, place, value)."""
-    data = Data(("line", "bar", "place", "value", "turn"), [(*row, bases.index(str(row[1]))) for row in rows])
-    places = max((int(row[2] or 1) for row in rows), default=1)
-    chart = (
-        open_chart(height=34 * len(bases))
-        .mark_line(point={"size": 130, "filled": True}, strokeWidth=3)
-        .encode(
-            x=alt.X(
-                "place:Q",
-                title="place",
-                scale=alt.Scale(domain=[0.7, places + 0.3], nice=False),
-                axis=alt.Axis(
-                    values=list(range(1, places + 1)), format="d", orient="top", grid=False, domain=False, ticks=False
-                ),
-            ),
-            y=name_axis(sort=list(bases)),
-            order=alt.Order("turn:Q"),
-            color=alt.Color("line:N", scale=colour_scale(keys), legend=None),
-            tooltip=tooltips(("line:N", "of"), ("bar:N", "basis"), ("place:Q", "place"), ("value:Q", title, ",.6~g")),
-        )
-    )
-    return Chart(identifier, label, specification(chart), {DATA: data}, tuple(keys))

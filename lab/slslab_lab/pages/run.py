@@ -36,7 +36,6 @@ from slslab_lab.pages.measures import (
     shares_card,
     sizes_card,
 )
-from slslab_lab.pages.published import published_card
 from slslab_lab.pages.traces import communication_card, timeline_card, traffic_card
 from slslab_workers.architecture import chosen_options, title
 
@@ -64,7 +63,6 @@ def describe_run(document: Document, events: Rows | None, invocations: Records, 
         traffic_card(document),
         functions_card(document),
         invocations_card(document),
-        published_card(document),
         _host(document),
         _versions(document),
     )

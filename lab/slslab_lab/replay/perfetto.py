@@ -15,15 +15,12 @@ from contextlib import ExitStack
 from heapq import heappop, heappush
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 from slslab.errors import writable
 from slslab.run.log import replacing
-from slslab.run.run import Run
-from slslab_lab.replay.kernel.kernel import TRANSITION
 from slslab_lab.replay.kernel.timeline import Timeline
 from slslab_lab.replay.path import Stretch, head
-from slslab_lab.replay.programs.recording import BESIDE
 
 Event = dict[str, Any]
 # A process and a thread.
@@ -42,11 +39,6 @@ def write_perfetto(timeline: Timeline, path: Path) -> None:
     profile = timeline.profile
     about = {"status": "modelled", "profile": f"{profile.name} of {profile.date}"}
     _write(path, about, places, _modelled(timeline, places))
-
-
-def write_measured_perfetto(recording: Run, path: Path) -> None:
-    """Write a measured run in the same format: wall time on this host, from its first event."""
-    _write(path, {"status": "measured", "run": recording.plan.run}, *_measured(recording))
 
 
 def _process(worker: int) -> int:
@@ -149,65 +141,6 @@ def _rows(timeline: Timeline, heads: Sequence[tuple[int, Stretch]]) -> Iterator[
             yield timeline.start[after], 3, after, LEAVES, number + index
             yield timeline.calls[index].accepted, 1, index, CALLED, number + index
         begun.add(index)
-
-
-class _Span(NamedTuple):
-    number: str
-    process: int
-    name: str
-    category: str
-    start: int
-    end: int
-    args: Mapping[str, Any]
-
-
-def _spans(recording: Run, work: Iterable[Mapping[str, Any]]) -> Iterator[_Span]:
-    workers = {event["invocation"]: event["worker"] for event in work}
-    accepted = {e["invocation"]: e for e in recording.events if e["op"] == "invoke" and e["worker"] < 0}
-    for record in recording.invocations:
-        number = record["request_id"]
-        span = accepted.get(number, record)
-        args = {name: record[name] for name in ("request_id", "memory_mb", "duration_ms", "billed_ms", "cold_start")}
-        process = _process(workers.get(number, -1))
-        yield _Span(number, process, record["function"], "invocation", span["start_ns"], span["end_ns"], args)
-    for one in recording.instances:
-        args = {name: one[name] for name in ("id", "device", "billed_seconds")}
-        yield _Span(one["id"], _process(one["worker"]), one["type"], "instance", one["start_ns"], one["end_ns"], args)
-    for event in recording.events:
-        if event["op"] == TRANSITION:
-            yield _Span("", STATE_MACHINES, event["resource"], TRANSITION, event["start_ns"], event["end_ns"], {})
-
-
-def _measured(recording: Run) -> tuple[list[Place], list[Event]]:
-    """Return places, and events in order of time; an arrow begins with the cause, and ends once both have begun."""
-    events = recording.events
-    zero = min((event["start_ns"] for event in events), default=0)
-    work = [event for event in events if event["worker"] >= 0 and event["op"] not in BESIDE]
-    spans = list(_spans(recording, work))
-    places = _place([span.process for span in spans], [(span.start, span.end) for span in spans])
-    place_of = {span.number: place for span, place in zip(spans, places, strict=True) if span.number}
-    written = [
-        _slice(place, span.name, span.category, span.start - zero, span.end - zero, span.args)
-        for span, place in zip(spans, places, strict=True)
-    ]
-    starts = {e["environment"] or e["resource"]: e for e in events if e["op"] == "environment.start"}
-    for record in recording.invocations:
-        if record["cold_start"] and (init := starts.get(record["environment"])) is not None:
-            place = place_of[record["request_id"]]
-            written.append(_slice(place, "init", "init", init["start_ns"] - zero, init["end_ns"] - zero, {}))
-    for event in work:
-        place, start = place_of[event["invocation"]], event["start_ns"] - zero
-        args = {name: event[name] for name in ("epoch", "step", "bytes", "requests", "event", "resource", "failed")}
-        written.append(_slice(place, event["op"], event["phase"], start, event["end_ns"] - zero, args))
-        for number in event["causes"]:
-            cause = events[number]
-            if cause["worker"] >= 0 and cause["invocation"] != event["invocation"] and cause["op"] not in BESIDE:
-                # Each arrow has its own number.
-                flow, begun = event["event"] * len(events) + number, cause["start_ns"] - zero
-                written.append(_flow("s", place_of[cause["invocation"]], flow, begun))
-                written.append(_flow("f", place, flow, max(begun, start)))
-    written.sort(key=lambda one: (one["ts"], one["ph"] != "X", -one.get("dur", 0.0), one["ph"] == "f"))
-    return places, written
 
 
 def _write(path: Path, about: Mapping[str, str], places: Sequence[Place], events: Iterable[Event]) -> None:

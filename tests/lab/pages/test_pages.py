@@ -329,7 +329,7 @@ def test_a_reproduction_has_its_cells_rankings_bills_and_curves() -> None:
     text = reproduction_page(reproduction())
     parts = Parts(text)
     assert [chart["id"] for chart in parts.charts] == [
-        "agreement", "ranking-0", "bars-0", "curve-0", "bills-0", "column-function_seconds-0", "column-total_cost-0",
+        "agreement", "bars-0", "curve-0", "bills-0", "column-function_seconds-0", "column-total_cost-0",
     ]  # fmt: skip
     for words in (
         "15.44",
@@ -337,6 +337,7 @@ def test_a_reproduction_has_its_cells_rankings_bills_and_curves() -> None:
         "6.00 (5.40 to 6.60)",
         "of 8",
         "Ranking differs.",
+        "SPIRT 0.0660",
         "Lambda init (not in the paper)",
     ):
         assert words in text
@@ -347,10 +348,6 @@ def test_a_reproduction_has_its_cells_rankings_bills_and_curves() -> None:
         "Ranking of cost per epoch, MobileNet: differs.",
         "2 of 4 printed numbers follow from the paper's own inputs.",
     ]
-    [ranking] = [chart for chart in parts.charts if chart["id"] == "ranking-0"]
-    assert ranking["data"]["data"]["rows"][-2:] == [
-        ["SPIRT", "modelled, canonical", 1, 0.066, 2], ["AllReduce", "modelled, canonical", 2, 0.0427, 2],
-    ]  # fmt: skip
     [bars] = [chart for chart in parts.charts if chart["id"] == "bars-0"]
     assert bars["data"]["data"]["rows"][0] == ["16 workers\npublished", "AllReduce", 4.77]
     for words in ("Which pattern is faster, and at which latency × bandwidth ÷ size", "above 0.5", "≈tie"):

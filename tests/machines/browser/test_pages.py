@@ -42,7 +42,7 @@ WIDTHS = (390, 1600)
 SCHEMES = ("light", "dark")
 UNIT = re.compile(r",\s(s|MB|USD|%|min|nats)$|^multiple of ")
 # Of what is counted or named, and has no unit.
-UNITLESS = {"epoch", "place", "to worker", "from worker", "ours ÷ published"}
+UNITLESS = {"epoch", "to worker", "from worker", "ours ÷ published"}
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium: tests/machines/browser/install installs it")
 
