@@ -134,8 +134,8 @@ def test_instances_are_billed_by_the_second(recorded_runs: RecordedRuns) -> None
         assert bill["host"]["notes"] == ["ran on the CPU: these aren't GPU times, and g4dn.xlarge is billed for them"]
     shown = slslab("show", path, "--full").out
     assert shown.startswith("On AWS (us-east-1, modelled): ")
-    assert shown.count("ran on the CPU: these aren't GPU times") == 1
-    assert "2 on cpu" in shown
+    assert shown.count("Ran on the CPU: these aren't GPU times") == 1
+    assert "2, on cpu" in shown
     assert "REPORT" not in shown
     compared = slslab("compare", recorded_runs["allreduce"].path, path).out
     assert "The GPU baseline ran on the CPU: these aren't GPU times" in compared
