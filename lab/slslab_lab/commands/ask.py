@@ -99,8 +99,8 @@ QUESTIONS = (
         tables.model,
         """How far is LambdaML's analytic model from the replay?
 
-        For each number of workers, each with as many minibatches as recorded: the model of LambdaML's Section 5.3, the
-        closed form of all requests, the replay, and what was measured with the run's own number. Of AllReduce and
+        For each number of workers, each with the recorded number of minibatches: the model of LambdaML's Section 5.3,
+        the closed form of all requests, the replay, and what was measured with the run's own number. Of AllReduce and
         ScatterReduce.
         """,
         picture=draw_model,
