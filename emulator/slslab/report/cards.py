@@ -9,10 +9,12 @@ from slslab.report.page import Card, Cell, Document, Row, Table
 from slslab.report.summaries import (
     cpu_share_enforced,
     figure_text,
+    half_widths,
     handler_seconds,
     predicted,
     predicted_cost,
     predicted_ms,
+    processor_note,
     replayed,
     seconds,
 )
@@ -128,11 +130,25 @@ def modelled_card(document: Document) -> Card | None:
         folded=True,
         dispensable=(),
     )
+    of_cost = dict(half_widths(found, "cost"))
+    sources = Table(
+        ("the range comes from", "of the seconds", "of the cost"),
+        [
+            (name, *(formats.MISSING if each is None else percent(each) for each in (width, of_cost.get(name))))
+            for name, width in half_widths(found)
+        ],
+        caption="Half-widths of the 80 % ranges, with only one source of error each",
+    )
     note = (
         f"Modelled on the profile {profile['name']} of {profile['date']}. {found['critical_path']} "
         f"Of the billed time {percent(found['waiting_share'])} is waiting (modelled)."
     )
-    return Card("card-modelled", "Modelled on Lambda, and measured here", tables=(table,), notes=(note,))
+    return Card(
+        "card-modelled",
+        "Modelled on Lambda, and measured here",
+        tables=(sources, table) if sources.rows else (table,),
+        notes=tuple(filter(None, (note, processor_note(document)))),
+    )
 
 
 def beside_modelled(document: Document) -> Iterator[tuple[Document, tuple[float | None, ...]]]:

@@ -28,11 +28,9 @@ from slslab.report.summaries import (
     figure_text,
     headline,
     instances_note,
-    made_of,
     peak_limit_mb,
     predicted,
     predicted_notes,
-    processor_note,
     range_note,
     replayed,
     unanchored_note,
@@ -135,8 +133,8 @@ def _headline(document: Document, *, brief: bool = False) -> Iterator[Note]:
     found = replayed(document)
     notes = predicted_notes(document)
     if found is not None:
-        wide = unanchored_note([document], ["this run"]) if brief else processor_note(document)
-        notes += [range_note(found), "" if brief else made_of(found), wide, instances_note(document)]
+        wide = unanchored_note([document], ["this run"]) if brief else ""
+        notes += [range_note(found), wide, instances_note(document)]
     parts = (
         (headline(document), "answer" if found or predicted(document) else "answer warn"),
         (advice(document), "answer"),

@@ -10,7 +10,7 @@ from slslab.cli.terminal import complete_run
 from slslab_lab.commands.options import Amount, list_option, memory_option, plot_option, with_options
 from slslab_lab.commands.question import Question
 from slslab_lab.pages import replay as tables
-from slslab_lab.pages.pictures import draw_model, draw_patterns, draw_sizes, draw_ways
+from slslab_lab.pages.pictures import draw_model, draw_patterns, draw_variants, draw_ways
 
 
 def other_argument(metavar: str) -> Callable[[Any], Any]:
@@ -46,7 +46,7 @@ QUESTIONS = (
         at which a function exceeds its time-out don't count. Exit code 1 if no size surely meets it. For `up`, this is
         what `slslab tune` answers, from the recorded invocations.
         """,
-        picture=draw_sizes,
+        picture=draw_variants,
         needed="cheapest",
         of_up=True,
     ),
@@ -60,7 +60,7 @@ QUESTIONS = (
         By default from 128 to 10240 MB; sizes below the measured peak memory are refused. For `up`, this is what
         `slslab tune` answers, from the recorded invocations.
         """,
-        picture=draw_sizes,
+        picture=draw_variants,
         of_up=True,
     ),
     Question(
