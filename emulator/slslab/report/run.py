@@ -19,7 +19,7 @@ from slslab.report.cards import (
 )
 from slslab.report.figures import failure, figures_table, warnings
 from slslab.report.formats import MISSING, percent
-from slslab.report.page import WORDS, Card, Document, Note, Part, Row, Table
+from slslab.report.page import WORDS, Card, Document, Note, Part, Table
 from slslab.report.summaries import (
     advice,
     alone_note,
@@ -163,51 +163,20 @@ def _identity(document: Document) -> Note:
 
 
 def _details(details: Mapping[str, Any]) -> Iterator[Table]:
-    for name, title, columns, row in DETAILS:
-        if told := details.get(name):
-            yield Table(columns, [row(each) for each in told], caption=title, words=WORDS, dispensable=())
+    """Yield a table for each of an architecture's own lists: of joins, failed peers, decisions to scale in ..."""
+    for name, entries in details.items():
+        if isinstance(entries, list) and entries and isinstance(entries[0], Mapping):
+            columns, title = [column.replace("_", " ") for column in entries[0]], name.replace("_", " ").capitalize()
+            rows = [[_detail(*item) for item in entry.items()] for entry in entries]
+            yield Table(columns, rows, caption=title, words=WORDS, dispensable=())
 
 
-def _death(death: Document) -> Row:
-    found_by = death["found_by"] if isinstance(death["found_by"], str) else f"peer {death['found_by']}"
-    detected = datetime.fromtimestamp(death["time"], UTC).isoformat(timespec="milliseconds")
-    return str(death["worker"]), str(death["epoch"] + 1), detected, found_by
-
-
-def _decision(decision: Document) -> Row:
-    """Return a decision of MLLess's auto-tuner; its losses are projections for ten seconds later."""
-    removed = MISSING if decision["removed"] is None else f"worker {decision['removed']}"
-    figures = [f"knee at step {decision['knee']}", "", ""]
-    if decision["r"] is not None:
-        figures = [f"{decision[name]:.4g}" for name in ("r", "loss_base", "loss_now")]
-    return str(decision["step"]), str(decision["workers"]), removed, *figures
-
-
-# The names in documents, titles, headings, and functions that make rows.
-DETAILS: tuple[tuple[str, str, Sequence[str], Callable[[Document], Row]], ...] = (
-    (
-        "joins",
-        "Joins",
-        ("peer that joined", "first epoch"),
-        lambda join: (str(join["worker"]), "never" if join["epoch"] is None else str(join["epoch"] + 1)),
-    ),
-    ("deaths", "Failed peers", ("failed peer", "epoch", "detected at", "detected by"), _death),
-    (
-        "late",
-        "Peers left out of an epoch",
-        ("late peer", "epoch", "left out by"),
-        lambda late: (str(late["worker"]), str(late["epoch"] + 1), f"peer {late['left_out_by']}"),
-    ),
-    (
-        "scale_in",
-        "Scale-in",
-        ("after step", "workers", "removed", "r %", "loss with all", "loss with these"),
-        _decision,
-    ),
-    (
-        "failed_functions",
-        "Failed functions",
-        ("failed function", "epoch", "error"),
-        lambda failed: (str(failed["function"]), str(failed["epoch"] + 1), failed["error"]),
-    ),
-)
+def _detail(name: str, value: object) -> str:
+    match name, value:
+        case "epoch", int():
+            return str(value + 1)
+        case "time", float():
+            return datetime.fromtimestamp(value, UTC).isoformat(timespec="milliseconds")
+        case _, float():
+            return f"{value:.4g}"
+    return MISSING if value is None else str(value)

@@ -342,9 +342,9 @@ def test_learning_shows_ten_epochs_at_most_with_the_first_and_the_last() -> None
 def test_who_joined_is_told_with_its_first_epoch() -> None:
     joins = [{"worker": 2, "epoch": 1}, {"worker": 3, "epoch": None}]
     text = shown(run.summary(document(details={"joins": joins})))
-    assert "peer that joined   first epoch" in text
+    assert row(text[text.index("Joins") :], "worker ")[:1] == ["epoch"]
     assert row(text[text.index("Joins") :], "2 ") == ["2"], "as in all tables, the first is 1"
-    assert row(text[text.index("Joins") :], "3 ") == ["never"]
+    assert row(text[text.index("Joins") :], "3 ") == ["–"]
     assert "Joins" not in shown(run.summary(document(details={"joins": []})))
 
 
