@@ -47,7 +47,6 @@ EXTRAS = {
     "testcontainers": "testcontainers",
     "minio": "compose",
     "mlflow": "mlflow",
-    "tensorboard": "tensorboard",
 }
 
 
