@@ -47,6 +47,7 @@ EXTRAS = {
     "testcontainers": "testcontainers",
     "minio": "compose",
     "mlflow": "mlflow",
+    "tensorboard": "tensorboard",
 }
 
 

@@ -13,7 +13,7 @@ from slslab_lab.commands.options import directory_option
 from slslab_lab.pages import export as terminal
 
 SCHEMA = 1
-FORMATS = ("csv", "parquet", "mlflow", "sam")
+FORMATS = ("csv", "parquet", "mlflow", "tensorboard", "sam")
 FOLDER = Path("exports")
 EXPERIMENT = "slslab"
 
@@ -36,12 +36,13 @@ class ExportCommand(click.Command):
 def export(
     runs: tuple[str, ...], kind: str, out: Path | None, uri: str | None, experiment: str | None, json_: bool
 ) -> None:
-    """Write runs as CSV or Parquet tables, or to MLflow; or one as an AWS SAM template.
+    """Write runs as CSV or Parquet tables, to MLflow, or as TensorBoard's event files; or one as an AWS SAM template.
 
     \b
     slslab export last --to parquet --out tables
     slslab export last~1 last --to mlflow --out mlruns
     slslab export last --to mlflow --tracking-uri http://127.0.0.1:5000 --experiment digits
+    slslab export last --to tensorboard --out boards
     slslab export sam last --out cloud
     slslab export sam runs/RUN/plan.toml --out cloud
 
@@ -57,7 +58,7 @@ def export(
         raise RequestError("--out and --tracking-uri name two places.", "choose one of them.")
     if kind == "sam":
         return export_sam(runs, out or FOLDER / kind, json_)
-    if kind == "mlflow":
+    if kind in ("mlflow", "tensorboard"):
         require(kind)
     from slslab_lab.pages.exports.finished import read_finished
 
@@ -68,6 +69,10 @@ def export(
 
         place = {"tracking_uri": uri or folder.resolve().as_uri(), "experiment": experiment or EXPERIMENT}
         written = write_tracking(finished, *place.values())
+    elif kind == "tensorboard":
+        from slslab_lab.pages.exports.boards import write_boards
+
+        written = write_boards(finished, folder)
     else:
         from slslab_lab.pages.exports.files import write_files
 

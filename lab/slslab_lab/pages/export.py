@@ -8,16 +8,21 @@ from slslab.report.formats import listed
 from slslab.report.page import WORDS, Note, Part, Table
 from slslab.report.summaries import IMPORTS_UNKNOWN
 
+# Headings, and the document's entries below them.
+COLUMNS = {
+    "files": (("table", "rows", "file"), ("table", "rows", "path")),
+    "tensorboard": (("run", "", "directory"), ("run", "state", "path")),
+    "mlflow": (("run", "", "MLflow run"), ("run", "state", "mlflow_run")),
+}
+
 
 def export(document: Mapping[str, Any]) -> Table:
     """Return one line per file or run."""
-    written = document["written"]
-    if document["to"] == "mlflow":
-        title = f"Experiment {document['experiment']} at {document['tracking_uri']}"
-        rows = [(each["run"], each["state"], each["mlflow_run"]) for each in written]
-        return Table(("run", "", "MLflow run"), rows, caption=title, words=WORDS)
-    rows = [(each["table"], f"{each['rows']:,}", each["path"]) for each in written]
-    return Table(("table", "rows", "file"), rows, words=WORDS)
+    headings, names = COLUMNS.get(document["to"], COLUMNS["files"])
+    title = f"Experiment {document['experiment']} at {document['tracking_uri']}" if "experiment" in document else ""
+    written = ((entry[name] for name in names) for entry in document["written"])
+    rows = [[f"{value:,}" if isinstance(value, int) else value for value in values] for values in written]
+    return Table(headings, rows, caption=title, words=WORDS)
 
 
 def sam(document: Mapping[str, Any]) -> Iterator[Part]:

@@ -190,7 +190,7 @@ def test_mlflow_has_each_run_once(export: Export, tmp_path: Path) -> None:
     assert [one.value for one in client.get_metric_history(id_, "accuracy")] == ACCURACY
     # Within the run: from the launch of its first environment to its last event.
     assert all(run.info.start_time <= one.timestamp <= run.info.end_time for one in history)
-    assert run.data.metrics["cost"] == pytest.approx(float(DOCUMENTS["scatterreduce"]["cost"]["total"]))
+    assert run.data.metrics["cost_usd"] == pytest.approx(float(DOCUMENTS["scatterreduce"]["cost"]["total"]))
     assert run.data.metrics["peak_memory_mb"] == DOCUMENTS["scatterreduce"]["peak_memory_mb"]
     assert (run.data.params["workers"], run.data.params["batch_size"]) == ("2", "64")
     assert run.data.tags["version.torch"] == DOCUMENTS["scatterreduce"]["torch"]
@@ -214,18 +214,45 @@ def test_mlflow_replaces_what_an_export_did_not_end(export: Export, tmp_path: Pa
     assert torn not in kept
 
 
+def test_tensorboard_shows_each_run_once(export: Export, tmp_path: Path) -> None:
+    for state in ("written", "replaced"):
+        document = export(FUNCTIONS, "--to", "tensorboard", "--out", "boards", "--json").document
+        assert [one["state"] for one in document["written"]] == [state]
+
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(tmp_path / "boards" / FUNCTIONS))
+    events.Reload()
+    assert [(one.step, one.value) for one in events.Scalars("loss")] == [
+        (step, pytest.approx(loss)) for step, loss in enumerate(LOSS, 1)
+    ]
+    walls = [one.wall_time for one in events.Scalars("accuracy")]
+    assert len(walls) == 6
+    assert walls == sorted(walls)
+    (peak,) = events.Scalars("run/peak_memory_mb")
+    assert peak.value == DOCUMENTS["scatterreduce"]["peak_memory_mb"]
+    plan = events.Tensors("plan/text_summary")[0].tensor_proto.string_val[0].decode()
+    assert "| batch_size | 64 |" in plan
+    assert [path.name for path in (tmp_path / "boards").iterdir()] == [FUNCTIONS]
+    (tmp_path / "boards" / FUNCTIONS / "notes.txt").write_text("mine")
+    assert "something other than event files" in export(FUNCTIONS, "--to", "tensorboard", "--out", "boards").err
+    assert (tmp_path / "boards" / FUNCTIONS / "notes.txt").read_text() == "mine"
+
+
 def test_without_an_extra_one_sentence_and_the_command(export: Export, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(installation, "find_spec", lambda _name: None)
-    refused = export(FUNCTIONS, "--to", "mlflow")
-    assert refused.code == 3
-    assert refused.err == f"Error: The package mlflow is not installed.\nHint: {install_command('mlflow')}\n"
+    for kind, package in (("mlflow", "mlflow"), ("tensorboard", "tensorboard")):
+        refused = export(FUNCTIONS, "--to", kind)
+        assert refused.code == 3
+        said = f"Error: The package {package} is not installed.\nHint: {install_command(kind)}\n"
+        assert refused.err == said
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
         (("--to", "csv", "--tracking-uri", "file:///nowhere"), 2, "need --to mlflow"),
-        (("--to", "parquet", "--experiment", "x"), 2, "need --to mlflow"),
+        (("--to", "tensorboard", "--experiment", "x"), 2, "need --to mlflow"),
         (("--to", "mlflow", "--out", "a", "--tracking-uri", "file:///nowhere"), 2, "two places"),
         (("--to", "mlflow", "--tracking-uri", "nothing://at.all"), 3, "MLflow cannot write to nothing://at.all"),
         (("--to", "xml",), 2, "'xml' is not one of"),
@@ -243,7 +270,7 @@ def test_refusals(export: Export, arguments: tuple[str, ...], code: int, says: s
 def test_an_id_is_no_path(export: Export, tmp_path: Path) -> None:
     path = tmp_path / "runs" / "gpu" / "run.json"
     path.write_text(json.dumps(DOCUMENTS["gpu"] | {"run": "../../elsewhere"}))
-    refused = export("runs/gpu", "--to", "parquet")
+    refused = export("runs/gpu", "--to", "tensorboard")
     assert refused.code == 2
     assert "can't be used as a file name, as a run's id must" in refused.err
 

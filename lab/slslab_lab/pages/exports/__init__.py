@@ -1,1 +1,1 @@
-"""Runs in the formats of other tools: CSV, Parquet, MLflow. Exports only read runs."""
+"""Runs in the formats of other tools: CSV, Parquet, MLflow, TensorBoard. Exports only read runs."""

@@ -37,11 +37,16 @@ def write_files(runs: Sequence[Run], kind: str, out: Path) -> list[dict[str, Any
     return written
 
 
-def _claim(out: Path, kind: str) -> None:
+def make_directory(out: Path) -> None:
+    """Make a directory for exports; RequestError if it cannot be made."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RequestError(f"{out} cannot be made: {error.strerror}.", "choose another --out.") from error
+
+
+def _claim(out: Path, kind: str) -> None:
+    make_directory(out)
     for name in (*sorted(f"{table}.{kind}" for table in TABLES), DESCRIPTION):
         if (out / name).exists() and _made_by(out) != "slslab":
             raise RequestError(f"{out} contains a {name} that slslab didn't export.", "choose another --out.")

@@ -44,26 +44,30 @@ def versions(run: Run) -> dict[str, str]:
     return {f"version.{name}": str(value) for name, value in parts.items()}
 
 
-def figures(run: Run) -> dict[str, int | float | None]:
-    """Return the run's time, memory and cost, with units at the ends of the names; money is in the bill's currency.
+def figures(run: Run) -> dict[str, float]:
+    """Return the run's figures (time, memory, bytes, cost), with units at the ends of their names.
 
     The bill is Lambda's, modelled; the cost prices the usage of the host that ran it.
     """
     document = run.summary()
-    found = replayed(document)
+    cost, seconds, found = document["cost"], document["seconds"], replayed(document)
     ranges = (found or {}).get("ranges", {})
-    return {
-        "measured_s": document["seconds"]["measured"],
+    currency = cost["currency"].lower()
+    values = {
+        "measured_s": seconds["measured"],
         "span_s": run.span_s,
         "modelled_s": found and found["seconds"],
         **{f"modelled_{end}_s": value for end, value in ranges.get("seconds", {}).items()},
-        "bill": found and float(found["cost"]["total"]),
-        **{f"bill_{end}": value for end, value in ranges.get("cost", {}).items()},
-        "cost": float(document["cost"]["total"]),
+        f"bill_{currency}": found and found["cost"]["total"],
+        **{f"bill_{end}_{currency}": value for end, value in ranges.get("cost", {}).items()},
         "billed_s": document["billed_seconds"],
-        "gb_seconds": float(document["gb_seconds"]),
-        **{name: document[name] for name in ("peak_memory_mb", "invocations", "cold_starts")},
+        **{name: document[name] for name in ("gb_seconds", "peak_memory_mb", "invocations", "cold_starts")},
+        "to_stores_bytes": document["bytes"]["in"],
+        "from_stores_bytes": document["bytes"]["out"],
+        f"cost_{currency}": cost["total"],
+        **{f"phase_{phase}_s": value for phase, value in document["phases"].items()},
     }
+    return {name: float(value) for name, value in values.items() if value is not None}
 
 
 def curves(run: Run) -> dict[str, list[tuple[int, float, int]]]:

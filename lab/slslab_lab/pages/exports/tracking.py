@@ -11,13 +11,14 @@ from slslab.run.run import Run
 from slslab_lab.pages.exports.finished import curves, figures, parameters, unix_ns, versions
 
 if TYPE_CHECKING:
+    from mlflow.entities import Metric, Param, RunTag
     from mlflow.tracking import MlflowClient
 
 # The tag that identifies a run in the store.
 TAG = "slslab.run"
 ARTIFACTS = ("run.json", "plan.toml", "bill.json", "report.html")
-# A server's limit for one request (MLflow REST API, "Log Batch"); a plan has fewer than its 100 parameters.
-METRICS = 1000
+# Limits of a server for one request (MLflow REST API, "Log Batch").
+METRICS, OTHERS = 1000, 100
 # MLflow's words for a run's ending.
 STATUSES = {"done": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
 
@@ -75,23 +76,27 @@ def _write(client: "MlflowClient", experiment: str, run: Run) -> str:
 
     began, ended = (unix_ns(run, instant) // 1_000_000 for instant in run.span_ns())
     id_ = str(client.create_run(experiment, began, {TAG: run.id}, run.id).info.run_id)
-    document = run.summary()
-    moved = {f"{way}_stores_bytes": document["bytes"][key] for way, key in (("to", "in"), ("from", "out"))}
-    phases = {f"phase_{phase}_s": value for phase, value in document["phases"].items()}
-    known = {name: value for name, value in {**figures(run), **moved, **phases}.items() if value is not None}
-    metrics = [Metric(name, float(value), ended, 0) for name, value in known.items()]
+    metrics = [Metric(name, value, ended, 0) for name, value in figures(run).items()]
     metrics += [
         Metric(name, value, when // 1_000_000, epoch)
         for name, points in curves(run).items()
         for epoch, value, when in points
     ]
-    for first in range(0, len(metrics), METRICS):
-        client.log_batch(id_, metrics=metrics[first : first + METRICS])
-    tags = {**versions(run), **{f"slslab.{name}": str(document[name]) for name in ("architecture", "status")}}
     params = [Param(name, value) for name, value in parameters(run).items()]
-    client.log_batch(id_, params=params, tags=[RunTag(name, value) for name, value in tags.items()])
+    tags = [RunTag(name, value) for name, value in versions(run).items()]
+    tags += [RunTag(f"slslab.{name}", str(run.summary()[name])) for name in ("architecture", "status")]
+    _log(client, id_, metrics, params, tags)
     for name in ARTIFACTS:
         if (path := run.directory.path / name).exists():
             client.log_artifact(id_, str(path))
-    client.set_terminated(id_, STATUSES[document["status"]], ended)
+    client.set_terminated(id_, STATUSES[run.summary()["status"]], ended)
     return id_
+
+
+def _log(
+    client: "MlflowClient", run: str, metrics: "list[Metric]", params: "list[Param]", tags: "list[RunTag]"
+) -> None:
+    for first in range(0, len(metrics), METRICS):
+        client.log_batch(run, metrics=metrics[first : first + METRICS])
+    for first in range(0, max(len(params), len(tags)), OTHERS):
+        client.log_batch(run, params=params[first : first + OTHERS], tags=tags[first : first + OTHERS])
