@@ -37,6 +37,7 @@ GOALS = ("cheapest", "fastest", "balanced")
 @click.option("--apply", is_flag=True, help="Give the function the best size.")
 @kind_option
 @click.option("--prices", default=Plan.prices, show_default=True, metavar="BOOK", help="A price book, or a TOML file.")
+@click.option("--html", "page", type=click.Path(path_type=Path), metavar="FILE", help="Write a page with a picture.")
 @json_option
 def tune(
     function: str,
@@ -47,6 +48,7 @@ def tune(
     apply: bool,
     kind: str | None,
     prices: str,
+    page: Path | None,
     json_: bool,
 ) -> None:
     """Which memory size should a function have? Finds out for one that is deployed in `slslab up`.
@@ -62,7 +64,8 @@ def tune(
 
     Exit code 1 if no size is done within the deadline or the function's timeout.
     """
-    from slslab.report.tuning import tuning
+    from slslab.report.html.page import make_page, write_page
+    from slslab.report.tuning import tuning, tuning_page
     from slslab.run.bill import load_book
     from slslab.tune.document import tune_and_describe
     from slslab.tune.estimates import Estimator
@@ -85,6 +88,8 @@ def tune(
             bar.report(f"{size:,} MB", done, most)
 
         document = tune_and_describe(tuned, known, events, deadline, goal, progress, ledger.add)
+    if page is not None:
+        write_page(page, make_page(tuning_page(document)))
     if apply and document["memory"] is not None:
         tuned.renew(document["memory"])
     print_document({**document, "applied": apply and document["memory"] is not None}, lambda: tuning(document), json_)

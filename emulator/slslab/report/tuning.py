@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from slslab.errors import counted
 from slslab.report.formats import MISSING, listed, megabytes, significant, span
-from slslab.report.page import Bars, Cell, Document, Note, Part, Row, Table
+from slslab.report.page import Bars, Card, Cell, Chart, Data, Document, Key, Note, Page, Part, Row, Table
 from slslab.report.summaries import PREDICTED_RANGES, predicted, predicted_cost, region
 
 TITLES = {"cheapest": "Cheapest", "fastest": "Fastest", "balanced": "Least cost × time"}
@@ -18,10 +18,25 @@ def tuning(document: Document) -> Iterator[Part]:
     """Yield what a terminal shows: the answers, each size, and a picture of time and cost."""
     yield Note("\n".join(answers(document)), "answer")
     yield _table(document)
-    estimated = [row for row in document["sizes"] if "cost" in row]
-    lengths = [(megabytes(row["memory_mb"]), [float(row[name]["value"]) for name in _FIGURES]) for row in estimated]
-    yield Bars(COLUMNS, lengths)
+    yield Bars(
+        COLUMNS, [(megabytes(row["memory_mb"]), [_value(row, name) for name in _FIGURES]) for row in _kept(document)]
+    )
     yield Note("\n".join(_notes(document)), "muted")
+
+
+def tuning_page(document: Document) -> Page:
+    """Return the page: the same with a chart of cost and time."""
+    first, *others = answers(document)
+    return Page(
+        title=f"Which memory size for {document['function']}?",
+        subtitle=f"a tuning of {document['function']}",
+        answers=(first,),
+        answers_note=" ".join(others),
+        cards=(
+            Card("card-chart", "Cost and time on Lambda", (_chart(document),), wide=True),
+            Card("card-sizes", "Memory sizes", (), (_table(document),), notes=tuple(_notes(document)), wide=True),
+        ),
+    )
 
 
 def answers(document: Document) -> Iterator[str]:
@@ -121,9 +136,61 @@ def _notes(document: Document) -> Iterator[str]:
 _FIGURES = ("duration_ms", "cost")
 
 
+def _kept(document: Document) -> list[Document]:
+    return [row for row in document["sizes"] if "cost" in row]
+
+
 def _of_size(document: Document, memory_mb: int) -> Document:
     return next(row for row in document["sizes"] if row["memory_mb"] == memory_mb)
 
 
+def _value(row: Document, name: str) -> float:
+    return float(row[name]["value"])
+
+
 def _span(row: Document, name: str) -> str:
     return span(row[name]["low"], row[name]["high"])
+
+
+def _chart(document: Document) -> Chart:
+    """Return cost and time by memory size, as lines within their 80 % ranges, each with an axis of its own."""
+    titles = {"cost": "USD a million invocations", "duration_ms": "ms"}
+    rows = [
+        (row["memory_mb"], titles[name], *(row[name][end] for end in ("value", "low", "high")), row["basis"])
+        for name in titles
+        for row in _kept(document)
+    ]
+    keys = tuple(Key(title, str(number)) for number, title in enumerate(titles.values(), 1))
+
+    def layer(key: Key, orient: str) -> Document:
+        colour = f"var(--c-{key.colour})"
+        axis = {"orient": orient, "titleColor": colour, "tickCount": 5, "grid": orient == "left"}
+        value = {"type": "quantitative", "scale": {"zero": True}}
+        tooltip = [{"field": name, "title": name} for name in ("memory", "value", "low", "high", "known by")]
+        low, high = {"field": "low", "title": key.label, "axis": axis, **value}, {"field": "high"}
+        middle = {"field": "value", "title": key.label, "axis": axis, **value}
+        return {
+            "transform": [{"filter": f"datum.figure == '{key.label}'"}],
+            "layer": [
+                {"mark": {"type": "area", "opacity": 0.2, "color": colour}, "encoding": {"y": low, "y2": high}},
+                {
+                    "mark": {"type": "line", "point": {"color": colour}, "color": colour},
+                    "encoding": {"y": middle, "tooltip": tooltip},
+                },
+            ],
+        }
+
+    memory = {"field": "memory", "type": "quantitative", "scale": {"type": "log", "base": 2, "nice": False}}
+    memory |= {"title": "memory size, MB", "axis": {"values": sorted({row[0] for row in rows}), "format": ",d"}}
+    spec = {
+        "autosize": {"type": "fit-x", "contains": "padding"},
+        "width": "container",
+        "height": 300,
+        "data": {"name": "data"},
+        "encoding": {"x": memory},
+        "layer": [layer(keys[0], "left"), layer(keys[1], "right")],
+        "resolve": {"scale": {"y": "independent"}},
+    }
+    label = f"Cost and time of {document['function']} by memory size, on Lambda"
+    data = Data(("memory", "figure", "value", "low", "high", "known by"), rows)
+    return Chart("sizes", label, spec, {"data": data}, keys, "Areas are 80 % ranges.")

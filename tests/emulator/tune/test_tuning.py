@@ -13,7 +13,7 @@ from tests.emulator.tune.test_estimates import estimator
 from tests.metered import record
 
 from slslab.errors import HostError, RequestError
-from slslab.report.tuning import answers, tuning
+from slslab.report.tuning import answers, tuning, tuning_page
 from slslab.tune.document import describe, tune_and_describe
 from slslab.tune.function import TunedFunction
 from slslab.tune.tuning import Payload, Sizes, choose_sizes, tune
@@ -90,6 +90,7 @@ def run(
     document = describe("f", known, payloads, deadline_s, goal, function.samples(function.made), 1.0)
     assert json.loads(json.dumps(document)) == document
     assert list(tuning(document))
+    assert tuning_page(document).answers[0] == next(answers(document))
     return document
 
 

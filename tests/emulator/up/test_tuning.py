@@ -88,11 +88,12 @@ def test_it_is_tuned_once_and_then_known(client: Any, home: Path, variables: dic
     assert commands.slslab("tune", "hash", *other, "--json", variables=variables).document["invocations"] > 0
 
 
-def test_the_best_size_is_applied(client: Any, variables: dict[str, str]) -> None:
+def test_the_page_and_the_best_size(client: Any, home: Path, variables: dict[str, str]) -> None:
     words = ("tune", "other", "--payload", '{"rounds": 1000}', *SIZES, "--goal", "fastest")
-    done = commands.slslab(*words, "--apply", variables=variables)
+    done = commands.slslab(*words, "--apply", "--html", "page.html", variables=variables, directory=home)
     assert done.code == 0, done.err
     assert "Fastest on Lambda" in done.out
+    assert "Which memory size for other?" in (home / "page.html").read_text()
     assert f"{memory_mb(client, 'other'):,} MB" in done.out.splitlines()[0]
 
 
