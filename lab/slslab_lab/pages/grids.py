@@ -200,8 +200,8 @@ def orders(document: Document) -> Table:
 
 
 def matrices(document: Document) -> Iterator[Table]:
-    """Yield the tables that a reproduction already provides whole."""
-    for matrix in document.get("matrices", ()):
+    """Yield the tables that a reproduction already provides whole, and those that another study adds to it."""
+    for matrix in (*document.get("matrices", ()), *document.get("further", ())):
         yield Table(
             tuple(matrix["headings"]), tuple(map(tuple, matrix["rows"])), caption=matrix["title"], dispensable=()
         )

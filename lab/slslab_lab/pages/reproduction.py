@@ -22,7 +22,7 @@ from slslab_lab.pages.grids import (
     reasons,
     thresholds,
 )
-from slslab_lab.pages.verdicts import agreement
+from slslab_lab.pages.verdicts import agreement, capitalised
 
 WAYS = ("published", "recomputed", "measured", "modelled")
 AGREEMENT_KEYS = (Key("agrees", "exact"), Key("differs", "limit"))
@@ -41,7 +41,7 @@ def brief(document: Document) -> Iterator[Part]:
         return
     yield from _answers(document)
     yield Table(("column", "published numbers", "agree", "median difference"), rows)
-    yield from matrices(document)
+    yield from matrices({**document, "further": ()})
     yield Note("Every figure: --full, or the page", "muted")
 
 
@@ -100,7 +100,8 @@ def describe_reproduction(document: Document) -> Page:
 def _tables(document: Document) -> Iterator[Card]:
     if document.get("orders"):
         yield _whole("card-orders", orders(document))
-    yield from (_whole(f"card-matrix-{number}", table) for number, table in enumerate(matrices(document)))
+    if "matrices" in document or "further" in document:
+        yield from (_whole(f"card-matrix-{number}", table) for number, table in enumerate(matrices(document)))
 
 
 def _whole(identifier: str, table: Table) -> Card:
@@ -175,25 +176,9 @@ def _dots(identifier: str, group: str, title: str, rows: Sequence[tuple[Document
 
 def _rankings(document: Document) -> Iterator[Card]:
     for number, ranking in enumerate(document.get("rankings", ())):
-        orders = {basis: order for basis, order in ranking.items() if isinstance(order, list) and order}
-        names = list(dict.fromkeys(str(name) for order in orders.values() for name, _ in order))
-        rows = [
-            (str(name), basis, place, float(value))
-            for basis, order in orders.items()
-            for place, (name, value) in enumerate(order, 1)
-        ]
-        label = f"Places by {ranking['title']}: {'; '.join(orders)}"
-        chart = charts.ranks(f"ranking-{number}", label, rows, list(orders), _keys(document, names), ranking["unit"])
-        table = ranking_table(ranking)
-        verdict = ranking["verdict"]
-        yield Card(
-            f"card-ranking-{number}",
-            f"{ranking['title'][:1].upper()}{ranking['title'][1:]}",
-            (chart,) if rows else (),
-            (replace(table, folded=True),) if rows else (),
-            notes=(table.note,) if table.note and not rows else (),
-            verdict=Cell(f"Ranking {verdict}.", mood=MOODS.get(verdict, "")) if verdict else None,
-        )
+        title, verdict = capitalised(ranking["title"]), ranking["verdict"]
+        said = Cell(f"Ranking {verdict}.", mood=MOODS.get(verdict, "")) if verdict else None
+        yield Card(f"card-ranking-{number}", title, tables=(replace(ranking_table(ranking), caption=""),), verdict=said)
 
 
 def _keys(document: Document, names: Sequence[str]) -> tuple[Key, ...]:

@@ -180,7 +180,8 @@ def model_errors(document: Document) -> Iterator[str]:
     """
     cells = [cell for row in document["rows"] for cell in row["cells"].values() if cell.get("modelled")]
     if cells and "comparison" not in document and not document.get("ranged"):
-        without = "Modelled figures (≈) have no 80 % range"
+        where = " in the paper's rows" if "further" in document else ""
+        without = f"Modelled figures{where} (≈) have no 80 % range"
         if errors := [abs(cell["difference"]) for cell in cells if cell.get("difference") is not None]:
             sentence = (
                 f"{without}: their error is only known from this table. It is {percent(fmean(errors))} on average "
@@ -189,7 +190,8 @@ def model_errors(document: Document) -> Iterator[str]:
         else:
             sentence = f"{without}: the paper has no figures to compare them with."
         intervals = any(cell["modelled"].get("low") is not None for cell in cells)
-        yield sentence + " Their intervals cover recordings but not this error." * intervals
+        parts = [sentence, "Their intervals cover recordings but not this error." * intervals]
+        yield " ".join(filter(None, [*parts, "Figures of GPU functions have one." * bool(where)]))
     if fitted := document.get("fitted"):
         yield fitted
 

@@ -32,6 +32,7 @@ class Table2(Study):
     }
     # Minibatches of each worker; None means the value of --batches.
     effort: Mapping[str, Any] = {"sampled": None, "full": 24}
+    further = "atlas.serverless_gpu"
 
 
 class Table3(Study):

@@ -62,7 +62,8 @@ class Study:
 
     `options` are its command's options in the order of its help, `texts` their help where it is special. `effort` says
     how much to measure, by fidelity. `kept` names its results in words, and the file of results that are one file. Its
-    files are in reproduce-NAME-FIDELITY unless --out says otherwise.
+    files are in reproduce-NAME-FIDELITY unless --out says otherwise. The module `further` adds to the document if the
+    project's own recordings are replayed.
     """
 
     name = ""
@@ -73,6 +74,7 @@ class Study:
     effort: Mapping[str, Any] = NOTHING
     profile = PROFILE
     kept = "runs"
+    further = ""
 
     @property
     def source(self) -> str:
@@ -95,7 +97,7 @@ class Study:
         from slslab_lab.papers.paper import load_paper
 
         if watcher is None:
-            from slslab_lab.runs.accuracy.several import Unwatched
+            from slslab_lab.runs.accuracy.curve import Unwatched
 
             watcher = Unwatched()
         given = {name: value for name, value in options.items() if value is not None}
@@ -129,6 +131,8 @@ class Study:
         elif hasattr(source, "read"):
             results = source.read(setup)
         document: dict[str, Any] = _module(self.document).build(setup, results)
+        if self.further and setup.fidelity == REPLAYED and "recordings" not in setup.options:
+            document |= _module(self.further).further(setup)
         return document
 
     def replay(self) -> dict[str, Any]:

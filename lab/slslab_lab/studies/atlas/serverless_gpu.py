@@ -16,7 +16,7 @@ from slslab.predict.profiles import DEFAULT_PROFILE
 from slslab.predict.profiles.profile import Containers, Profile, load_profile
 from slslab.predict.uncertainty import GPU, IDLE, PROFILE, STARTS, STORES, ratio_range
 from slslab.report.formats import listed, significant, span
-from slslab.run.bill import load_book
+from slslab.run.bill import DEFAULT_BOOK, load_book
 from slslab_lab.papers.paper import Paper
 from slslab_lab.replay.gpus import container_sizes
 from slslab_lab.studies import MODELS, NAMES, committed, experiments
@@ -109,6 +109,22 @@ def build(setup: Setup, recordings: Recordings) -> dict[str, Any]:
     )
 
 
+def further(setup: Setup) -> dict[str, Any]:
+    """Return what this study adds to Table 2: the answer, and a group of rows for each model.
+
+    By another book than the default one it adds nothing but the reason: its platforms have prices of their own.
+    """
+    if setup.book.name != DEFAULT_BOOK:
+        return {"findings": [f"GPU functions aren't compared: {setup.book.name} has no prices for them."]}
+    recordings = read(setup)
+    found = {model: ways(recordings, model, setup) for model in setup.options["models"] or MODELS}
+    groups = {model: [way for way in each if way.kind in (FUNCTIONS, STOPPED)] for model, each in found.items()}
+    tables = [_matrix(f"GPU functions, {NAMES[model]}", each) for model, each in groups.items()]
+    against_instances, _ = answer(found, setup.paper)
+    asked = f"Would functions with GPUs, paid by use, change this? {against_instances}"
+    return {"findings": [f"{asked} More: slslab reproduce serverless-gpu."], "further": tables}
+
+
 def ways(recordings: Recordings, model: str, setup: Setup) -> list[Way]:
     """Return the cheapest and the fastest point of each way, and of platforms without an anchor the cheapest."""
     # The step of all systems is AllReduce's (`slslab_lab.studies.atlas.costs`), and so is the processor.
@@ -147,7 +163,7 @@ def _best(
     recordings: Recordings, model: str, systems: Sequence[System], job: Job, figures: Sequence[str]
 ) -> Iterator[Point]:
     costs = {system: measure(system, recordings, experiments.BATCH_SIZE) for system in systems}
-    parameters = spec(model).parameters or 0
+    parameters = spec(model).parameters
 
     def play(system: System, sizes: Sequence[int] = ()) -> list[Point]:
         return list(points(costs[system], parameters, experiments.WORKERS, job, sizes))

@@ -180,3 +180,10 @@ def test_functions_with_gpus_are_billed_by_the_book_that_has_their_prices(record
     costs = measure(on_gpus("modal-t4")[0], recordings, BATCH_SIZE)
     (usual,), (dearer,) = (list(points(costs, RESNET, 4, each)) for each in (job, given))
     assert dearer.usd > 1000 * usual.usd
+
+
+def test_table_2_says_why_it_has_no_functions_with_gpus_by_another_book() -> None:
+    by_paper = replace(setup("serverless-gpu"), book=load_book("paper-2025"))
+    assert serverless_gpu.further(by_paper) == {
+        "findings": ["GPU functions aren't compared: paper-2025 has no prices for them."]
+    }
