@@ -37,7 +37,7 @@ from slslab.tune.decision import GOALS
 from slslab.tune.document import describe
 from slslab.tune.estimates import Estimator, Sample
 from slslab.tune.function import TunedFunction
-from slslab.tune.tuning import Sizes, tune
+from slslab.tune.tuning import Payload, Sizes, tune
 from slslab_workers.plan import VCPU_MB
 from slslab_workers.trace.kinds import KINDS
 
@@ -250,11 +250,11 @@ def judge(sweep: Sweep) -> dict[str, Any]:
         if sweep.architecture == "x86_64"
         else Processor(**{**vars(exact), "arm64": dict.fromkeys(UNANCHORED.arm64, (1.0, 0.0))})
     )
-    estimator = Estimator(Predictor(exact, load_profile(DEFAULT_PROFILE)), load_book(DEFAULT_BOOK), 2)
+    estimator = Estimator(Predictor(exact, load_profile(DEFAULT_PROFILE)), load_book(DEFAULT_BOOK), (1.0,), 2)
     known = Sizes(estimator, sweep.own_mb, 900.0, sorted(sweep.published))
     function = IdealFunction(sweep)
-    tune(function, known, None, lambda *_: None)
-    document = describe(sweep.name, known, None, "cheapest", (), 0.0)
+    tune(function, known, [Payload(1.0, None)], lambda *_: None, lambda _: None)
+    document = describe(sweep.name, known, [], None, "cheapest", (), 0.0)
     row: dict[str, Any] = {
         "workload": sweep.name,
         "source": sweep.source,

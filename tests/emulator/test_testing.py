@@ -276,7 +276,7 @@ def test_a_memory_size_that_is_too_large_fails(
 ) -> None:
     """A function that sleeps costs twelve times as much with twelve times the memory size."""
     name = deploy("import time\ndef handler(event, context): time.sleep(event)", MemorySize=3008)
-    document = tune(name, 0.1, sizes=(256, 512))
+    document = tune(name, events=[(1, 0.05), (3, 0.1)], sizes=(256, 512))
     assert [row["basis"] for row in document["sizes"]][::2] == ["measured", "measured"]
     assert (document["memory"], document["memory_mb"]) == (256, 3008)
     with pytest.raises(pytest.fail.Exception, match="Cheapest on Lambda: 256 MB") as failed:

@@ -16,7 +16,14 @@ GOALS = ("cheapest", "fastest", "balanced")
 
 @click.command()
 @click.argument("function")
-@click.option("--payload", default="{}", show_default=True, metavar="JSON", help="The event for it, as JSON or @FILE.")
+@click.option(
+    "--payload",
+    "payloads",
+    multiple=True,
+    default=("{}",),
+    metavar="[WEIGHT:]JSON",
+    help="An event for it, as JSON or @FILE, by default {}. Repeat it for several, each with its weight: 3:@big.json.",
+)
 @click.option(
     "--memory", metavar="LIST", help="Memory sizes, MB.  [default: 128,256,512,1024,1769,3008 and the function's own]"
 )
@@ -34,7 +41,7 @@ GOALS = ("cheapest", "fastest", "balanced")
 @json_option
 def tune(
     function: str,
-    payload: str,
+    payloads: tuple[str, ...],
     memory: str | None,
     deadline: float | None,
     goal: str,
@@ -48,7 +55,7 @@ def tune(
 
     \b
     slslab tune hello
-    slslab tune hello --payload @event.json --deadline 0.5
+    slslab tune hello --payload 3:@small.json --payload 1:@big.json --deadline 0.5
     slslab tune hello --goal balanced --apply
 
     It invokes the function's own size and the smallest that fits, models the others from CPU time and waits, and
@@ -62,21 +69,25 @@ def tune(
     from slslab.run.bill import load_book
     from slslab.tune.document import tune_and_describe
     from slslab.tune.estimates import Estimator
-    from slslab.tune.tuning import SIZES, Sizes, choose_sizes
-    from slslab.up.tuning import Service
+    from slslab.tune.tuning import SIZES, Sizes, choose_sizes, weighted
+    from slslab.up.tuning import Ledger, Service
 
-    event, book = _event(payload), load_book(prices)
+    events, book = weighted([_read(text) for text in payloads]), load_book(prices)
     service = Service()
     tuned = service.function(function)
-    estimator = Estimator(service.predictor(tuned.name, kind), book, service.about["cores"])
+    estimator = Estimator(
+        service.predictor(tuned.name, kind), book, [event.weight for event in events], service.about["cores"]
+    )
     sizes = choose_sizes(memory, SIZES, tuned.memory_mb, service.largest_mb)
-    known = Sizes(estimator, tuned.memory_mb, tuned.timeout_s, sizes)
+    ledger = Ledger(service.directory.path, tuned, events)
+    before = {size: measured for size, measured in ledger.measured().items() if size in sizes}
+    known = Sizes(estimator, tuned.memory_mb, tuned.timeout_s, sizes, before)
     with Bar() as bar:
 
         def progress(size: int, done: int, most: int) -> None:
             bar.report(f"{size:,} MB", done, most)
 
-        document = tune_and_describe(tuned, known, event, deadline, goal, progress)
+        document = tune_and_describe(tuned, known, events, deadline, goal, progress, ledger.add)
     if page is not None:
         write_page(page, make_page(tuning_page(document)))
     if apply and document["memory"] is not None:
@@ -84,6 +95,15 @@ def tune(
     print_document({**document, "applied": apply and document["memory"] is not None}, lambda: tuning(document), json_)
     if document["memory"] is None:
         raise click.exceptions.Exit(1)
+
+
+def _read(text: str) -> tuple[float, Any]:
+    """Return a payload's weight and its event; RequestError if it isn't JSON, or can't be read."""
+    before, colon, after = text.partition(":")
+    try:
+        return (float(before), _event(after)) if colon else (1.0, _event(text))
+    except ValueError:  # a colon of the JSON
+        return 1.0, _event(text)
 
 
 def _event(text: str) -> Any:

@@ -101,7 +101,7 @@ def _row(row: Document) -> Row:
     if "cost" not in row:
         return (Cell(size, mood="muted"), *[MISSING] * 7, Cell("left out", mood="muted"))
     excess = row["excess"]
-    known = f"{here['warm']} warm, {here['cold_starts']} cold" if here else "modelled"
+    known = f"{here['rounds']} warm, {here['cold_starts']} cold" if here else "modelled"
     if row["more_processors"]:
         known += ", has fewer vCPUs here"
     if row["may_time_out"]:
@@ -118,13 +118,15 @@ def _row(row: Document) -> Row:
 
 
 def _notes(document: Document) -> Iterator[str]:
-    found = predicted(document)
+    found, used = predicted(document), document["used_before"]
     made = f"{counted(document['invocations'], 'invocation')} ({document['cold_starts']:,} cold)"
     if document["invocations"] and found:
         yield (
             f"This needed {made} and {document['seconds']:.0f} s here. On AWS ({region(found)}) the same would cost "
             f"{predicted_cost(found)}."
         )
+    if used:
+        yield f"{counted(used, 'earlier invocation')} {'was' if used == 1 else 'were'} used, too."
     if any(row["more_processors"] and "cost" in row for row in document["sizes"]):
         yield f"This machine has {counted(document['cores'], 'processor')}; sizes with more vCPUs are modelled."
     yield PREDICTED_RANGES + " Each size also has the noise of its invocations and the error of Lambda's CPU shares."

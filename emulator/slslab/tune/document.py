@@ -1,7 +1,7 @@
 """The answer to "which memory size?" as a document of JSON types."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -11,32 +11,34 @@ from slslab.report.predictions import predict
 from slslab.tune.decision import GOALS, Best, Estimate, best, excess, in_time
 from slslab.tune.estimates import Measured, Sample
 from slslab.tune.function import TunedFunction
-from slslab.tune.tuning import Progress, Sizes, tune
+from slslab.tune.tuning import Payload, Progress, Sizes, tune
 
-SCHEMA = 2
+SCHEMA = 1
 MILLION = 1_000_000
 
 
 def tune_and_describe(
     function: TunedFunction,
     known: Sizes,
-    event: Any,
+    payloads: Sequence[Payload],
     deadline_s: float | None = None,
     goal: str = "cheapest",
     progress: Progress = lambda *_: None,
+    done: Callable[[Measured], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Measure sizes with an event (`tune`), and return the document. RequestError for an unknown goal."""
+    """Measure what `known` doesn't tell yet (`tune`), and return the document. RequestError for an unknown goal."""
     if goal not in GOALS:
         raise RequestError(f"{goal!r} isn't a goal.", f"choose from {listed(list(GOALS))}.")
     began = time.monotonic()
-    tune(function, known, event, progress)
+    tune(function, known, payloads, progress, done)
     made = function.samples(function.made)
-    return {**describe(function.name, known, deadline_s, goal, made, time.monotonic() - began), "payload": event}
+    return describe(function.name, known, payloads, deadline_s, goal, made, time.monotonic() - began)
 
 
 def describe(
     function: str,
     known: Sizes,
+    payloads: Sequence[Payload],
     deadline_s: float | None,
     goal: str,
     made: Sequence[Sample],
@@ -44,8 +46,8 @@ def describe(
 ) -> dict[str, Any]:
     """Return what is known about a function's memory sizes, and which one is best.
 
-    `made` are the invocations that the answer needed, and `seconds` the time that they took. Costs are USD for a
-    million invocations. Ranges are 80 %.
+    `made` are the invocations that the answer needed, without earlier ones, and `seconds` the time that they took.
+    Costs are USD for a million invocations. Ranges are 80 %.
     """
     estimates, estimator = known.estimates(), known.estimator
     chosen = {name: best(estimates, name) for name in GOALS}
@@ -60,6 +62,7 @@ def describe(
         "function": function,
         "memory_mb": known.memory_mb,
         "timeout_s": known.timeout_s,
+        "payloads": [{"weight": weight.weight, "payload": weight.event} for weight in payloads],
         "cores": estimator.cores,
         "goal": goal,
         "deadline_s": deadline_s,
@@ -68,10 +71,16 @@ def describe(
         "sizes": [_size(size, estimates, known) for size in known.sizes],
         "invocations": len(made),
         "cold_starts": sum(bool(record["cold_start"]) for record in records),
+        "used_before": sum(len(one.samples) for one in known.measured.values()) - _counted(known, made),
         "seconds": round(seconds, 3),
         "prices": {"name": estimator.book.name, "date": estimator.book.date.isoformat()},
         "predicted": tuning.document(tuning.bill(estimator.book)),
     }
+
+
+def _counted(known: Sizes, made: Sequence[Sample]) -> int:
+    ids = {sample.record["request_id"] for sample in made}
+    return sum(one.record["request_id"] in ids for measured in known.measured.values() for one in measured.samples)
 
 
 def _best(found: Best | None) -> dict[str, Any] | None:
@@ -106,9 +115,9 @@ def _figures(estimate: Estimate) -> Mapping[str, Any]:
 
 
 def _here(measured: Measured) -> dict[str, Any]:
-    warm = [sample.record for sample in measured.warm]
+    warm = [sample.record for round_ in measured.rounds for sample in round_]
     return {
-        "warm": len(warm),
+        "rounds": len(measured.rounds),
         "cold_starts": len(measured.cold),
         "duration_ms": round(fmean(record["duration_ms"] for record in warm), 3),
         "billed_ms": round(fmean(record["billed_ms"] for record in warm), 3),

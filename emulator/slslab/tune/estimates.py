@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
 
 from slslab.predict.accuracy import mean_errors
@@ -16,6 +16,7 @@ from slslab.tune.decision import Estimate, Figures
 # Bill this much time, so that the price of a millisecond is exact.
 PRICED_MS = 1_000_000
 FIGURES = ("seconds", "cost")
+NOT_MOVED: Moved = {}
 # Student's 90 % quantiles where the series is too far off, by degrees of freedom.
 FEW_DEGREES = {1: 3.0777, 2: 1.8856, 3: 1.6377}
 
@@ -30,28 +31,33 @@ class Sample:
 
 @dataclass
 class Measured:
-    """What was measured of a memory size: warm invocations and cold starts."""
+    """What was measured of a memory size: rounds with a warm invocation of each payload, and cold starts."""
 
     memory_mb: int
-    warm: list[Sample] = field(default_factory=list)
+    rounds: list[Sequence[Sample]] = field(default_factory=list)
     cold: list[Sample] = field(default_factory=list)
 
     @property
+    def samples(self) -> list[Sample]:
+        """All invocations."""
+        return [*self.cold, *(sample for round_ in self.rounds for sample in round_)]
+
+    @property
     def cpu_ms(self) -> float:
-        """The mean CPU time of a warm invocation."""
-        return fmean(float(sample.record["cpu_ms"]) for sample in self.warm)
+        """The mean CPU time of a round."""
+        return fmean(sum(float(sample.record["cpu_ms"]) for sample in round_) for round_ in self.rounds)
 
     @property
     def busy(self) -> float:
         """The share of the warm invocations' time that their CPU time took, held back by the quota."""
-        records = [sample.record for sample in self.warm]
-        able_ms = sum(min(1.0, record["cpu_share"]) * record["duration_ms"] for record in records)
-        return min(1.0, sum(float(record["cpu_ms"]) for record in records) / float(able_ms))
+        warm = [sample.record for round_ in self.rounds for sample in round_]
+        able_ms = sum(min(1.0, record["cpu_share"]) * record["duration_ms"] for record in warm)
+        return min(1.0, sum(float(record["cpu_ms"]) for record in warm) / float(able_ms))
 
     @property
     def peak_mb(self) -> int:
         """The most memory that one of them used."""
-        return max((int(sample.record["max_memory_mb"]) for sample in (*self.cold, *self.warm)), default=0)
+        return max((int(sample.record["max_memory_mb"]) for sample in self.samples), default=0)
 
 
 @dataclass(frozen=True)
@@ -69,10 +75,14 @@ class _Priced:
 
 @dataclass(frozen=True)
 class Estimator:
-    """Estimates memory sizes of one function; `cores` are this host's processors."""
+    """Estimates memory sizes of one function.
+
+    `weights` belong to the payloads and add up to 1. `cores` are this host's processors.
+    """
 
     predictor: Predictor
     book: Book
+    weights: Sequence[float]
     cores: int
 
     def runs(self, memory_mb: int) -> bool:
@@ -81,7 +91,7 @@ class Estimator:
 
     def half_width(self, measured: Measured) -> float:
         """Return half of the 80 % interval of the mean duration on Lambda, as a share of the mean; inf for one."""
-        durations = [self._priced(sample, None).figures({})["seconds"] for sample in measured.warm]
+        durations = [self._round(round_)["seconds"] for round_ in self._rounds(measured, None)]
         if len(durations) < 2:
             return math.inf
         return student(len(durations) - 1) * stdev(durations) / math.sqrt(len(durations)) / fmean(durations)
@@ -92,13 +102,16 @@ class Estimator:
         `drift` is half of the 80 % range of the logarithm of this machine's speed, from size to size.
         """
         here = memory_mb == base.memory_mb and self.runs(memory_mb)
-        priced = [self._priced(sample, None if here else memory_mb) for sample in base.warm]
+        rounds = self._rounds(base, None if here else memory_mb)
 
         def mean(moved: Moved) -> Figures:
-            found = [one.figures(moved) for one in priced]
+            found = [self._round(round_, moved) for round_ in rounds]
             return {name: fmean(figures[name] for figures in found) for name in FIGURES}
 
-        plain, sources = mean({}), dict.fromkeys(name for one in priced for name in one.model.sources)
+        plain, sources = (
+            mean({}),
+            dict.fromkeys(name for round_ in rounds for one in round_ for name in one.model.sources),
+        )
         moved = {source: (mean({source: -Z80}), mean({source: Z80})) for source in sources}
         # Sizes that were modelled from the same invocations share their noise. What Lambda's processors do at a size is
         # that size's own; two of them differ as much as a size that was predicted from another one.
@@ -112,7 +125,18 @@ class Estimator:
 
     def cold(self, measured: Measured) -> Estimate:
         """Return what a cold start takes and costs, init included; `measured` has some."""
-        return self.estimate(Measured(measured.memory_mb, measured.cold), measured.memory_mb)
+        rounds: list[Sequence[Sample]] = [[sample] for sample in measured.cold]
+        return replace(self, weights=(1.0,)).estimate(Measured(measured.memory_mb, rounds), measured.memory_mb)
+
+    def _rounds(self, measured: Measured, memory_mb: int | None) -> list[list[_Priced]]:
+        return [[self._priced(sample, memory_mb) for sample in round_] for round_ in measured.rounds]
+
+    def _round(self, round_: Sequence[_Priced], moved: Moved = NOT_MOVED) -> Figures:
+        found = [one.figures(moved) for one in round_]
+        return {
+            name: sum(weight * figures[name] for weight, figures in zip(self.weights, found, strict=True))
+            for name in FIGURES
+        }
 
     def _priced(self, sample: Sample, memory_mb: int | None) -> _Priced:
         model = self.predictor.model(sample.record, sample.requests, memory_mb, self.cores)

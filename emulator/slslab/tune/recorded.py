@@ -56,7 +56,7 @@ def describe_recorded(
     limits, own_mb = lambda_limits(), int(own[-1]["memory_mb"])
     # The records don't tell the timeout.
     known = Sizes(
-        Estimator(service.predictor_of(name), book, about["cores"]),
+        Estimator(service.predictor_of(name), book, (1.0,), about["cores"]),
         own_mb,
         float(limits.timeout_s.maximum),
         choose_sizes(memory, (*SIZES, *measured), own_mb, limits.memory_mb.maximum),
@@ -65,7 +65,7 @@ def describe_recorded(
     failed = {(int(record["memory_mb"]), record["error_type"]) for record in own if record["error_type"] in TOO_SMALL}
     for memory_mb, error_type in sorted(failed):
         known.too_small(memory_mb, TOO_SMALL[error_type])
-    return describe(name, known, deadline_s, "cheapest", (), 0.0)
+    return describe(name, known, (), deadline_s, "cheapest", (), 0.0)
 
 
 def _usable(record: Record) -> bool:
@@ -74,11 +74,11 @@ def _usable(record: Record) -> bool:
 
 
 def measured_sizes(samples: Sequence[Sample]) -> dict[int, Measured]:
-    """Return the sizes with at least two warm invocations."""
+    """Return the sizes with at least two warm invocations; each of these counts as a round."""
     sizes = {}
     for memory_mb, own in grouped((int(sample.record["memory_mb"]), sample) for sample in samples).items():
         warm = [sample for sample in own if not sample.record["cold_start"]][-LAST:]
         cold = [sample for sample in own if sample.record["cold_start"]][-LAST:]
         if len(warm) > 1:
-            sizes[memory_mb] = Measured(memory_mb, warm, cold)
+            sizes[memory_mb] = Measured(memory_mb, [[sample] for sample in warm], cold)
     return sizes

@@ -9,7 +9,7 @@ from slslab.run.bill import DEFAULT_BOOK, load_book
 from slslab.tune.document import tune_and_describe
 from slslab.tune.estimates import Estimator
 from slslab.tune.function import TunedFunction
-from slslab.tune.tuning import SIZES, Sizes, choose_sizes
+from slslab.tune.tuning import SIZES, Sizes, choose_sizes, weighted
 
 if TYPE_CHECKING:
     from slslab.lambda_.emulator import Emulator
@@ -22,6 +22,7 @@ def tune_in_test(
     name: str,
     event: Any = None,
     *,
+    events: Sequence[tuple[float, Any]] = (),
     sizes: Sequence[int] = (),
     kind: str | None = None,
     prices: str = DEFAULT_BOOK,
@@ -29,16 +30,19 @@ def tune_in_test(
 ) -> dict[str, Any]:
     """Tune a function; `asked` are `deadline_s` and `goal`. Return the document.
 
-    `sizes` are memory sizes, MB, by default the usual ones. `requests` returns each function's requests to S3 and SQS
-    until now.
+    `events` are weights and events, instead of one event; `sizes` are memory sizes, MB, by default the usual ones.
+    `requests` returns each function's requests to S3 and SQS until now.
     """
     with emulator.recording() as records:
         function = TunedFunction(client, name, lambda: ([record.as_document() for record in records], requests()))
-        estimator = Estimator(emulator.predictor(kind), load_book(prices), int(emulator.host()["cores"]))
+        payloads = weighted(events or [(1.0, event)])
+        weights = [payload.weight for payload in payloads]
+        cores = int(emulator.host()["cores"])
+        estimator = Estimator(emulator.predictor(kind), load_book(prices), weights, cores)
         text = ",".join(map(str, sizes)) or None
         chosen = choose_sizes(text, SIZES, function.memory_mb, emulator.limits.memory_mb.maximum)
         known = Sizes(estimator, function.memory_mb, function.timeout_s, chosen)
-        return tune_and_describe(function, known, event, **asked)
+        return tune_and_describe(function, known, payloads, **asked)
 
 
 def find_fault(document: Mapping[str, Any], at_most: float) -> str | None:

@@ -14,11 +14,19 @@ from slslab.tune.function import OUT_OF_MEMORY, TIMED_OUT, Failed, TunedFunction
 SMALLEST_MB = 128
 SIZES = (128, 256, 512, 1024, 1769, 3008)
 COLD_STARTS = 5
-# Warm invocations, until the 80 % interval of their mean is within ± CLOSE of it.
+# Rounds of warm invocations, one of each payload, until the 80 % interval of their mean is within ± CLOSE of it.
 FEWEST, MOST = 5, 20
 CLOSE = 0.05
-# Called with a memory size, its warm invocations until now and the most that it may have.
+# Called with a memory size, its rounds until now and the most that it may have.
 Progress = Callable[[int, int, int], None]
+
+
+@dataclass(frozen=True)
+class Payload:
+    """An event, and how often it comes: its share of all events."""
+
+    weight: float
+    event: Any
 
 
 @dataclass
@@ -79,8 +87,14 @@ class Sizes:
         return self.measured[distances[min(distances)]]
 
 
-def tune(function: TunedFunction, known: Sizes, event: Any, progress: Progress) -> None:
-    """Measure sizes with an event until no unmeasured size may be the best.
+def tune(
+    function: TunedFunction,
+    known: Sizes,
+    payloads: Sequence[Payload],
+    progress: Progress,
+    done: Callable[[Measured], None],
+) -> None:
+    """Measure sizes until no unmeasured size may be the best; `done` is called with each measured one.
 
     The function's own size comes first, then the smallest that fits, then any that may win. Sizes with more vCPUs
     than this host has processors are not invoked, except the function's own. The function has its own size again at
@@ -89,9 +103,11 @@ def tune(function: TunedFunction, known: Sizes, event: Any, progress: Progress) 
     with function:
         while (size := _next(known)) is not None:
             try:
-                known.measured[size] = _measure(function, known.estimator, size, event, progress)
+                known.measured[size] = _measure(function, known.estimator, size, payloads, progress)
             except Failed as failed:
                 known.fail(size, failed)
+            else:
+                done(known.measured[size])
     if not known.measured:
         first = known.left_out.get(known.memory_mb) or next(iter(known.left_out.values()))
         raise RequestError(
@@ -114,29 +130,42 @@ def _next(known: Sizes) -> int | None:
     return min(promising, key=lambda one: one.value("balanced")).memory_mb if promising else None
 
 
-def _measure(function: TunedFunction, estimator: Estimator, size: int, event: Any, progress: Progress) -> Measured:
+def _measure(
+    function: TunedFunction, estimator: Estimator, size: int, payloads: Sequence[Payload], progress: Progress
+) -> Measured:
+    events = [payload.event for payload in payloads]
     progress(size, 0, MOST)
     cold = []
-    for _ in range(COLD_STARTS):
+    for number in range(COLD_STARTS):
         function.renew(size)
-        cold.append(function.invoke(event))
-    function.invoke(event)
+        cold.append(function.invoke(events[number % len(events)]))
+    for event in events:
+        function.invoke(event)
     measured = Measured(size, cold=function.samples(cold))
     for number in range(1, MOST + 1):
-        (sample,) = function.samples([function.invoke(event)])
+        round_ = function.samples([function.invoke(event) for event in events])
         # Something else may have taken its environment.
-        if not sample.record["cold_start"]:
-            measured.warm.append(sample)
+        if not any(sample.record["cold_start"] for sample in round_):
+            measured.rounds.append(round_)
         progress(size, number, MOST)
-        if len(measured.warm) >= FEWEST and estimator.half_width(measured) <= CLOSE:
+        if len(measured.rounds) >= FEWEST and estimator.half_width(measured) <= CLOSE:
             break
-    if len(measured.warm) < FEWEST:
+    if len(measured.rounds) < FEWEST:
         raise RequestError(
-            f"{function.name} was cold {MOST - len(measured.warm)} of {MOST} times at {size:,} MB.",
+            f"{function.name} was cold {MOST - len(measured.rounds)} of {MOST} times at {size:,} MB.",
             "don't invoke or change it while it is tuned.",
         )
     progress(size, MOST, MOST)
     return measured
+
+
+def weighted(events: Sequence[tuple[float, Any]]) -> list[Payload]:
+    """Return payloads with weights that add up to 1; RequestError for a weight of 0 or less."""
+    for weight, _ in events:
+        if not 0 < weight < math.inf:
+            raise RequestError(f"An event has the weight {weight:g}.", "give it one above 0, such as 3:{}.")
+    total = sum(weight for weight, _ in events)
+    return [Payload(weight / total, event) for weight, event in events]
 
 
 def choose_sizes(text: str | None, usual: Sequence[int], own_mb: int, largest_mb: int) -> tuple[int, ...]:

@@ -16,12 +16,12 @@ REQUEST = 0.0000002
 
 
 def measured(memory_mb: int, *pairs: tuple[float, float]) -> Measured:
-    """A size with a warm invocation for each pair of CPU time and duration, ms."""
-    return Measured(memory_mb, [Sample(record(cpu_ms, took_ms, memory_mb)) for cpu_ms, took_ms in pairs])
+    """A size with a round for each pair of CPU time and duration, ms."""
+    return Measured(memory_mb, [[Sample(record(cpu_ms, took_ms, memory_mb))] for cpu_ms, took_ms in pairs])
 
 
-def estimator(cores: int = 2) -> Estimator:
-    return Estimator(Predictor(SAME, PROFILE), BOOK, cores)
+def estimator(*weights: float, cores: int = 2) -> Estimator:
+    return Estimator(Predictor(SAME, PROFILE), BOOK, weights or (1.0,), cores)
 
 
 def test_cpu_time_stretches_with_the_share_and_waits_do_not() -> None:
@@ -40,9 +40,16 @@ def test_a_size_that_ran_is_itself() -> None:
 
 def test_requests_to_s3_are_in_the_cost() -> None:
     made = [Request("object.put", START_NS, START_NS + 1_000_000, 10)] * 3
-    with_requests = estimator().estimate(Measured(1769, [Sample(record(1, 9), made)] * 2), 1769)
+    rounds = [[Sample(record(1, 9), made)]] * 2
+    with_requests = estimator().estimate(Measured(1769, [*rounds]), 1769)
     duration = math.ceil(1000 * with_requests.plain["seconds"])
     assert with_requests.plain["cost"] == pytest.approx(duration / 1000 * GB_S * 1769 / 1024 + REQUEST + 3 * 0.000005)
+
+
+def test_payloads_count_by_their_weights() -> None:
+    rounds = [[Sample(record(100, 100)), Sample(record(500, 500))]] * 2
+    found = estimator(0.75, 0.25).estimate(Measured(1769, [*rounds]), 1769)
+    assert found.plain["seconds"] == pytest.approx(0.2)
 
 
 def test_noise_is_shared_by_sizes_that_were_modelled_from_the_same_invocations() -> None:

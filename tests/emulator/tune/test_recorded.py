@@ -1,4 +1,4 @@
-"""What earlier invocations tell of memory sizes: records of `slslab up`."""
+"""What earlier invocations tell of memory sizes: records of `slslab up`, and earlier tunings."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +13,10 @@ from slslab.predict.invocation import Predictor
 from slslab.report.tuning import answers
 from slslab.run.directory import RunDirectory
 from slslab.tune import recorded
+from slslab.tune.estimates import Measured
+from slslab.tune.function import TunedFunction
+from slslab.tune.tuning import Payload
+from slslab.up.tuning import TUNINGS, Ledger
 
 
 def ask(
@@ -60,3 +64,19 @@ def test_cold_starts_of_a_former_version_do_not_tell_init_apart(monkeypatch: pyt
     present = former | {"init_cpu_ms": 200.0}
     row = ask([former, present, *waits(512)], monkeypatch, "512")["sizes"][0]
     assert row["here"]["cold_starts"] == 1
+
+
+def test_a_tuning_that_broke_off_and_a_record_that_lost_invocations_are_measured_again(tmp_path: Path) -> None:
+    records = [record(2, 1000, 512, request_id="kept"), record(2, 1000, 256, request_id="lost")]
+    configuration = {"FunctionName": "f", "Version": "$LATEST", "MemorySize": 512, "Timeout": 3, "CodeSha256": "c"}
+    client = SimpleNamespace(get_function_configuration=lambda **_: configuration)
+    function = TunedFunction(client, "f", lambda: (records, {}))
+    ledger = Ledger(tmp_path, function, [Payload(1.0, {})])
+    kept, lost = ([function.samples([name])] for name in ("kept", "lost"))
+    ledger.add(Measured(256, [*lost]))
+    line = (tmp_path / TUNINGS).read_text()
+    (tmp_path / TUNINGS).write_text(line + line[:20])
+    ledger.add(Measured(512, [*kept]))
+    assert sorted(ledger.measured()) == [256, 512]
+    del records[1]
+    assert ledger.measured() == {512: Measured(512, [*kept])}

@@ -16,7 +16,7 @@ from slslab.errors import HostError, RequestError
 from slslab.report.tuning import answers, tuning, tuning_page
 from slslab.tune.document import describe, tune_and_describe
 from slslab.tune.function import TunedFunction
-from slslab.tune.tuning import Sizes, choose_sizes, tune
+from slslab.tune.tuning import Payload, Sizes, choose_sizes, tune
 
 # Returns CPU time and duration (ms) at a memory size, or the error type with which the function fails.
 Behaviour = Callable[[int], tuple[float, float] | str]
@@ -73,15 +73,21 @@ class FakeLambda:
         return answer
 
 
-def run(client: FakeLambda, sizes: tuple[int, ...] = SIZES, cores: int = 2, **more: Any) -> dict[str, Any]:
+def run(
+    client: FakeLambda, sizes: tuple[int, ...] = SIZES, *events: Any, cores: int = 2, **more: Any
+) -> dict[str, Any]:
     """Tune; return the document. All its texts are made, too."""
     function = TunedFunction(client, "f", lambda: (client.records, {}))
     own_mb = client.memory_mb
-    known = Sizes(estimator(cores), own_mb, 3.0, choose_sizes(None, sizes, own_mb, 10240))
-    tune(function, known, {}, lambda *_: None)
+    payloads = [Payload(1 / max(1, len(events)), event) for event in events or ({},)]
+    weights = [payload.weight for payload in payloads]
+    known = Sizes(estimator(*weights, cores=cores), own_mb, 3.0, choose_sizes(None, sizes, own_mb, 10240))
+    known.measured |= more.pop("measured", {})
+    done: list[int] = []
+    tune(function, known, payloads, lambda *_: None, lambda measured: done.append(measured.memory_mb))
     assert client.memory_mb == own_mb
     deadline_s, goal = more.pop("deadline_s", None), more.pop("goal", "cheapest")
-    document = describe("f", known, deadline_s, goal, function.samples(function.made), 1.0)
+    document = describe("f", known, payloads, deadline_s, goal, function.samples(function.made), 1.0)
     assert json.loads(json.dumps(document)) == document
     assert list(tuning(document))
     assert tuning_page(document).answers[0] == next(answers(document))
@@ -191,7 +197,26 @@ def test_ctrl_c_leaves_the_memory_size_as_it_was() -> None:
 def test_noise_needs_more_invocations_but_at_most_twenty() -> None:
     durations = iter([1000, 1400, 800] * 100)
     document = run(FakeLambda(lambda _: (1, next(durations)), memory_mb=128), (128,))
-    assert document["sizes"][0]["here"]["warm"] == 20
+    assert document["sizes"][0]["here"]["rounds"] == 20
+
+
+def test_each_round_has_every_payload() -> None:
+    client = FakeLambda(waits)
+    run(client, (128, 512), "a", "b")
+    assert client.events.count("a") >= 2 * 6
+    assert abs(client.events.count("a") - client.events.count("b")) <= 2
+
+
+def test_what_is_known_is_not_invoked_again() -> None:
+    first = FakeLambda(waits)
+    function = TunedFunction(first, "f", lambda: (first.records, {}))
+    known = Sizes(estimator(), 512, 3.0, SIZES)
+    tune(function, known, [Payload(1.0, {})], lambda *_: None, lambda _: None)
+    again = FakeLambda(waits)
+    document = run(again, measured=known.measured)
+    assert again.records == []
+    assert (document["memory"], document["invocations"], document["used_before"]) == (128, 0, 20)
+    assert any("20 earlier invocations were used, too." in str(part) for part in tuning(document))
 
 
 def test_a_deadline() -> None:
@@ -214,7 +239,7 @@ def test_a_goal_that_is_not_there_is_refused_before_anything_is_invoked() -> Non
     client = FakeLambda(waits)
     function = TunedFunction(client, "f", lambda: (client.records, {}))
     with pytest.raises(RequestError, match="'best' isn't a goal") as error:
-        tune_and_describe(function, Sizes(estimator(), 512, 3.0, SIZES), {}, goal="best")
+        tune_and_describe(function, Sizes(estimator(), 512, 3.0, SIZES), [Payload(1.0, {})], goal="best")
     assert error.value.hint == "choose from cheapest, fastest and balanced."
     assert client.records == []
 

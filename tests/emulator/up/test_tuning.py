@@ -23,14 +23,14 @@ CODE = """
             data = hashlib.sha256(data).digest()
         return data.hex()
 """
-PAYLOAD = ("--payload", "@event.json")
+PAYLOADS = ("--payload", '3:{"rounds": 2000}', "--payload", "1:@large.json")
 SIZES = ("--memory", "512,1769,10240")
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("tune")
-    (directory / "event.json").write_text('{"rounds": 4000}')
+    (directory / "large.json").write_text('{"rounds": 8000}')
     return directory
 
 
@@ -61,20 +61,31 @@ def memory_mb(client: Any, function: str = "hash") -> int:
     return int(client.get_function_configuration(FunctionName=function)["MemorySize"])
 
 
-def test_it_is_tuned(client: Any, home: Path, variables: dict[str, str]) -> None:
-    done = commands.slslab("tune", "hash", *PAYLOAD, *SIZES, "--json", variables=variables, directory=home)
+def test_it_is_tuned_once_and_then_known(client: Any, home: Path, variables: dict[str, str]) -> None:
+    done = commands.slslab("tune", "hash", *PAYLOADS, *SIZES, "--json", variables=variables, directory=home)
     document = done.document
     assert "512 MB: 20 of 20" in done.err
-    assert document["payload"] == {"rounds": 4000}
+    assert [payload["weight"] for payload in document["payloads"]] == [0.75, 0.25]
     rows = {row["memory_mb"]: row for row in document["sizes"]}
     assert rows[512]["basis"] == "measured"
     assert rows[512]["here"]["cold_starts"] == 5
     assert rows[512]["cold"]["cost"]["value"] > rows[512]["cost"]["value"]
-    assert 5 <= rows[512]["here"]["warm"] <= 20
+    assert 5 <= rows[512]["here"]["rounds"] <= 20
     assert document["memory"] in rows
     assert document["predicted"]["status"] == "modelled"
     assert float(document["predicted"]["cost"]["total"]) > 0
     assert memory_mb(client) == 512
+    # The second time asks nothing of the function.
+    again = commands.slslab("tune", "hash", *PAYLOADS, *SIZES, "--json", variables=variables, directory=home).document
+    assert again["invocations"] == 0
+    assert again["used_before"] > 0
+    assert again["answers"] == document["answers"]
+    assert [row.get("cost") for row in again["sizes"]] == [row.get("cost") for row in document["sizes"]]
+    # Another payload, or another setting, is measured.
+    other = ("--payload", '{"rounds": 10}', "--memory", "512")
+    assert commands.slslab("tune", "hash", *other, "--json", variables=variables).document["invocations"] > 0
+    client.update_function_configuration(FunctionName="hash", Timeout=9)
+    assert commands.slslab("tune", "hash", *other, "--json", variables=variables).document["invocations"] > 0
 
 
 def test_the_page_and_the_best_size(client: Any, home: Path, variables: dict[str, str]) -> None:
@@ -95,7 +106,7 @@ def test_the_record_answers_without_invoking(client: Any, variables: dict[str, s
     words = ("up", "--function", "recorded", "--memory", "512,1769", "--json")
     document = commands.slslab("ask", "memory", *words, variables=variables).document
     assert [row["basis"] for row in document["sizes"]] == ["measured", "modelled"]
-    assert document["sizes"][0]["here"]["warm"] == 3
+    assert document["sizes"][0]["here"]["rounds"] == 3
     late = commands.slslab("ask", "cheapest", *words, "--deadline", "0.000001", variables=variables)
     assert (late.code, late.printed["memory"]) == (1, None)
     assert commands.slslab("ask", "cheapest", *words, "--deadline", "9", variables=variables).document["memory"] == 512
@@ -112,6 +123,7 @@ def test_the_record_answers_without_invoking(client: Any, variables: dict[str, s
         (("tune", "nothing"), "Function not found", "deployed are hash"),
         (("tune", "hash", "--payload", "{x"), "--payload {x is not JSON", "put JSON in quotes"),
         (("tune", "hash", "--payload", "@nothing.json"), "nothing.json can't be read", "name a file"),
+        (("tune", "hash", "--payload", "-1:{}"), "An event has the weight -1.", "give it one above 0"),
         (("tune", "hash", "--payload", "{}", "--memory", "512"), "it failed: KeyError: 'rounds'", "give an event"),
         (("ask", "memory", "up", "--on", "local"), "--on does not apply to `up`", "leave it out"),
         (("ask", "memory", "up", "--network", "this-host"), "--network does not apply to `up`", "leave it out"),
