@@ -340,15 +340,9 @@ def test_above_the_tiers_more_still_costs_more_but_at_no_higher_rate(gb_seconds:
 # What is refused.
 
 
-@pytest.mark.parametrize(
-    ("usage", "named"),
-    [
-        (Usage([record(architecture="riscv")]), "lambda.duration.riscv"),
-        (Usage(object_requests={"object.rename": 1}), "object.rename"),
-    ],
-)
-def test_usage_that_nothing_meters_is_refused(usage: Usage, named: str) -> None:
-    with pytest.raises(ValueError, match=f"^Nothing meters {re.escape(named)}\\.$"):
+def test_usage_that_nothing_meters_is_refused() -> None:
+    usage = Usage([record(architecture="riscv")], {"object.rename": 1})
+    with pytest.raises(ValueError, match=r"^Nothing meters lambda\.duration\.riscv, object\.rename\.$"):
         compute_bill(usage, AWS)
 
 
