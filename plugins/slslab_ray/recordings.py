@@ -21,7 +21,7 @@ from slslab.installation import require
 from slslab.run.bill import DEFAULT_BOOK
 from slslab.run.directory import DOCUMENT, RunDirectory
 from slslab.run.log import writing
-from slslab_lab.runs.accuracy.several import Unwatched
+from slslab_lab.runs.accuracy.curve import Unwatched
 from slslab_lab.runs.execution import Order, run_plan
 from slslab_ray.node import THREADS
 from slslab_ray.sweeps import LOOK_S, OPEN_LIMIT_S, connected
