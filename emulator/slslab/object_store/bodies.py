@@ -9,7 +9,7 @@ import hmac
 import os
 import re
 from collections.abc import AsyncIterator
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
@@ -116,13 +116,12 @@ class Incoming:
         self.trailers = chunks.end()
 
 
-class Stored:
+class Stored(NamedTuple):
     """A stored body: its piece, its MD5 in hexadecimal, and its checksums as members of the API."""
 
-    def __init__(self, piece: Piece, md5: str, sums: dict[str, str]) -> None:
-        self.piece = piece
-        self.md5 = md5
-        self.checksums = sums
+    piece: Piece
+    md5: str
+    checksums: dict[str, str]
 
 
 class Sums:

@@ -44,7 +44,7 @@ class _Server(ServerProcess):
     def __init__(self, program: Path, data: Path, environment: Mapping[str, str]) -> None:
         super().__init__(environment)
         self._program = program
-        self._data = data
+        self._data: Path = data
         self._port = 0
         self._password = secrets.token_hex(16)
 
@@ -65,10 +65,6 @@ class _Server(ServerProcess):
         settings.touch(0o600)
         self._launch(self._command(settings), {"PATH": os.defpath}, self._data)
         return self._wait(self._answers, START_LIMIT_S)
-
-    def _stop(self) -> None:
-        super()._stop()
-        shutil.rmtree(self._data, ignore_errors=True)
 
     def _command(self, settings: Path) -> list[str]:
         """Write the settings to a file for the server; return its command."""

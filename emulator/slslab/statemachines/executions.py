@@ -17,6 +17,7 @@ from slslab.statemachines.interpreter import Run, parse
 from slslab.statemachines.machines import PREFIX, Machine, bad_arn, check_arn, check_name, check_role, within_limit
 
 Record = Callable[[dict[str, Any]], None]
+ENDING = ("output", "error", "cause")
 
 
 class Execution:
@@ -63,9 +64,10 @@ class Execution:
         return None if self.history.end is None else float(self.history.end["timestamp"])
 
     def ending(self) -> dict[str, Any]:
-        """Return `output`, or `error` and `cause`, of an execution that has ended."""
+        """Return how it has ended, as members of DescribeExecution: `output`, or `error` and `cause`."""
         details = [value for value in (self.history.end or {}).values() if isinstance(value, dict)]
-        return {key: value for detail in details for key, value in detail.items() if value is not None}
+        ending = {name: detail[name] for detail in details for name in ENDING if detail.get(name) is not None}
+        return {**ending, "outputDetails": {"included": True}} if "output" in ending else ending
 
 
 class Machines:
@@ -196,10 +198,13 @@ class Machines:
         ]
         return sorted(chosen, key=lambda execution: execution.started, reverse=True)
 
-    def answer(self, report: Callable[[Run], bool]) -> None:
-        """Report on a task token to its execution; ServiceError (InvalidToken) if no execution has it."""
-        if not any(report(execution.run) for execution in self.executions()):
+    def waiting(self, token: str) -> Run:
+        """Return the run with a Task that waits, or has waited, for this token; ServiceError (InvalidToken) if no run
+        has it."""
+        run = next((execution.run for execution in self.executions() if execution.run.has_token(token)), None)
+        if run is None:
             raise ServiceError(400, "InvalidToken", "Invalid Token: 'Invalid token'")
+        return run
 
     def close(self) -> None:
         """Abort every execution, so that the trace contains the transitions that were at work."""
