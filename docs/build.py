@@ -32,10 +32,7 @@ STATES_NOTES = {
     "CreateStateMachine": "Standard workflows; logging is checked; logging, tracing and encryption have no effect",
     "UpdateStateMachine": "logging is checked; logging, tracing and encryption have no effect",
     "StartSyncExecution": "answers `StateMachineTypeNotSupported`, as AWS does for a Standard workflow",
-    "ListExecutions": "of a machine, without Map Runs",
-    **dict.fromkeys(
-        ("ListStateMachineVersions", "ListStateMachineAliases"), "answers an empty list, because `publish` is refused"
-    ),
+    "ListExecutions": "of a machine, a version or an alias; without Map Runs",
 }
 # The same for Lambda's operations; then the stored ones, and the ones with their own error.
 NO_CODE_SIGNING = "answers that no code signing configuration exists"

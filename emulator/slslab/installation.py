@@ -46,6 +46,7 @@ EXTRAS = {
     "docker": "docker",
     "ray": "ray",
     "testcontainers": "testcontainers",
+    "minio": "compose",
     "mlflow": "mlflow",
     "tensorboard": "tensorboard",
 }

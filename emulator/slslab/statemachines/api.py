@@ -28,7 +28,7 @@ from slslab.aws.limits import MB
 from slslab.statemachines.definitions import SETTINGS, check_settings, problems
 from slslab.statemachines.executions import Execution, Machines
 from slslab.statemachines.interpreter import LITTER
-from slslab.statemachines.machines import Machine
+from slslab.statemachines.machines import Alias, Machine, Version, alias_name
 
 PAGE = 100
 # assumed: the largest member is a definition of 1 MB, in which JSON may put a backslash before every character.
@@ -76,37 +76,45 @@ class StatesApi:
             raise ServiceError(
                 400, "StateMachineTypeNotSupported", "slslab emulates only state machines of type STANDARD"
             )
-        _refuse_version(members)
-        machine = self._machines.create(
+        machine, version = self._machines.create(
             members["name"],
             members["definition"],
             members["roleArn"],
             {**SETTINGS, **check_settings(members)},
             _tags(members),
+            _version_description(members),
         )
-        return {"stateMachineArn": machine.arn, "creationDate": machine.created}
+        return {"stateMachineArn": machine.arn, "creationDate": machine.created, **_version_arn(version)}
 
     def _describe_state_machine(self, members: Members) -> dict[str, Any]:
-        machine = self._machines.machine(members["stateMachineArn"])
-        return {**_described(machine), "status": "ACTIVE", "type": "STANDARD", "creationDate": machine.created}
+        with self._machines.lock:
+            target = self._machines.registry.revision(members["stateMachineArn"])
+        described = {**_described(target.machine), "status": "ACTIVE", "type": "STANDARD"}
+        if target.version is None:
+            return {**described, "creationDate": target.machine.created}
+        own = {"stateMachineArn": target.version.arn, "creationDate": target.version.created}
+        return {**described, **own, **_present(description=target.version.description)}
 
     def _describe_state_machine_for_execution(self, members: Members) -> dict[str, Any]:
         machine = self._machines.execution(members["executionArn"]).machine
         return {**_described(machine), "updateDate": machine.updated or machine.created}
 
     def _update_state_machine(self, members: Members) -> dict[str, Any]:
-        _refuse_version(members)
-        if not {"definition", "roleArn", *SETTINGS} & members.keys():
+        if not {"definition", "roleArn", *SETTINGS} & members.keys() and not members.get("publish"):
             raise ServiceError(
                 400,
                 "MissingRequiredParameter",
                 "Either the definition, the role ARN, the LoggingConfiguration, or the TracingConfiguration must be "
                 "specified",
             )
-        machine = self._machines.update(
-            members["stateMachineArn"], members.get("definition"), members.get("roleArn"), check_settings(members)
+        machine, version = self._machines.update(
+            members["stateMachineArn"],
+            members.get("definition"),
+            members.get("roleArn"),
+            check_settings(members),
+            _version_description(members),
         )
-        return {"updateDate": machine.updated, **_present(revisionId=machine.revision)}
+        return {"updateDate": machine.updated, **_present(revisionId=machine.revision), **_version_arn(version)}
 
     def _delete_state_machine(self, members: Members) -> dict[str, Any]:
         self._machines.delete(members["stateMachineArn"])
@@ -114,7 +122,8 @@ class StatesApi:
         return {}
 
     def _list_state_machines(self, members: Members) -> dict[str, Any]:
-        shown, following = _page(self._machines.machines(), members)
+        with self._machines.lock:
+            shown, following = _page(self._machines.registry.machines(), members)
         listed = [
             {"stateMachineArn": machine.arn, "name": machine.name, "type": "STANDARD", "creationDate": machine.created}
             for machine in shown
@@ -135,33 +144,94 @@ class StatesApi:
             "truncated": len(shown) < len(found),
         }
 
+    def _publish_state_machine_version(self, members: Members) -> dict[str, Any]:
+        with self._machines.lock:
+            version = self._machines.registry.publish(
+                members["stateMachineArn"], members.get("description", ""), members.get("revisionId")
+            )
+        return {"creationDate": version.created, **_version_arn(version)}
+
     def _list_state_machine_versions(self, members: Members) -> dict[str, Any]:
-        # Terraform asks for them after each deployment.
-        self._machines.machine(members["stateMachineArn"])
-        return {"stateMachineVersions": []}
+        with self._machines.lock:
+            machine = self._machines.registry.machine(members["stateMachineArn"])
+            shown, following = _page(self._machines.registry.versions(machine.arn), members)
+        listed = [{"stateMachineVersionArn": version.arn, "creationDate": version.created} for version in shown]
+        return {"stateMachineVersions": listed, **following}
+
+    def _delete_state_machine_version(self, members: Members) -> dict[str, Any]:
+        with self._machines.lock:
+            self._machines.registry.delete_version(members["stateMachineVersionArn"])
+        return {}
+
+    def _create_state_machine_alias(self, members: Members) -> dict[str, Any]:
+        with self._machines.lock:
+            alias = self._machines.registry.create_alias(
+                members["name"], _routing(members["routingConfiguration"]), members.get("description", "")
+            )
+        return {"stateMachineAliasArn": alias.arn, "creationDate": alias.created}
+
+    def _update_state_machine_alias(self, members: Members) -> dict[str, Any]:
+        if not {"description", "routingConfiguration"} & members.keys():
+            # documented: API_UpdateStateMachineAlias.html; the text is assumed.
+            raise ServiceError(
+                400, "ValidationException", "Either the description or the routing configuration must be specified"
+            )
+        routing = members.get("routingConfiguration")
+        with self._machines.lock:
+            alias = self._machines.registry.update_alias(
+                members["stateMachineAliasArn"],
+                None if routing is None else _routing(routing),
+                members.get("description"),
+            )
+        return {"updateDate": alias.updated}
+
+    def _describe_state_machine_alias(self, members: Members) -> dict[str, Any]:
+        with self._machines.lock:
+            alias = self._machines.registry.alias(members["stateMachineAliasArn"])
+        routing = [{"stateMachineVersionArn": version, "weight": weight} for version, weight in alias.routing]
+        return {
+            "stateMachineAliasArn": alias.arn,
+            "name": alias_name(alias),
+            **_present(description=alias.description),
+            "routingConfiguration": routing,
+            "creationDate": alias.created,
+            "updateDate": alias.updated,
+        }
 
     def _list_state_machine_aliases(self, members: Members) -> dict[str, Any]:
-        self._machines.machine(members["stateMachineArn"])
-        return {"stateMachineAliases": []}
+        with self._machines.lock:
+            shown, following = _page(self._machines.registry.aliases(members["stateMachineArn"]), members)
+        return {"stateMachineAliases": [_alias(alias) for alias in shown], **following}
+
+    def _delete_state_machine_alias(self, members: Members) -> dict[str, Any]:
+        with self._machines.lock:
+            self._machines.registry.delete_alias(members["stateMachineAliasArn"])
+        return {}
 
     def _tag_resource(self, members: Members) -> dict[str, Any]:
-        self._machines.retag(members["resourceArn"], _tags(members))
+        with self._machines.lock:
+            self._machines.registry.tag(members["resourceArn"], _tags(members))
         return {}
 
     def _untag_resource(self, members: Members) -> dict[str, Any]:
-        self._machines.retag(members["resourceArn"], {}, members["tagKeys"])
+        with self._machines.lock:
+            tags = self._machines.registry.tags(members["resourceArn"])
+            for key in members["tagKeys"]:
+                tags.pop(key, None)
         return {}
 
     def _list_tags_for_resource(self, members: Members) -> dict[str, Any]:
-        tags = self._machines.tagged(members["resourceArn"]).tags
-        return {"tags": [{"key": key, "value": value} for key, value in tags.items()]}
+        with self._machines.lock:
+            tags = self._machines.registry.tags(members["resourceArn"])
+            return {"tags": [{"key": key, "value": value} for key, value in tags.items()]}
 
     def _start_execution(self, members: Members) -> dict[str, Any]:
         execution = self._machines.start(members["stateMachineArn"], members.get("name"), members.get("input", "{}"))
         return {"executionArn": execution.arn, "startDate": execution.started.timestamp()}
 
     def _start_sync_execution(self, members: Members) -> dict[str, Any]:
-        self._machines.machine(members["stateMachineArn"])
+        with self._machines.lock:
+            self._machines.registry.target(members["stateMachineArn"])
         what = "This operation is not supported by this type of state machine"
         raise ServiceError(400, "StateMachineTypeNotSupported", what)
 
@@ -179,8 +249,9 @@ class StatesApi:
     def _list_executions(self, members: Members) -> dict[str, Any]:
         if "stateMachineArn" not in members:  # the model has another member for the runs of distributed Maps
             raise constraint(None, "stateMachineArn", "Member must not be null")
-        machine = self._machines.machine(members["stateMachineArn"])
-        chosen = self._machines.executions(machine.arn, members.get("statusFilter"))
+        with self._machines.lock:
+            self._machines.registry.target(members["stateMachineArn"])
+        chosen = self._machines.executions(members["stateMachineArn"], members.get("statusFilter"))
         if members.get("redriveFilter") == "REDRIVEN":
             chosen = []
         shown, following = _page(chosen, members)
@@ -248,12 +319,25 @@ def _tags(members: Members) -> dict[str, str]:
     return {tag.get("key", ""): tag.get("value", "") for tag in members.get("tags", ())}
 
 
-def _refuse_version(members: Members) -> None:
+def _routing(configuration: Sequence[Members]) -> list[tuple[str, int]]:
+    return [(entry["stateMachineVersionArn"], entry["weight"]) for entry in configuration]
+
+
+def _version_description(members: Members) -> str | None:
+    """Return the description of the version that a request publishes, or None if it doesn't publish one."""
     if members.get("publish"):
-        what = "slslab does not emulate versions of state machines: leave `publish` out"
-        raise ServiceError(400, "ValidationException", what)
+        return str(members.get("versionDescription", ""))
     if "versionDescription" in members:
         raise ServiceError(400, "ValidationException", "Version description can only be set when publish is true")
+    return None
+
+
+def _version_arn(version: Version | None) -> dict[str, Any]:
+    return {} if version is None else {"stateMachineVersionArn": version.arn}
+
+
+def _alias(alias: Alias) -> dict[str, Any]:
+    return {"stateMachineAliasArn": alias.arn, "creationDate": alias.created}
 
 
 def _present(**values: Any) -> dict[str, Any]:
@@ -282,13 +366,14 @@ def _described(machine: Machine) -> dict[str, Any]:
 
 def _shown(execution: Execution) -> dict[str, Any]:
     """Return an execution as ListExecutions shows it."""
-    document = {
+    document: dict[str, Any] = {
         "executionArn": execution.arn,
         "stateMachineArn": execution.machine.arn,
         "name": execution.name,
         "status": execution.status,
         "startDate": execution.started.timestamp(),
         "redriveCount": 0,
+        **_present(**execution.published),
     }
     return document if execution.stopped is None else {**document, "stopDate": execution.stopped}
 

@@ -1,10 +1,8 @@
 """Hold the executions of state machines, as the API presents them."""
 
 import threading
-import time
 import uuid
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,7 +12,7 @@ from slslab.aws.limits import Limits
 from slslab.statemachines.definitions import check
 from slslab.statemachines.history import History, transition_event
 from slslab.statemachines.interpreter import Run, parse
-from slslab.statemachines.machines import PREFIX, Machine, bad_arn, check_arn, check_name, check_role, within_limit
+from slslab.statemachines.machines import PREFIX, Machine, Registry, Target, Version, check_arn, check_name, check_role
 
 Record = Callable[[dict[str, Any]], None]
 ENDING = ("output", "error", "cause")
@@ -23,8 +21,13 @@ ENDING = ("output", "error", "cause")
 class Execution:
     """One execution: its input, its history and its evaluation."""
 
-    def __init__(self, machine: Machine, name: str, text: str, limits: Limits, record: Record) -> None:
-        self.machine = machine
+    def __init__(self, target: Target, name: str, text: str, limits: Limits, record: Record) -> None:
+        machine = self.machine = target.machine
+        # How it was started, in addition to the machine itself.
+        self.published = {
+            "stateMachineAliasArn": target.alias.arn if target.alias else None,
+            "stateMachineVersionArn": target.version.arn if target.version else None,
+        }
         self.name = name
         self.input = text
         self.started = datetime.now(UTC)
@@ -45,7 +48,12 @@ class Execution:
             },
             "StateMachine": {"Id": machine.arn, "Name": machine.name},
         }
-        started = {"input": text, "inputDetails": {"truncated": False}, "roleArn": machine.role}
+        started = {
+            "input": text,
+            "inputDetails": {"truncated": False},
+            "roleArn": machine.role,
+            **{key: arn for key, arn in self.published.items() if arn is not None},
+        }
         self.run = Run(machine.program, context, self.history, started)
 
     @property
@@ -77,37 +85,47 @@ class Machines:
         self._limits = limits
         self._record = record
         self.definition_bytes = limits.definition_bytes
-        self._lock = threading.RLock()
-        self._machines: dict[str, Machine] = {}
+        # Hold this lock to use the registry directly.
+        self.lock = threading.RLock()
+        self.registry = Registry()
         self._executions: dict[str, Execution] = {}
 
     def create(
-        self, name: str, definition: str, role: str, settings: Mapping[str, Any], tags: Mapping[str, str]
-    ) -> Machine:
-        """Create a machine, or return an equal existing one; raises CreateStateMachine's ServiceErrors."""
-        check_name(name)
-        new = Machine(name, definition, check_role(role), self._program(definition), settings, within_limit(tags))
-        with self._lock:
-            machine = self._machines.setdefault(new.arn, new)
-        # documented: API_CreateStateMachine.html: idempotency ignores role and tags.
-        if (machine.definition, machine.settings) != (new.definition, new.settings):
-            raise ServiceError(400, "StateMachineAlreadyExists", f"State Machine Already Exists: '{machine.arn}'")
-        return machine
+        self,
+        name: str,
+        definition: str,
+        role: str,
+        settings: Mapping[str, Any],
+        tags: Mapping[str, str],
+        version: str | None = None,
+    ) -> tuple[Machine, Version | None]:
+        """Create a machine, or return an equal existing one; publish it with `version` as the description.
 
-    def update(self, arn: str, definition: str | None, role: str | None, settings: Mapping[str, Any]) -> Machine:
-        """Change a machine for executions that start from now on; if nothing differs, it keeps its revision
-        (measured)."""
+        Raises CreateStateMachine's ServiceErrors.
+        """
+        check_name(name)
+        new = Machine(name, definition, check_role(role), self._program(definition), settings)
+        with self.lock:
+            machine = self.registry.create(new, tags)
+            return machine, None if version is None else self.registry.publish(machine.arn, version)
+
+    def update(
+        self,
+        arn: str,
+        definition: str | None,
+        role: str | None,
+        settings: Mapping[str, Any],
+        version: str | None = None,
+    ) -> tuple[Machine, Version | None]:
+        """Change a machine for executions that start from now on, and publish it with `version` as the description."""
         changes: dict[str, Any] = {}
         if definition is not None:
             changes = {"definition": definition, "program": self._program(definition)}
         if role is not None:
             changes["role"] = check_role(role)
-        with self._lock:
-            machine = self.machine(arn)
-            changed = replace(machine, **changes, settings={**machine.settings, **settings})
-            revision = machine.revision if changed == machine else str(uuid.uuid4())
-            self._machines[arn] = replace(changed, updated=time.time(), revision=revision)
-            return self._machines[arn]
+        with self.lock:
+            machine = self.registry.update(arn, changes, settings)
+            return machine, None if version is None else self.registry.publish(arn, version)
 
     def delete(self, arn: str) -> None:
         """Remove a machine if it exists, with its executions. Running ones are aborted.
@@ -115,45 +133,16 @@ class Machines:
         On AWS they end with their next transition, and until then the machine remains as DELETING.
         """
         check_arn(arn, "stateMachine")
-        with self._lock:
-            self._machines.pop(arn, None)
+        with self.lock:
+            self.registry.delete(arn)
             executions = [execution for execution in self._executions.values() if execution.machine.arn == arn]
             for execution in executions:
                 del self._executions[execution.arn]
         for execution in executions:
             execution.history.close("ExecutionAborted", {"executionAbortedEventDetails": {}})
 
-    def machine(self, arn: str) -> Machine:
-        """Return a machine; ServiceError (StateMachineDoesNotExist, InvalidArn) if it doesn't exist."""
-        check_arn(arn, "stateMachine")
-        with self._lock:
-            if arn not in self._machines:
-                raise ServiceError(400, "StateMachineDoesNotExist", f"State Machine Does Not Exist: '{arn}'")
-            return self._machines[arn]
-
-    def machines(self) -> list[Machine]:
-        """Return all machines, sorted by name."""
-        with self._lock:
-            return sorted(self._machines.values(), key=lambda machine: machine.name)
-
-    def tagged(self, arn: str) -> Machine:
-        """Return a machine for an operation on tags; ServiceError (ResourceNotFound) for any other ARN."""
-        if not arn.startswith("arn:"):
-            raise bad_arn(f"Invalid ARN prefix: {arn}")
-        with self._lock:
-            if arn not in self._machines:
-                raise ServiceError(400, "ResourceNotFound", f"Resource not found: '{arn}'")
-            return self._machines[arn]
-
-    def retag(self, arn: str, added: Mapping[str, str], removed: Collection[str] = ()) -> None:
-        """Add tags to a machine, and remove tags with these keys."""
-        with self._lock:
-            machine = self.tagged(arn)
-            kept = {key: value for key, value in machine.tags.items() if key not in removed}
-            self._machines[arn] = replace(machine, tags=within_limit({**kept, **added}))
-
     def start(self, arn: str, name: str | None, text: str) -> Execution:
-        """Start an execution of a machine, or return a running one with the same name and input."""
+        """Start an execution of a machine, version or alias, or return a running one with the same name and input."""
         name = name if name is not None else str(uuid.uuid4())
         check_name(name)
         if len(text.encode()) > self._limits.state_payload_bytes:
@@ -169,9 +158,10 @@ class Machines:
             raise ServiceError(
                 400, "InvalidExecutionInput", f"Invalid State Machine Execution Input: '{what}'"
             ) from error
-        # Outside the lock, because it copies the program, which takes long.
-        new = Execution(self.machine(arn), name, text, self._limits, self._record)
-        with self._lock:
+        with self.lock:
+            target = self.registry.target(arn)
+        new = Execution(target, name, text, self._limits, self._record)  # copies the program, which takes long
+        with self.lock:
             execution = self._executions.setdefault(new.arn, new)
         if execution is new:
             threading.Thread(target=new.run.evaluate, name=f"execution-{name}", daemon=True).start()
@@ -182,25 +172,25 @@ class Machines:
     def execution(self, arn: str) -> Execution:
         """Return an execution; ServiceError (ExecutionDoesNotExist, InvalidArn) if it doesn't exist."""
         check_arn(arn, "execution")
-        with self._lock:
+        with self.lock:
             if arn not in self._executions:
                 raise ServiceError(400, "ExecutionDoesNotExist", f"Execution Does Not Exist: '{arn}'")
             return self._executions[arn]
 
     def executions(self, arn: str | None = None, status: str | None = None) -> list[Execution]:
-        """Return the executions of a machine (or all) with a status (or any), latest first."""
-        with self._lock:
+        """Return the executions of a machine, version or alias (or all) with a status (or any), latest first."""
+        with self.lock:
             executions = list(self._executions.values())
         chosen = [
             execution
             for execution in executions
-            if arn in (None, execution.machine.arn) and status in (None, execution.status)
+            if arn in (None, execution.machine.arn, *execution.published.values())
+            and status in (None, execution.status)
         ]
         return sorted(chosen, key=lambda execution: execution.started, reverse=True)
 
     def waiting(self, token: str) -> Run:
-        """Return the run with a Task that waits, or has waited, for this token; ServiceError (InvalidToken) if no run
-        has it."""
+        """Return the run with a Task that waits, or has waited, for this token; ServiceError (InvalidToken) without one."""
         run = next((execution.run for execution in self.executions() if execution.run.has_token(token)), None)
         if run is None:
             raise ServiceError(400, "InvalidToken", "Invalid Token: 'Invalid token'")

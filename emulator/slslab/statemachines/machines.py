@@ -1,9 +1,14 @@
-"""Define state machines, and check what identifies them."""
+"""Define state machines: their revisions, published versions, aliases and tags.
 
+https://docs.aws.amazon.com/step-functions/latest/dg/concepts-cd-aliases-versions.html
+"""
+
+import random
 import re
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from slslab.aws.arns import ACCOUNT, REGION
@@ -16,6 +21,9 @@ PREFIX = f"arn:aws:states:{REGION}:{ACCOUNT}"
 NAME = re.compile(r"[^\s<>{}\[\]?*\"#%\\^|~`$&,;:/\x00-\x1f\x7f-\x9f]{1,80}")
 # documented: API_TagResource.html
 MOST_TAGS = 50
+# documented: API_PublishStateMachineVersion.html: the name of a machine's first revision.
+FIRST_REVISION = "INITIAL"
+NO_SUCH_RESOURCE = "Request references a resource that does not exist."
 
 
 @dataclass(frozen=True)
@@ -27,7 +35,6 @@ class Machine:
     role: str
     program: Any = field(compare=False)
     settings: Mapping[str, Any]
-    tags: Mapping[str, str] = field(compare=False)
     created: float = field(default_factory=time.time)
     updated: float = 0.0
     revision: str = ""
@@ -36,6 +43,219 @@ class Machine:
     def arn(self) -> str:
         """The machine's ARN."""
         return f"{PREFIX}:stateMachine:{self.name}"
+
+
+@dataclass(frozen=True)
+class Version:
+    """A revision that is published under a number."""
+
+    machine: Machine
+    number: int
+    description: str
+    created: float = field(default_factory=time.time)
+
+    @property
+    def arn(self) -> str:
+        """The version's ARN."""
+        return f"{self.machine.arn}:{self.number}"
+
+
+@dataclass(frozen=True)
+class Alias:
+    """A name for one or two versions; `routing` maps their ARNs to their shares of the executions, percent."""
+
+    arn: str
+    routing: tuple[tuple[str, int], ...]
+    description: str
+    created: float = field(default_factory=time.time)
+    updated: float = field(default_factory=time.time)
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the ARN of a machine, version or alias executes."""
+
+    machine: Machine
+    version: Version | None = None
+    alias: Alias | None = None
+
+
+class Registry:
+    """State machines with their versions, aliases and tags; the caller takes care of threads."""
+
+    def __init__(self) -> None:
+        self._machines: dict[str, Machine] = {}
+        self._versions: dict[str, Version] = {}
+        self._aliases: dict[str, Alias] = {}
+        self._tags: dict[str, dict[str, str]] = {}
+        # The highest version number by machine ARN: numbers aren't reused.
+        self._numbers: dict[str, int] = {}
+
+    def create(self, new: Machine, tags: Mapping[str, str]) -> Machine:
+        """Add a machine, or return an equal existing one; ServiceError (StateMachineAlreadyExists) if it differs."""
+        machine = self._machines.setdefault(new.arn, new)
+        # documented: API_CreateStateMachine.html: idempotency ignores role and tags.
+        if (machine.definition, machine.settings) != (new.definition, new.settings):
+            raise ServiceError(400, "StateMachineAlreadyExists", f"State Machine Already Exists: '{machine.arn}'")
+        if machine is new:
+            self._tags[new.arn] = _within_limit(tags)
+        return machine
+
+    def update(self, arn: str, changes: Mapping[str, Any], settings: Mapping[str, Any]) -> Machine:
+        """Change a machine; if nothing differs, it keeps its revision (measured)."""
+        machine = self.machine(arn)
+        changed = replace(machine, **changes, settings={**machine.settings, **settings})
+        revision = machine.revision if changed == machine else str(uuid.uuid4())
+        self._machines[arn] = replace(changed, updated=time.time(), revision=revision)
+        return self._machines[arn]
+
+    def delete(self, arn: str) -> None:
+        """Remove a machine with its versions and aliases, if it exists."""
+        self._machines.pop(arn, None)
+        self._tags.pop(arn, None)
+        self._numbers.pop(arn, None)
+        for published in (self._versions, self._aliases):
+            for known in [known for known in published if known.startswith(f"{arn}:")]:
+                del published[known]
+
+    def machine(self, arn: str) -> Machine:
+        """Return a machine; ServiceError (StateMachineDoesNotExist, InvalidArn) if it doesn't exist."""
+        check_arn(arn, "stateMachine")
+        if arn not in self._machines:
+            raise ServiceError(400, "StateMachineDoesNotExist", f"State Machine Does Not Exist: '{arn}'")
+        return self._machines[arn]
+
+    def machines(self) -> list[Machine]:
+        """Return all machines, sorted by name."""
+        return sorted(self._machines.values(), key=lambda machine: machine.name)
+
+    def revision(self, arn: str) -> Target:
+        """Return what the ARN of a machine or a version executes."""
+        if (version := self._versions.get(arn)) is not None:
+            return Target(version.machine, version)
+        return Target(self.machine(arn))
+
+    def target(self, arn: str) -> Target:
+        """Return what the ARN of a machine, a version or an alias executes; an alias chooses by its weights."""
+        if (alias := self._aliases.get(arn)) is not None:
+            chosen = random.choices([known for known, _ in alias.routing], [weight for _, weight in alias.routing])
+            version = self._versions[chosen[0]]
+            return Target(version.machine, version, alias)
+        return self.revision(arn)
+
+    def publish(self, arn: str, description: str, revision: str | None = None) -> Version:
+        """Publish a machine's revision; if it is published already, it keeps its version (measured)."""
+        machine = self.machine(arn)
+        if revision is not None and revision != (machine.revision or FIRST_REVISION):
+            current = machine.revision or FIRST_REVISION
+            raise conflict(
+                f"Failed to publish the State Machine version for revision {revision}. The current State Machine "
+                f"revision is {current}."
+            )
+        for version in self.versions(arn):
+            if version.machine.revision == machine.revision:
+                return version
+        number = self._numbers[arn] = self._numbers.get(arn, 0) + 1
+        version = Version(machine, number, description)
+        self._versions[version.arn] = version
+        return version
+
+    def versions(self, arn: str) -> list[Version]:
+        """Return a machine's versions, latest first."""
+        own = [version for version in self._versions.values() if version.machine.arn == arn]
+        return sorted(own, key=lambda version: version.number, reverse=True)
+
+    def delete_version(self, arn: str) -> None:
+        """Remove a version if it exists; ServiceError (ConflictException) if an alias uses it."""
+        check_arn(arn, "stateMachine")
+        needing = [alias_name(alias) for alias in self._aliases.values() if arn in dict(alias.routing)]
+        if needing:
+            raise conflict(
+                "Version to be deleted must not be referenced by an alias. Current list of aliases referencing this "
+                f"version: [{', '.join(needing)}]"
+            )
+        self._versions.pop(arn, None)
+
+    def create_alias(self, name: str, routing: Sequence[tuple[str, int]], description: str) -> Alias:
+        """Add an alias, or return an equal existing one; ServiceError (ConflictException) if it differs."""
+        self._check_routing(routing)
+        new = Alias(f"{routing[0][0].rpartition(':')[0]}:{name}", tuple(routing), description)
+        alias = self._aliases.setdefault(new.arn, new)
+        if (alias.routing, alias.description) != (new.routing, new.description):
+            raise conflict(
+                "Failed to create alias because an alias with the same name and a different routing configuration "
+                "already exists."
+            )
+        return alias
+
+    def update_alias(self, arn: str, routing: Sequence[tuple[str, int]] | None, description: str | None) -> Alias:
+        """Change an alias for executions that start from now on."""
+        alias = self.alias(arn)
+        if routing is not None:
+            self._check_routing(routing)
+        self._aliases[arn] = replace(
+            alias,
+            routing=tuple(routing) if routing is not None else alias.routing,
+            description=description if description is not None else alias.description,
+            updated=time.time(),
+        )
+        return self._aliases[arn]
+
+    def alias(self, arn: str) -> Alias:
+        """Return an alias; ServiceError (ResourceNotFound) if it doesn't exist."""
+        check_arn(arn, "stateMachine")
+        if arn not in self._aliases:
+            raise ServiceError(400, "ResourceNotFound", NO_SUCH_RESOURCE)
+        return self._aliases[arn]
+
+    def aliases(self, arn: str) -> list[Alias]:
+        """Return the aliases of a machine, or of a version, sorted by name."""
+        chosen = (self._versions[arn],) if arn in self._versions else ()
+        if not chosen:
+            self.machine(arn)
+        own = [
+            alias
+            for alias in self._aliases.values()
+            if (arn in dict(alias.routing) if chosen else alias.arn.startswith(f"{arn}:"))
+        ]
+        return sorted(own, key=lambda alias: alias.arn)
+
+    def delete_alias(self, arn: str) -> None:
+        """Remove an alias if it exists."""
+        check_arn(arn, "stateMachine")
+        self._aliases.pop(arn, None)
+
+    def tags(self, arn: str) -> dict[str, str]:
+        """Return a machine's tags; ServiceError (ResourceNotFound) for ARNs without tags, such as a version's."""
+        if not arn.startswith("arn:"):
+            raise _bad_arn(f"Invalid ARN prefix: {arn}")
+        if arn not in self._tags:
+            raise ServiceError(400, "ResourceNotFound", f"Resource not found: '{arn}'")
+        return self._tags[arn]
+
+    def tag(self, arn: str, tags: Mapping[str, str]) -> None:
+        """Add tags to a machine."""
+        self._tags[arn] = _within_limit({**self.tags(arn), **tags})
+
+    def _check_routing(self, routing: Sequence[tuple[str, int]]) -> None:
+        versions, weights = [version for version, _ in routing], [weight for _, weight in routing]
+        shown = f"Received: [{', '.join(versions)}]"
+        if not all(re.fullmatch(r".+:stateMachine:[^:]+:\d+", version) for version in versions):
+            raise _invalid(f"Routing configuration must contain state machine version ARNs. {shown}")
+        if len({version.rpartition(":")[0] for version in versions}) > 1:
+            # assumed: the text
+            raise _invalid(f"Routing configuration must contain versions of one state machine. {shown}")
+        if len(set(versions)) < len(versions):
+            raise _invalid(f"Routing configuration must contain distinct state machine version ARNs. {shown}")
+        if sum(weights) != 100:
+            raise _invalid(f"Sum of routing configuration weights must equal 100. Received: {weights}")
+        if any(version not in self._versions for version in versions):
+            raise ServiceError(400, "ResourceNotFound", NO_SUCH_RESOURCE)
+
+
+def alias_name(alias: Alias) -> str:
+    """Return the name in an alias's ARN."""
+    return alias.arn.rpartition(":")[2]
 
 
 def check_name(name: str) -> None:
@@ -47,25 +267,32 @@ def check_name(name: str) -> None:
 def check_arn(arn: str, kind: str) -> None:
     """Raise ServiceError (InvalidArn) unless the ARN is that kind's: `stateMachine` or `execution`."""
     if not arn.startswith("arn:"):
-        raise bad_arn(f"Invalid ARN prefix: {arn}")
+        raise _bad_arn(f"Invalid ARN prefix: {arn}")
     if not re.fullmatch(rf"arn:aws:states:[a-z0-9-]+:\d{{12}}:{kind}:[^\s]+", arn):
         # assumed: the text
-        raise bad_arn(f"Invalid ARN: {arn}")
+        raise _bad_arn(f"Invalid ARN: {arn}")
 
 
-def bad_arn(what: str) -> ServiceError:
-    """Return InvalidArn, status 400."""
+def conflict(message: str) -> ServiceError:
+    """Return a ConflictException."""
+    return ServiceError(400, "ConflictException", message)
+
+
+def _bad_arn(what: str) -> ServiceError:
     return ServiceError(400, "InvalidArn", f"Invalid Arn: '{what}'")
 
 
-def within_limit(tags: Mapping[str, str]) -> Mapping[str, str]:
-    """Return a machine's tags; ServiceError (TooManyTags) for more than MOST_TAGS."""
+def _invalid(message: str) -> ServiceError:
+    return ServiceError(400, "ValidationException", message)
+
+
+def _within_limit(tags: Mapping[str, str]) -> dict[str, str]:
     if len(tags) > MOST_TAGS:
         # assumed: the text
         raise ServiceError(
             400, "TooManyTags", f"You've exceeded the number of tags allowed for a resource: {MOST_TAGS}"
         )
-    return tags
+    return dict(tags)
 
 
 def check_role(role: str) -> str:

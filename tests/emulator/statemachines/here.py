@@ -31,7 +31,7 @@ def begin(definition: Definition, document: Any = None, machine: Machines | None
     """An execution of a new machine."""
     known = machine or machines()
     text = json.dumps({} if document is None else document)
-    created = known.create(f"m{time.monotonic_ns()}", json.dumps(definition), ROLE, {}, {})
+    created, _ = known.create(f"m{time.monotonic_ns()}", json.dumps(definition), ROLE, {}, {})
     return known.start(created.arn, None, text)
 
 

@@ -65,7 +65,7 @@ def test_paths_and_calls_in_parameters(expression: str, expected: Any) -> None:
 def test_the_escapes_of_json_come_first(text: str, expected: Any) -> None:
     written = json.dumps(sampled("$.l")).replace('"$.l"', f'"{text}"')
     known = machines()
-    machine = known.create("escaped", written, ROLE, {}, {})
+    machine, _ = known.create("escaped", written, ROLE, {}, {})
     execution = finish(known.start(machine.arn, None, json.dumps(DOCUMENT)))
     assert json.loads(execution.ending()["output"]) == {"v": expected}
 
@@ -278,7 +278,7 @@ def deep(depth: int) -> str:
 
 def test_a_deep_definition_runs() -> None:
     known = machines()
-    machine = known.create("deep", deep(400), ROLE, {}, {})
+    machine, _ = known.create("deep", deep(400), ROLE, {}, {})
     assert finish(known.start(machine.arn, None, "{}")).status == "SUCCEEDED"
 
 
@@ -332,7 +332,7 @@ def test_others_go_on_while_a_definition_is_parsed_and_a_program_is_copied(monke
     creating.join(30)
     go_on.clear()
     monkeypatch.setattr(executions, "Run", slowly(Run))
-    [machine] = known.machines()
+    [machine] = known.registry.machines()
     starting = threading.Thread(target=known.start, args=(machine.arn, "e", "{}"))
     starting.start()
     reached.wait(30)

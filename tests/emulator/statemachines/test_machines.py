@@ -1,4 +1,4 @@
-"""State machines through the API: revisions, tags, pages, refusals. Tests have numbers of rows."""
+"""State machines through the API: revisions, versions, aliases, tags, pages, refusals. Tests have numbers of rows."""
 
 import json
 import re
@@ -19,6 +19,7 @@ from tests.emulator.statemachines.written import (
     error,
     run,
     start,
+    told,
 )
 
 from slslab.aws.clients import aws_client
@@ -34,11 +35,17 @@ SETTINGS = {
     "tracingConfiguration": {"enabled": False},
     "encryptionConfiguration": {"type": "AWS_OWNED_KEY"},
 }
+GONE = "Request references a resource that does not exist."
 
 
 def made(client: Any, name: str, **further: Any) -> dict[str, Any]:
     """What CreateStateMachine answers."""
     return answer(client.create_state_machine(name=name, definition=FIRST, roleArn=ROLE, **further))
+
+
+def routed(*shares: tuple[str, int]) -> list[dict[str, Any]]:
+    """A routing configuration of these versions of the machine `aliased`."""
+    return [{"stateMachineVersionArn": f"{MACHINE}aliased{version}", "weight": weight} for version, weight in shares]
 
 
 @pytest.mark.parametrize(
@@ -252,27 +259,202 @@ def test_s15_another_account_s_machines_are_denied_everywhere(states_client: Any
         )
 
 
-def test_s16_versions_and_aliases_are_refused(states_client: Any) -> None:
-    call = {"name": "other", "definition": FIRST, "roleArn": ROLE}
-    what = "slslab does not emulate versions of state machines: leave `publish` out"
-    refusal = ("ValidationException", what, 400)
-    assert error(states_client.create_state_machine, **call, publish=True) == refusal
-    assert error(states_client.create_state_machine, **call, versionDescription="one") == (
+def test_s16_versions_are_published_described_listed_and_deleted(states_client: Any) -> None:
+    arn = f"{MACHINE}published"
+    first = made(states_client, "published", publish=True, versionDescription="one")
+    assert first == {
+        "stateMachineArn": arn,
+        "creationDate": first["creationDate"],
+        "stateMachineVersionArn": f"{arn}:1",
+    }
+    assert made(states_client, "published", publish=True)["stateMachineVersionArn"] == f"{arn}:1"
+    described = answer(states_client.describe_state_machine(stateMachineArn=f"{arn}:1"))
+    assert described == {
+        "stateMachineArn": f"{arn}:1",
+        "name": "published",
+        "status": "ACTIVE",
+        "definition": FIRST,
+        "roleArn": ROLE,
+        "type": "STANDARD",
+        "creationDate": described["creationDate"],
+        "description": "one",
+        **SETTINGS,
+    }
+    # Without a change there is no revision, and no second version.
+    unchanged = answer(states_client.update_state_machine(stateMachineArn=arn, definition=FIRST, publish=True))
+    assert unchanged == {"updateDate": unchanged["updateDate"], "stateMachineVersionArn": f"{arn}:1"}
+    changed = answer(states_client.update_state_machine(stateMachineArn=arn, definition=SECOND))
+    publish = states_client.publish_state_machine_version
+    second = answer(publish(stateMachineArn=arn, revisionId=changed["revisionId"], description="two"))
+    assert second == {"creationDate": second["creationDate"], "stateMachineVersionArn": f"{arn}:2"}
+    assert answer(publish(stateMachineArn=arn)) == second
+    other = "00000000-0000-0000-0000-000000000000"
+    assert error(publish, stateMachineArn=arn, revisionId=other) == (
+        "ConflictException",
+        f"Failed to publish the State Machine version for revision {other}. The current State Machine revision is "
+        f"{changed['revisionId']}.",
+        400,
+    )
+    listed = states_client.list_state_machine_versions(stateMachineArn=arn)["stateMachineVersions"]
+    assert listed == [
+        {"stateMachineVersionArn": f"{arn}:2", "creationDate": second["creationDate"]},
+        {"stateMachineVersionArn": f"{arn}:1", "creationDate": described["creationDate"]},
+    ]
+    for _ in range(2):
+        assert answer(states_client.delete_state_machine_version(stateMachineVersionArn=f"{arn}:2")) == {}
+    assert answer(publish(stateMachineArn=arn))["stateMachineVersionArn"] == f"{arn}:3"
+    assert error(states_client.update_state_machine, stateMachineArn=f"{arn}:3", definition=FIRST) == (
+        "StateMachineDoesNotExist",
+        f"State Machine Does Not Exist: '{arn}:3'",
+        400,
+    )
+    call = {"name": "other", "definition": FIRST, "roleArn": ROLE, "versionDescription": "one"}
+    assert error(states_client.create_state_machine, **call) == (
         "ValidationException",
         "Version description can only be set when publish is true",
         400,
     )
-    arn = made(states_client, "other", publish=False)["stateMachineArn"]
-    assert error(states_client.update_state_machine, stateMachineArn=arn, definition=FIRST, publish=True) == refusal
-    listed = states_client.list_state_machine_versions(stateMachineArn=arn)
-    assert listed["stateMachineVersions"] == []
-    assert states_client.list_state_machine_aliases(stateMachineArn=arn)["stateMachineAliases"] == []
-    assert error(states_client.list_state_machine_versions, stateMachineArn=f"{arn}:1")[0] == "StateMachineDoesNotExist"
+
+
+def test_s16_executions_of_versions_and_aliases(states_client: Any) -> None:
+    arn = made(states_client, "aliased", publish=True)["stateMachineArn"]
+    states_client.update_state_machine(stateMachineArn=arn, definition=SECOND, publish=True)
+    create_alias = states_client.create_state_machine_alias
+    alias = create_alias(name="live", routingConfiguration=routed((":1", 100)))["stateMachineAliasArn"]
+    assert alias == f"{arn}:live"
+    begin = states_client.start_execution
+    of = {target: begin(stateMachineArn=target)["executionArn"] for target in (arn, f"{arn}:1", f"{arn}:2", alias)}
+    described = {target: ended(states_client, execution) for target, execution in of.items()}
+    assert {target: found["output"] for target, found in described.items()} == {
+        arn: "2",
+        f"{arn}:1": "1",
+        f"{arn}:2": "2",
+        alias: "1",
+    }
+    published = ("stateMachineArn", "stateMachineVersionArn", "stateMachineAliasArn")
+    assert {target: [found.get(key) for key in published] for target, found in described.items()} == {
+        arn: [arn, None, None],
+        f"{arn}:1": [arn, f"{arn}:1", None],
+        f"{arn}:2": [arn, f"{arn}:2", None],
+        alias: [arn, f"{arn}:1", alias],
+    }
+    for target, expected in ((arn, set(of.values())), (f"{arn}:1", {of[f"{arn}:1"], of[alias]}), (alias, {of[alias]})):
+        listed = states_client.list_executions(stateMachineArn=target)["executions"]
+        assert {execution["executionArn"] for execution in listed} == expected
+    assert told(states_client, of[alias])[0]["executionStartedEventDetails"] == {
+        "input": "{}",
+        "inputDetails": {"truncated": False},
+        "roleArn": ROLE,
+        "stateMachineAliasArn": alias,
+        "stateMachineVersionArn": f"{arn}:1",
+    }
+    own = answer(states_client.describe_state_machine_for_execution(executionArn=of[f"{arn}:1"]))
+    assert (own["stateMachineArn"], own["definition"]) == (arn, FIRST)
+    # An alias with two versions goes by their weights: nothing of one that has none.
+    states_client.update_state_machine_alias(
+        stateMachineAliasArn=alias, routingConfiguration=routed((":1", 0), (":2", 100))
+    )
+    again = [begin(stateMachineArn=alias)["executionArn"] for _ in range(5)]
+    assert {ended(states_client, execution)["stateMachineVersionArn"] for execution in again} == {f"{arn}:2"}
+
+
+def test_s16_aliases_are_made_changed_listed_and_deleted(states_client: Any) -> None:
+    arn = made(states_client, "aliased", publish=True)["stateMachineArn"]
+    states_client.update_state_machine(stateMachineArn=arn, definition=SECOND, publish=True)
+    make = states_client.create_state_machine_alias
+    first = answer(make(name="live", routingConfiguration=routed((":1", 100)), description="d"))
+    assert first == {"stateMachineAliasArn": f"{arn}:live", "creationDate": first["creationDate"]}
+    assert answer(make(name="live", routingConfiguration=routed((":1", 100)), description="d")) == first
+    conflict = (
+        "ConflictException",
+        "Failed to create alias because an alias with the same name and a different routing configuration already "
+        "exists.",
+        400,
+    )
+    assert error(make, name="live", routingConfiguration=routed((":1", 100)), description="e") == conflict
+    assert error(make, name="live", routingConfiguration=routed((":2", 100)), description="d") == conflict
+    second = answer(make(name="next", routingConfiguration=routed((":2", 100))))
+    aliases = [
+        {"stateMachineAliasArn": f"{arn}:live", "creationDate": first["creationDate"]},
+        {"stateMachineAliasArn": f"{arn}:next", "creationDate": second["creationDate"]},
+    ]
+    listing = states_client.list_state_machine_aliases
+    assert listing(stateMachineArn=arn)["stateMachineAliases"] == aliases
+    assert listing(stateMachineArn=f"{arn}:2")["stateMachineAliases"] == aliases[1:]
+    describe = states_client.describe_state_machine_alias
+    whole = {
+        "stateMachineAliasArn": f"{arn}:live",
+        "name": "live",
+        "description": "d",
+        "routingConfiguration": routed((":1", 100)),
+        "creationDate": first["creationDate"],
+        "updateDate": answer(describe(stateMachineAliasArn=f"{arn}:live"))["updateDate"],
+    }
+    assert answer(describe(stateMachineAliasArn=f"{arn}:live")) == whole
+    updated = answer(
+        states_client.update_state_machine_alias(
+            stateMachineAliasArn=f"{arn}:live", routingConfiguration=routed((":1", 50), (":2", 50))
+        )
+    )
+    assert [*updated] == ["updateDate"]
+    assert answer(describe(stateMachineAliasArn=f"{arn}:live")) == {
+        **whole,
+        **updated,
+        "routingConfiguration": routed((":1", 50), (":2", 50)),
+    }
+    assert error(states_client.delete_state_machine_version, stateMachineVersionArn=f"{arn}:1") == (
+        "ConflictException",
+        "Version to be deleted must not be referenced by an alias. Current list of aliases referencing this version: "
+        "[live]",
+        400,
+    )
+    for _ in range(2):
+        assert answer(states_client.delete_state_machine_alias(stateMachineAliasArn=f"{arn}:live")) == {}
+    assert error(describe, stateMachineAliasArn=f"{arn}:live") == ("ResourceNotFound", GONE, 400)
+    update = states_client.update_state_machine_alias
+    assert error(update, stateMachineAliasArn=f"{arn}:live", description="x") == ("ResourceNotFound", GONE, 400)
+    assert answer(states_client.delete_state_machine_version(stateMachineVersionArn=f"{arn}:1")) == {}
+    states_client.delete_state_machine(stateMachineArn=arn)
+    assert error(describe, stateMachineAliasArn=f"{arn}:next") == ("ResourceNotFound", GONE, 400)
+
+
+@pytest.mark.parametrize(
+    ("shares", "message"),
+    [
+        ([("", 100)], "Routing configuration must contain state machine version ARNs. Received: [{arn}]"),
+        (
+            [(":1", 50), (":1", 50)],
+            "Routing configuration must contain distinct state machine version ARNs. Received: [{arn}:1, {arn}:1]",
+        ),
+        ([(":1", 70), (":2", 29)], "Sum of routing configuration weights must equal 100. Received: [70, 29]"),
+        ([(":1", 70), (":2", 31)], "Sum of routing configuration weights must equal 100. Received: [70, 31]"),
+        (
+            [(":1", 101)],
+            "1 validation error detected: Value '101' at 'routingConfiguration.1.member.weight' failed to satisfy "
+            "constraint: Member must have value less than or equal to 100",
+        ),
+    ],
+)
+def test_s16_routings_that_are_refused(states_client: Any, shares: list[tuple[str, int]], message: str) -> None:
+    arn = made(states_client, "aliased", publish=True)["stateMachineArn"]
+    states_client.update_state_machine(stateMachineArn=arn, definition=SECOND, publish=True)
+    call = states_client.create_state_machine_alias
+    expected = ("ValidationException", message.format(arn=arn), 400)
+    assert error(call, name="live", routingConfiguration=routed(*shares)) == expected
+    absent = error(call, name="live", routingConfiguration=routed((":9", 100)))
+    assert absent == ("ResourceNotFound", GONE, 400)
+    name = error(call, name="123", routingConfiguration=routed((":1", 100)))
+    assert name == (
+        "ValidationException",
+        "1 validation error detected: Value '123' at 'name' failed to satisfy constraint: Member must satisfy regular "
+        r"expression pattern: ^(?=.*[a-zA-Z_\-\.])[a-zA-Z0-9_\-\.]+$",
+        400,
+    )
 
 
 def test_s16_tags_of_machines(states_client: Any) -> None:
     tags = [{"key": "a", "value": "1"}, {"key": "b", "value": ""}]
-    arn = made(states_client, "tagged", tags=tags)["stateMachineArn"]
+    arn = made(states_client, "tagged", tags=tags, publish=True)["stateMachineArn"]
     listing = states_client.list_tags_for_resource
     assert answer(listing(resourceArn=arn)) == {"tags": tags}
     change = [{"key": "a", "value": "2"}, {"key": "c", "value": "3"}]

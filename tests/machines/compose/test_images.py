@@ -115,7 +115,7 @@ def test_worker_and_tensordb_share_torch() -> None:
 
 def test_the_emulator_has_what_it_needs_and_no_torch() -> None:
     code = """
-import slslab.compose.__main__, slslab.lambda_.emulator, slslab.stack.object_store
+import slslab.compose.__main__, slslab.lambda_.emulator, slslab.stack.buckets, slslab.stack.object_store
 import slslab.up.embedded
 import docker
 import importlib.util
