@@ -52,10 +52,12 @@ class _Server(ServerProcess):
     def endpoint(self) -> str:
         return f"{self.scheme}://{self.user}:{self._password}@127.0.0.1:{self._port}"
 
-    def _version(self) -> str:
+    @property
+    def version(self) -> str:
+        """The server's name and version."""
         text = subprocess.run([self._program, "--version"], capture_output=True, text=True, check=True).stdout
         words = text.replace("v=", " ").split()
-        return next(word for word in words if word[:1].isdigit())
+        return f"{self.title} {next(word for word in words if word[:1].isdigit())}"
 
     def _start(self, undo: ExitStack) -> bool:  # noqa: ARG002 - it has nothing to undo
         (self._port,) = free_ports(1)
@@ -79,13 +81,7 @@ class EmbeddedMemcached(_Server):
     """Memcached with items of up to 128 MB, as a context manager. Raises HostError if it doesn't start."""
 
     title = "Memcached"
-    hint = "run `slslab doctor`; too little memory is the usual cause."
     scheme, user = "memcached", "slslab"
-
-    @property
-    def version(self) -> str:
-        """The server's name and version."""
-        return f"Memcached {self._version()}"
 
     def _command(self, settings: Path) -> list[str]:
         settings.write_text(f"{self.user}:{self._password}\n")
@@ -99,13 +95,7 @@ class EmbeddedRedis(_Server):
     """Redis without persistence, as a context manager. Raises HostError if it doesn't start."""
 
     title = "Redis"
-    hint = "run `slslab doctor`; too little memory is the usual cause."
     scheme = "redis"
-
-    @property
-    def version(self) -> str:
-        """The server's name and version."""
-        return f"Redis {self._version()}"
 
     def _command(self, settings: Path) -> list[str]:
         # Changing its title would overwrite its environment, by which the reaper finds it.
@@ -123,7 +113,6 @@ class EmbeddedParameterServer(ServerProcess):
     """
 
     title = "The parameter server"
-    hint = "run `slslab doctor`; too little memory is the usual cause."
     version = f"slslab {__version__}"
 
     def __init__(

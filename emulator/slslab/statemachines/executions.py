@@ -190,7 +190,7 @@ class Machines:
         return sorted(chosen, key=lambda execution: execution.started, reverse=True)
 
     def waiting(self, token: str) -> Run:
-        """Return the run with a Task that waits, or has waited, for this token; ServiceError (InvalidToken) without one."""
+        """Return the run that has this task token; ServiceError (InvalidToken) for an unknown one."""
         run = next((execution.run for execution in self.executions() if execution.run.has_token(token)), None)
         if run is None:
             raise ServiceError(400, "InvalidToken", "Invalid Token: 'Invalid token'")
