@@ -12,6 +12,7 @@ from slslab.object_store import checksums
 from slslab.object_store.call import (
     CHECKSUMS,
     CONDITIONS,
+    SETTINGS,
     WRITTEN,
     Answer,
     Call,
@@ -26,14 +27,7 @@ from slslab.object_store.storage import NULL, Bucket, Part, Version, cut, now, r
 
 RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 READ_CONDITIONS = ("IfMatch", "IfNoneMatch", "IfModifiedSince", "IfUnmodifiedSince")
-OVERRIDES = {
-    "ResponseCacheControl": "CacheControl",
-    "ResponseContentDisposition": "ContentDisposition",
-    "ResponseContentEncoding": "ContentEncoding",
-    "ResponseContentLanguage": "ContentLanguage",
-    "ResponseContentType": "ContentType",
-    "ResponseExpires": "Expires",
-}
+OVERRIDES = {f"Response{name}": name for name in SETTINGS if name != "Metadata"}
 LARGEST_COPY = 5 * 1024**3
 MOST_DELETED = 1000
 MOST_TAGS, LONGEST_TAG, LONGEST_VALUE = 10, 128, 256
