@@ -7,7 +7,7 @@ Failures look as recorded from AWS: status 200 with `FunctionError: Unhandled` a
 import asyncio
 import base64
 import json
-import secrets
+import os
 import struct
 import time
 import uuid
@@ -18,9 +18,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from slslab.aws.errors import ServiceError
-from slslab.aws.gate import WholeResponse, principal
+from slslab.aws.gate import WholeResponse
 from slslab.aws.json_text import parse_json
 from slslab.aws.limits import MB, Limits, cpu_share, init_share, lambda_limits
+from slslab.aws.signatures import IndexedHeaders
 from slslab.errors import StartFailed
 from slslab.lambda_.api import Call, Operations
 from slslab.lambda_.concurrency import Concurrency
@@ -126,14 +127,13 @@ class InvocationService(Operations):
         headers = call.headers
         kind = headers.get("x-amz-invocation-type", "RequestResponse")
         trace_id = headers.get("x-amzn-trace-id") or new_trace_id()
-        context = _client_context(headers.get("x-amz-client-context"))
+        context = _client_context(headers)
         if kind == "DryRun":
             return WholeResponse(b"", 204)
         if kind == "Event":
             request_id = await self.accept_event(target, call.body, trace_id)
             return WholeResponse(b"", 202, {"x-amzn-RequestId": request_id, "X-Amzn-Trace-Id": trace_id})
-        caller = principal(call.request).function
-        result = await self.invoke(target, call.body, trace_id, context, caller)
+        result = await self.invoke(target, call.body, trace_id, context, call.caller.function)
         answered = {
             "x-amzn-RequestId": result.request_id,
             "X-Amzn-Trace-Id": trace_id,
@@ -154,9 +154,7 @@ class InvocationService(Operations):
         target = self._functions.route(call.name, call.qualifier)
         headers = call.headers
         trace_id = headers.get("x-amzn-trace-id") or new_trace_id()
-        context = _client_context(headers.get("x-amz-client-context"))
-        caller = principal(call.request).function
-        result = await self.invoke(target, call.body, trace_id, context, caller)
+        result = await self.invoke(target, call.body, trace_id, _client_context(headers), call.caller.function)
         complete = {}
         if headers.get("x-amz-log-type") == "Tail":
             complete["LogResult"] = base64.b64encode(result.log_tail).decode()
@@ -393,7 +391,7 @@ class InvocationService(Operations):
 
 def new_trace_id() -> str:
     """Return a trace id for a request without one."""
-    digits = secrets.token_hex(24)
+    digits = os.urandom(24).hex()
     return f"Root=1-{digits[:8]}-{digits[8:32]};Parent={digits[32:]};Sampled=0"
 
 
@@ -440,7 +438,8 @@ def _checked(payload: bytes, kind: str, limit: int) -> bytes:
     return payload
 
 
-def _client_context(header: str | None) -> str | None:
+def _client_context(headers: IndexedHeaders) -> str | None:
+    header = headers.get("x-amz-client-context")
     if header is None:
         return None
     try:
