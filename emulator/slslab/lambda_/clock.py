@@ -30,10 +30,8 @@ def host_delay_ns(before: Sample, after: Sample) -> int:
 
 def busiest_ns(before: Sample, after: Sample) -> int:
     """Return the CPU time of the busiest thread between two samples, ns."""
-    busiest = 0
-    for thread, times in after.threads.items():
-        busiest = max(busiest, times.cpu_ns - before.threads.get(thread, UNSTARTED).cpu_ns)
-    return busiest
+    used = (times.cpu_ns - before.threads.get(thread, UNSTARTED).cpu_ns for thread, times in after.threads.items())
+    return max(used, default=0)
 
 
 class LambdaClock:

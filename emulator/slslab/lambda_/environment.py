@@ -430,7 +430,8 @@ class Environment:
             # may belong to another user; then the engine ends them.
             with contextlib.suppress(PermissionError):
                 self.send_signal(signal.SIGKILL)
-        sandbox.drain()
+        for stream in sandbox.streams:
+            stream.drain()
         if killed_by is not None:
             ending = killed_by
         elif runtime.report is not None:

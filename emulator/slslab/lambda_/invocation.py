@@ -12,7 +12,7 @@ import struct
 import time
 import uuid
 import zlib
-from collections.abc import Callable, Container, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Coroutine, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -168,7 +168,7 @@ class InvocationService(Operations):
         }
         return WholeResponse(chunk + end, 200, answered, MEDIA_TYPE)
 
-    async def invoke(
+    def invoke(
         self,
         target: Target,
         payload: bytes,
@@ -176,12 +176,12 @@ class InvocationService(Operations):
         client_context: str | None = None,
         caller: str = "",
         request_id: str = "",
-    ) -> Response:
+    ) -> Coroutine[Any, Any, Response]:
         """Run a synchronous invocation to its end, with a new request id unless one is given."""
         kind = "RequestResponse"
         payload = _checked(payload, kind, self._limits.request_bytes)
         request_id = request_id or str(uuid.uuid4())
-        return await self._run(Request(target, payload, request_id, trace_id, kind, client_context, caller))
+        return self._run(Request(target, payload, request_id, trace_id, kind, client_context, caller))
 
     async def accept_event(self, target: Target, payload: bytes, trace_id: str) -> str:
         """Queue an asynchronous invocation and return its request id at once."""

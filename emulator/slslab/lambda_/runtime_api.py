@@ -344,10 +344,11 @@ class _Connection:
                 self._loop.call_soon(self._loop.call_soon, self.respond, answer)
             else:
                 self._send(answer)
-        self._close_if_over()
+        if self._ended:
+            self._close_if_over()
 
     def _close_if_over(self) -> None:
-        if self._ended and not self._requests and not self._unsent:
+        if not self._requests and not self._unsent:
             self.close()
 
     def _send(self, answer: Answer) -> None:
@@ -386,7 +387,8 @@ class _Connection:
                 self._loop.remove_writer(self._socket)
                 if not self._ended:
                     self._loop.add_reader(self._socket, self.read)
-        self._close_if_over()
+        if self._ended:
+            self._close_if_over()
 
 
 def _next(invocation: NextInvocation) -> Answer:

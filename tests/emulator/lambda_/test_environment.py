@@ -298,6 +298,7 @@ class Exiting:
         self.exited: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.exited.set_result(0)
         self.closed = False
+        self.streams = ()
         accounts.used_ns += 20_000_000
 
     def pids(self) -> list[int]:
@@ -305,9 +306,6 @@ class Exiting:
 
     def files_bytes(self) -> int:
         return 0
-
-    def drain(self) -> None:
-        pass
 
     async def end(self) -> None:
         pass
