@@ -222,22 +222,15 @@ def _answering(operation: str, handler: Handler | None) -> Answering:
 
 
 async def _read_members(scope: Scope, operation: str, headers: IndexedHeaders, body: bytes) -> Members:
-    elsewhere: dict[str, Any] = {}
-    query = QueryParams(scope["query_string"]) if scope["query_string"] else None
-    for name, location, key, kind in _locations(operation):
-        value: Any = None
-        if location == "uri":
-            value = _typed(scope["path_params"][key], kind)
-        elif location == "header":
-            value = headers.get(key)
-        elif query is None:
-            continue
-        elif kind == "list":
-            value = query.getlist(key) or None
-        else:
-            value = _typed(query.get(key), kind)
-        if value is not None:
-            elsewhere[name] = value
+    places = _places(operation)
+    elsewhere: dict[str, Any] = {name: _typed(scope["path_params"][key], kind) for name, key, kind in places["uri"]}
+    elsewhere |= {name: headers[key] for name, key, _ in places["header"] if key in headers}
+    if scope["query_string"]:
+        query = QueryParams(scope["query_string"])
+        for name, key, kind in places["querystring"]:
+            value = (query.getlist(key) or None) if kind == "list" else _typed(query.get(key), kind)
+            if value is not None:
+                elsewhere[name] = value
     if "payload" in input_shape("lambda", operation).serialization:
         return header_members("lambda", operation, elsewhere)
     if scope["method"] not in ("POST", "PUT"):
@@ -255,16 +248,15 @@ def _typed(text: str | None, kind: str) -> Any:
 
 
 @cache
-def _locations(operation: str) -> list[tuple[str, str, str, str]]:
-    """Return name, location, key there and type of the members that are not in a request's body."""
-    found = []
+def _places(operation: str) -> dict[str, list[tuple[str, str, str]]]:
+    """Return the members that aren't in a request's body by their location: name, key there and type."""
+    places: dict[str, list[tuple[str, str, str]]] = {"uri": [], "header": [], "querystring": []}
     for name, member in input_shape("lambda", operation).members.items():
         location = member.serialization.get("location")
         if location is not None:
             key = member.serialization.get("name", name)
-            # Names of headers are compared in lower case.
-            found.append((name, location, key.lower() if location == "header" else key, member.type_name))
-    return found
+            places[location].append((name, key.lower() if location == "header" else key, member.type_name))
+    return places
 
 
 def _json(document: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> WholeResponse:

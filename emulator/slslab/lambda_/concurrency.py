@@ -60,7 +60,7 @@ class Concurrency:
         else:
             left = self._limits.account_concurrency - self._functions.reserved_total()
             running = self._running.items()
-            if sum(count for other, count in running if self._functions.reservation(other) is None) >= left:
+            if sum([count for other, count in running if self._functions.reservation(other) is None]) >= left:
                 raise self._throttled("ConcurrentInvocationLimitExceeded")
             self._take_request(None, left, "FunctionInvocationRateLimitExceeded")
         self._running[name] += 1

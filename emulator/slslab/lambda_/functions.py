@@ -137,7 +137,7 @@ class Functions:
 
     def reserved_total(self) -> int:
         """Return the concurrency that all functions together have reserved."""
-        return sum(entry.reserved or 0 for entry in self._entries.values())
+        return sum([entry.reserved or 0 for entry in self._entries.values()])
 
     def all_versions(self) -> list[Function]:
         """Return every version of every function."""

@@ -21,7 +21,7 @@ import httptools
 
 from slslab.host.connections import LOOPBACK, Address
 
-PREFIX = b"/2018-06-01/runtime/"
+PREFIX, NEXT_PATH = "/2018-06-01/runtime/", b"/2018-06-01/runtime/invocation/next"
 READ_BYTES = 256 * 1024
 HEAD_BYTES, PIPELINED = 1024 * 1024, 16
 # The most connections, since an environment has no more descriptors (Lambda quotas); how many to accept at a time; and
@@ -150,10 +150,7 @@ class RuntimeApi:
 
     def answer(self, connection: "_Connection", request: "_Request") -> Answer | None:
         """Return the answer to the environment's request; None if it waits for an invocation."""
-        if not request.path.startswith(PREFIX):
-            return _refusal(404, "the Runtime API has no such path")
-        parts = request.path[len(PREFIX) :].decode("latin-1").split("/")
-        if request.method == b"GET" and parts == ["invocation", "next"]:
+        if request.path == NEXT_PATH and request.method == b"GET":
             self._initialised = True
             if self._kept is not None:
                 kept, self._kept = self._kept, None
@@ -165,6 +162,8 @@ class RuntimeApi:
             self.ready_ns = request.arrived_ns
             self._changed()
             return None
+        before, _, path = request.path.decode("latin-1").partition(PREFIX)
+        parts = path.split("/") if not before else []
         if request.method == b"POST" and parts == ["init", "error"]:
             if self._initialised:
                 return _refusal(403, "the initialisation has ended")
@@ -306,8 +305,10 @@ class _Connection:
         else:
             self._api.abandoned |= not self._asked
             self._end()
-        held = sum([len(request.body) for request in self._requests])
-        if self._head_bytes > HEAD_BYTES or len(self._requests) > PIPELINED or held > self._api.limit + 1:
+        waiting = len(self._requests)
+        # One alone isn't too long: of its body only a byte more than the limit is kept.
+        held = sum([len(request.body) for request in self._requests]) if waiting > 1 else 0
+        if self._head_bytes > HEAD_BYTES or waiting > PIPELINED or held > self._api.limit + 1:
             self.close()
         # A client that has hung up doesn't wait; the exit of its process is reported elsewhere.
         if self._ended and self._api.waiting is self:
