@@ -150,7 +150,7 @@ class Container:
         self._home = home
         self._files = files
         self._configure = configure
-        self.streams = Stream(log), Stream(trace)
+        self.streams: tuple[Stream, ...] = Stream(log), Stream(trace)
         self._container = ""
         self._address = ""
         self._pidfd = -1

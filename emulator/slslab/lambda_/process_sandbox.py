@@ -49,7 +49,7 @@ class ProcessSandbox(Processes):
             accounts.limit_cpu(environment.cpu_share)
         self.accounts = accounts or self._make_group(sandboxes, environment)
         self.freezes = self.accounts is not None and self.accounts.freezes
-        self.streams = Stream(environment.log.write), Stream(environment.trace)
+        self.streams: tuple[Stream, ...] = Stream(environment.log.write), Stream(environment.trace)
         log, trace = (stream.open() for stream in self.streams)
         try:
             super().__init__(sandboxes.spawner, self._request(sandboxes, environment, runtime, opt), log, trace)

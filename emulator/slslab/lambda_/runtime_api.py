@@ -21,7 +21,8 @@ import httptools
 
 from slslab.host.connections import LOOPBACK, Address
 
-PREFIX, NEXT_PATH = "/2018-06-01/runtime/", b"/2018-06-01/runtime/invocation/next"
+PREFIX = b"/2018-06-01/runtime/"
+NEXT_PATH = PREFIX + b"invocation/next"
 READ_BYTES = 256 * 1024
 HEAD_BYTES, PIPELINED = 1024 * 1024, 16
 # The most connections, since an environment has no more descriptors (Lambda quotas); how many to accept at a time; and
@@ -162,8 +163,8 @@ class RuntimeApi:
             self.ready_ns = request.arrived_ns
             self._changed()
             return None
-        before, _, path = request.path.decode("latin-1").partition(PREFIX)
-        parts = path.split("/") if not before else []
+        before, _, path = request.path.partition(PREFIX)
+        parts = path.decode("latin-1").split("/") if not before else []
         if request.method == b"POST" and parts == ["init", "error"]:
             if self._initialised:
                 return _refusal(403, "the initialisation has ended")
