@@ -26,7 +26,7 @@ from slslab.errors import StartFailed
 from slslab.lambda_.api import Call, Operations
 from slslab.lambda_.concurrency import Concurrency
 from slslab.lambda_.configuration import Function
-from slslab.lambda_.events import Answer, Asynchronous, Request
+from slslab.lambda_.events import Asynchronous, Request, Response
 from slslab.lambda_.functions import Functions, Target
 from slslab.lambda_.hosts import Ending, ExecutionEnvironment, Hosts, PhaseEnd, State, exit_reason, peak_mb
 from slslab.lambda_.packages import Packages
@@ -58,15 +58,6 @@ def _event_headers(values: Mapping[str, str]) -> bytes:
 
 
 CLOSE_LIMIT_S = 5.0
-
-
-@dataclass(frozen=True)
-class Response(Answer):
-    """What the caller of Invoke receives; its status is 200 whatever the function did."""
-
-    request_id: str
-    environment: str
-    log_tail: bytes
 
 
 @dataclass(frozen=True)
