@@ -374,9 +374,9 @@ class Environment:
         It begins with the accounts `began`; an initialisation also ends when the runtime asks for an invocation.
         """
         self._metering = True
-        clock = LambdaClock(self.cpu_share, began)
-        self._record_clock(began.wall_ns)
         try:
+            clock = LambdaClock(self.cpu_share, began)
+            self._record_clock(began.wall_ns)
             killed_by, latest_ns = await self._watch(round(limit_s * 1e9), began.wall_ns, clock, initialising)
             return self._phase_end(clock, began, killed_by, latest_ns, initialising)
         finally:
