@@ -17,9 +17,9 @@ from slslab_lab.replay.kernel.program import Program
 from slslab_lab.replay.memory import Shortage, shortages
 from slslab_lab.replay.programs.recorded import make_program, read_program
 from slslab_lab.replay.programs.recording import processor_of, read_recording
-from slslab_lab.replay.programs.step_costs import StepCosts, measure, workload_of
+from slslab_lab.replay.programs.step_costs import StepCosts, measure
 from slslab_lab.replay.programs.stragglers import recorded_stragglers
-from slslab_workers.architecture import Architecture
+from slslab_workers.architecture import Architecture, workload_of
 
 
 class Measured(Run):

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from slslab.run.bill import HOST, BookError, Price, load_book
-from slslab_lab.replay.programs.step_costs import workload_of
-from slslab_workers.architecture import Architecture
+from slslab_workers.architecture import Architecture, workload_of
 from slslab_workers.patterns import Kept
 from slslab_workers.patterns.kept import TENSOR, kept
 from slslab_workers.plan import Plan, PlanError
@@ -65,8 +64,7 @@ class Shortage:
 def shortages(architecture: Architecture, plan: Plan, parameters: int | None) -> Iterator[Shortage]:
     """Yield the hosts of a plan that may have too little memory for a model with this number of parameters.
 
-    Nothing is known of a model that must be built to be counted, of a plan without a pattern, of a host that the plan's
-    price book has no memory for, and if that book isn't there any more.
+    Nothing is known without the model's size, a pattern, the plan's price book, or the memory of a host in it.
     """
     try:
         hosts = _hosts(plan.prices)

@@ -22,7 +22,7 @@ from slslab_lab.studies.experiments import BATCHES, WORKERS, Experiment
 from slslab_lab.studies.study import Setup
 from slslab_lab.studies.table2 import find_row
 from slslab_lab.studies.table3 import platform
-from slslab_workers.mlless.counts import counts
+from slslab_workers.mlless import architecture as mlless
 from slslab_workers.models import spec
 
 TABLE, ARCHITECTURE = "optimizations", "mlless"
@@ -198,16 +198,20 @@ def _bounds(arms: Mapping[str, Arm]) -> tuple[float, float]:
 def _traffic(arm: Arm, model: str) -> dict[str, float | None]:
     """Return the protocol's messages and bytes in a mean epoch until the target: exact for the updates sent."""
     parameters = spec(model).parameters
-    if arm.share is None or parameters is None:
+    if arm.share is None:
         return {"messages": None, "bytes": None}
     epochs = (arm.point.epoch if arm.point else arm.curve.last.epoch) if arm.curve else 1
-    sent = round(arm.share * WORKERS * BATCHES * epochs)
-    # The closed form is linear in the updates of a step, in any step.
-    updates = [0] * (BATCHES * epochs - 1) + [sent]
-    protocol = counts(WORKERS, BATCHES, epochs, parameters, updates=updates)
+    updates = WORKERS * BATCHES * epochs
+    sent = round(arm.share * updates)
+    all_sent, none_sent = (mlless.counts(WORKERS, BATCHES, epochs, parameters, share=share) for share in (1.0, 0.0))
+
+    def per_epoch(most: int, least: int) -> float:
+        # Each update adds the same.
+        return (least + (most - least) // updates * sent) / epochs
+
     return {
-        "messages": sum(protocol.operations.values()) / epochs,
-        "bytes": (protocol.bytes_in + protocol.bytes_out) / epochs,
+        "messages": per_epoch(*(sum(each.operations.values()) for each in (all_sent, none_sent))),
+        "bytes": per_epoch(*(each.bytes_in + each.bytes_out for each in (all_sent, none_sent))),
     }
 
 

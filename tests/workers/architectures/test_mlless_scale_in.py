@@ -21,6 +21,7 @@ from tests.workers.architectures.test_mlless_drivers import (
     supervise_briefly,
     supervised,
 )
+from tests.workers.mlless.closed_form import counts, removal_counts
 
 from slslab.report.run import summary
 from slslab.report.terminal import render
@@ -29,7 +30,6 @@ from slslab_workers.architecture import RunFailed
 from slslab_workers.channels import endpoints
 from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.objects import Objects
-from slslab_workers.mlless.counts import counts, removal_counts
 from slslab_workers.mlless.driver import MLLessDeployment
 from slslab_workers.mlless.filters import make_filter
 from slslab_workers.mlless.handlers import MLLessWorker
