@@ -48,7 +48,7 @@ def test_assignment_travels_unchanged() -> None:
         ({"momentum": -0.1}, "momentum is -0.1"),
         ({"memory_mb": 127}, "no functions of 127 MB"),
         ({"memory_mb": 10_241}, "no functions of 10241 MB"),
-        ({"timeout": 901}, "no time-out of 901 s"),
+        ({"timeout": 901}, "--timeout is 901"),
         ({"mode": "fast"}, "no mode 'fast'"),
         ({"mode": "per-batch", "invoke": "event"}, "must wait for each"),
         ({"memory_format": "channels_last"}, "no memory format 'channels_last'"),

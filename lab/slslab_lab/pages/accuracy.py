@@ -54,23 +54,6 @@ def curve(document: Document) -> Iterator[Part]:
     yield f"Best {percent(best['test_accuracy'], '.2')} after epoch {best['epoch']}; {ended}."
 
 
-def several_curves(document: Document) -> Iterator[Part]:
-    """Yield the results of several curves, one row each."""
-    rows = []
-    for each in document["curves"]:
-        best, last = each["best"], each["epochs"][-1]["test_accuracy"] if each["epochs"] else None
-        rows.append(
-            (
-                each["curve"],
-                f"{len(each['epochs'])} of {each['plan']['epochs']}",
-                MISSING if last is None else percent(last, ".2"),
-                MISSING if best is None else f"{percent(best['test_accuracy'], '.2')} after {best['epoch']}",
-            )
-        )
-    yield Table(("curve", "epochs", "last accuracy", "best accuracy"), rows)
-    yield f"Curves: {document['folder']}"
-
-
 def _loss(value: float | None) -> str:
     return MISSING if value is None else f"{value:.4f}"
 

@@ -64,8 +64,7 @@ class Shortage:
 def shortages(architecture: Architecture, plan: Plan, parameters: int | None) -> Iterator[Shortage]:
     """Yield the hosts of a plan that may have too little memory for a model with this number of parameters.
 
-    Nothing is known of a model that must be built to be counted, of a plan without a pattern, of a host that the plan's
-    price book has no memory for, and if that book isn't there any more.
+    Nothing is known without the model's size, a pattern, the plan's price book, or the memory of a host in it.
     """
     try:
         hosts = _hosts(plan.prices)

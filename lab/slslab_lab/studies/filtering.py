@@ -198,7 +198,7 @@ def _bounds(arms: Mapping[str, Arm]) -> tuple[float, float]:
 def _traffic(arm: Arm, model: str) -> dict[str, float | None]:
     """Return the protocol's messages and bytes in a mean epoch until the target: exact for the updates sent."""
     parameters = spec(model).parameters
-    if arm.share is None or parameters is None:
+    if arm.share is None:
         return {"messages": None, "bytes": None}
     epochs = (arm.point.epoch if arm.point else arm.curve.last.epoch) if arm.curve else 1
     updates = WORKERS * BATCHES * epochs

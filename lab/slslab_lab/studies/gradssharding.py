@@ -19,7 +19,7 @@ from pydantic import Field
 from slslab.errors import RequestError
 from slslab.predict.profiles.profile import Profile, load_profile
 from slslab.report.formats import percent
-from slslab.toml_files import read_toml, validate
+from slslab.toml_files import DataFiles
 from slslab_lab.papers.paper import Paper
 from slslab_lab.studies.aggregation import Fitted, Observed, Setting, fit_network, play_round
 from slslab_lab.studies.documents import Cell, ReproducedRow, describe_profile, make_document
@@ -111,8 +111,7 @@ class Compared:
 @cache
 def predictions() -> Predictions:
     """Return RQ3's predictions as they were committed."""
-    document = read_toml(PREDICTIONS, "file of predictions", (), RequestError)
-    return validate(Predictions, document, PREDICTIONS, "file of predictions", RequestError)
+    return DataFiles(Predictions, "file of predictions", RequestError).load(PREDICTIONS)
 
 
 def observations(paper: Paper) -> list[Observed]:

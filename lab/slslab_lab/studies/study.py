@@ -103,7 +103,7 @@ class Study:
         from slslab_lab.papers.paper import load_paper
 
         if watcher is None:
-            from slslab_lab.runs.accuracy.several import Unwatched
+            from slslab_lab.runs.accuracy.curve import Unwatched
 
             watcher = Unwatched()
         given = {name: value for name, value in options.items() if value is not None}

@@ -146,7 +146,7 @@ def test_instances_are_billed_by_the_second(recorded_runs: RecordedRuns) -> None
 def test_run_directory_is_complete(recorded_runs: RecordedRuns, architecture: str) -> None:
     path, document = recorded_runs[architecture]
     assert {file.name for file in path.iterdir()} == {
-        "plan.toml", "trace.parquet", "invocations.jsonl", "bill.json", "metrics.json", "run.json", "logs",
+        "plan.toml", "trace.parquet", "invocations.jsonl", "bill.json", "run.json", "logs",
         "report.html", *(("instances.jsonl",) if architecture in INSTANCES else ()),
     }  # fmt: skip
     assert document["report"] == {"file": "report.html", "error": None}

@@ -234,7 +234,7 @@ def test_a_run_that_its_host_cannot_begin_leaves_nothing(
         ),
         (("run", "allreduce", "--memory", "64"), 2, "Lambda has no functions of 64 MB"),
         (("run", "allreduce", "--memory", "paper"), 2, "The paper gives no memory size"),
-        (("run", "allreduce", "--timeout", "901"), 2, "Lambda has no time-out of 901 s"),
+        (("run", "allreduce", "--timeout", "901"), 2, "--timeout is 901."),
         (("run", "allreduce", "--mode", "per-batch", "--invoke", "event"), 2, "--invoke sync"),
         (("run", "allreduce", "--prices", "nowhere"), 2, "nowhere"),
         (("run", "gpu", "--strict-packages"), 2, "Instances have the packages of this machine"),

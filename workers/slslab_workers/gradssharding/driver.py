@@ -112,13 +112,7 @@ class GradsSharding(FunctionArchitecture):
             raise PlanError("Trained gradients are as long as the model.", "give --gradients uploaded, too.")
         if int(options["parameters"]) < 0:
             raise PlanError(f"parameters is {options['parameters']}.", "give the number of parameters of a gradient.")
-        known = _known_parameters(plan)
-        if known is None and (uploaded or not int(options["aggregator-memory"])):
-            raise PlanError(
-                f"The size of {plan.model}'s gradients isn't known before it is built.",
-                "give --parameters." if uploaded else "give --aggregator-memory, in MB.",
-            )
-        most = min(known or MOST_SHARDS, MOST_SHARDS)
+        most = min(_parameters(plan), MOST_SHARDS)
         if not 1 <= shards_of(plan) <= most:
             raise PlanError(f"shards is {options['shards']}.", f"give 1 to {most:,} slices.")
         _check_rule(plan)
@@ -255,16 +249,9 @@ def random_gradient(plan: Plan, client: int) -> Iterator[NDArray[np.float32]]:
         yield generator.standard_normal(part.stop - part.start, dtype=np.float32)
 
 
-def _known_parameters(plan: Plan) -> int | None:
-    """Return the length of a gradient, with the buffers behind it; None if it isn't known."""
-    known = int(plan.options["parameters"]) or spec_of(plan).parameters
-    return known and known + exchanged_buffers(plan)
-
-
 def _parameters(plan: Plan) -> int:
-    known = _known_parameters(plan)
-    assert known is not None, "requirements() refuses such a plan"
-    return known
+    """Return the length of a gradient, with the buffers behind it."""
+    return (int(plan.options["parameters"]) or spec_of(plan).parameters) + exchanged_buffers(plan)
 
 
 def _aggregator_mb(plan: Plan) -> int:

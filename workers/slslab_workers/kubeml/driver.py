@@ -350,15 +350,11 @@ def _check_rule(plan: Plan) -> None:
             f"give --k {ALL}, or a --batches and --batch-size that give all functions equally many documents.",
         )
     model = spec_of(plan)
-    if not robust.KNOWN[rule].separable and (model.buffers or not model.tensors):
+    if not robust.KNOWN[rule].separable and model.buffers:
         raise PlanError(
-            f"--combine {rule} measures distances between models, and {plan.model} has, or may have, BatchNorm's "
-            "statistics and counters among its numbers.",
+            f"--combine {rule} measures distances between models, and {plan.model} has BatchNorm's statistics and "
+            "counters among its numbers.",
             "choose a rule that judges each number by itself, such as median, or --model lenet.",
-        )
-    if model.parameters is None and not plan.options["job-memory"]:
-        raise PlanError(
-            f"The size of {plan.model} isn't known in advance, so the job's memory isn't, either.", "give --job-memory."
         )
     if _job_mb(plan) > MOST_MEMORY_MB:
         raise PlanError(
@@ -382,4 +378,4 @@ def _job_mb(plan: Plan) -> int:
     if robust.name_of(plan.options) is None:
         return min(MOST_MEMORY_MB, JOB_MB + JOB_MODELS * gradient_mb(plan))
     model = spec_of(plan)
-    return robust.memory_mb(plan.workers, (model.parameters or 0) + model.buffers)
+    return robust.memory_mb(plan.workers, model.parameters + model.buffers)

@@ -24,8 +24,6 @@ RESP3 = (
     "return {set={a=true}}",
     "return {true, false, 1.9}",
     "redis.call('HSET', 'h', 'a', 'b') return redis.call('HGETALL', 'h')",
-    "redis.setresp(3) return redis.call('HGETALL', 'h')",
-    "redis.setresp(3) redis.call('SADD', 'm', 'a') return {redis.call('SMEMBERS', 'm'), redis.call('GET', 'absent')}",
     "return redis.call('HGETALL', 'absent')",
     "return redis.call('GET', 'absent')",
 )
