@@ -317,13 +317,11 @@ def _length(headers: Mapping[str, str], payload: str) -> int | None:
 
 @cache
 def _handler(operation: str) -> Handler | None:
-    """Return the function of this operation, which is named like boto3's method; None if it isn't emulated."""
-    if operation in buckets.DELETED:
-        return buckets.delete_setting
-    if operation in buckets.UNSET:
-        return buckets.get_unset
+    """Return the function of this operation, which is named like boto3's method, or its table's; None if it isn't
+    emulated."""
     name = xform_name(operation)
-    return next((vars(module)[name] for module in (buckets, objects, uploads) if name in vars(module)), None)
+    own = (vars(module)[name] for module in (buckets, objects, uploads) if name in vars(module))
+    return next(chain(own, (handler for handler, table in buckets.TABLES if operation in table)), None)
 
 
 def _url_encoded(output: Mapping[str, Any]) -> dict[str, Any]:

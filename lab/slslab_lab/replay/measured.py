@@ -44,7 +44,7 @@ class Measured(Run):
     def warnings(self, workers: int | None) -> tuple[str, ...]:
         """Return which of its caches and databases may have too little memory for a number of workers, or its own."""
         short = self.shortages(workers or self.plan.workers)
-        return tuple(f"{each.message} To change that, {each.replay_hint}" for each in short)
+        return tuple(f"{each.message} To change that, {each.hint}" for each in short)
 
     def shortages(self, workers: int) -> list[Shortage]:
         """Return its caches and databases that may have too little memory for a number of workers."""
