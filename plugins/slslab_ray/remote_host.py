@@ -236,7 +236,7 @@ def shifted(outcome: PhaseEnd, offset_ns: int) -> PhaseEnd:
     report = outcome.report
     if report is not None:
         report = replace(report, arrived_ns=report.arrived_ns + offset_ns)
-    return replace(outcome, report=report, began_ns=outcome.began_ns + offset_ns, ended_ns=outcome.ended_ns + offset_ns)
+    return outcome._replace(report=report, began_ns=outcome.began_ns + offset_ns, ended_ns=outcome.ended_ns + offset_ns)
 
 
 class NodeHost(Host):

@@ -207,7 +207,7 @@ def _plan_options(workers_also: tuple[str, ...]) -> list[click.Parameter]:
 def _host_options() -> list[click.Parameter]:
     option = _option
     return [
-        option("--memory", help="Memory size in MB (by default enough for the model); `paper` takes the paper's."),
+        option("--memory", int, also=("memory_mb",), help="Memory size in MB (by default enough for the model)."),
         option("--timeout", int, help="Time-out of a function, s."),
         option(
             "--mode",
