@@ -29,7 +29,6 @@ DEFAULTS: Mapping[str, Any] = {
     "models": (),
     "batches": 4,
     "dataset": "cifar10",
-    "memory_format": "default",
     "prices": BOOK,
 }
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -63,7 +62,7 @@ class Study:
 
     `options` are its command's options in the order of its help, `texts` their help where it is special. `effort` says
     how much to measure, by fidelity. `kept` names its results in words, and the file of results that are one file. Its
-    files are in reproduce-FOLDER-FIDELITY unless --out says otherwise. The module `further` adds to the document if the
+    files are in reproduce-NAME-FIDELITY unless --out says otherwise. The module `further` adds to the document if the
     project's own recordings are replayed.
     """
 
@@ -81,11 +80,6 @@ class Study:
     def source(self) -> str:
         """Return the name of the module that gets the results."""
         return self.document
-
-    @property
-    def folder(self) -> str:
-        """Return the middle of the name of its files' directory."""
-        return self.name
 
     @property
     def usual(self) -> str:
@@ -119,7 +113,7 @@ class Study:
             load_profile(values["profile"]),
             load_book(values["prices"]),
             fidelity,
-            values.get("out") or root() / f"reproduce-{self.folder}-{fidelity}",
+            values.get("out") or root() / f"reproduce-{self.name}-{fidelity}",
             watcher,
             values,
         )

@@ -6,17 +6,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.emulator.tensordb.plain_redis import PROGRAM, plain_redis
 from tests.emulator.tensordb.requests import Request, rounds
 from tests.emulator.tensordb.wire import Wire, WireError, encode
 
-from slslab.host.session import Session
 from slslab.tensordb import server  # noqa: F401 (it fills the table)
 from slslab.tensordb.session import TABLE
-from slslab_lab.studies.in_database.redis import is_installed, plain_redis
 
 pytestmark = [
     pytest.mark.server,
-    pytest.mark.skipif(not is_installed(), reason="no redis-server is installed (tests/machines/redis/install)"),
+    pytest.mark.skipif(PROGRAM is None, reason="no redis-server is installed (tests/machines/redis/install)"),
 ]
 REQUESTS = 20_000
 # Whose replies are each server's own; errors are compared.
@@ -53,7 +52,7 @@ class Remaining:
 @pytest.fixture(scope="module")
 def redis() -> Iterator[str]:
     """A Redis with one database, as tensordb has."""
-    with Session() as session, plain_redis(session, "--databases", "1") as url:
+    with plain_redis("--databases", "1") as url:
         yield url
 
 

@@ -104,7 +104,7 @@ def test_a_peer_joins_a_run_of_spirts(slslab: Slslab) -> None:
     # Two births, one model, and the functions of three executions.
     assert document["invocations"] == 3 + 3 * (2 + 7)
     shown = slslab("show", document["run"], "--full").out
-    assert "peer that joined" in shown
+    assert "Joins" in shown
 
 
 def test_out_of_memory_ends_the_run_with_a_hint(recorded_runs: RecordedRuns, tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_what_is_kept_of_other_epochs_is_no_answer() -> None:
             "reproduce byzantine --fidelity replayed --on local",
             "--on doesn't apply here: measured runs need the host to themselves",
         ),
-        ("reproduce fig3 --fidelity replayed --on ray", "--on doesn't apply here: measured runs need"),
+        ("reproduce table2 --fidelity replayed --on ray", "--on doesn't apply here: measured runs need"),
         ("reproduce table2 --on dask", "--on 'dask' is not a place to compute."),
         ("reproduce kubeml-accuracy --on ray://head:10001", "Invalid value for '--on'"),
         ("atlas --check --out checks --on local", "need the host to themselves"),

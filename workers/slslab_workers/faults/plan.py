@@ -153,15 +153,12 @@ class FaultPlan:
                     f"{fault.title} is a limit of Lambda, but the workers are instances.",
                     "choose kill, straggler or a store's fault.",
                 )
-            if not queue and fault.kind in MESSAGES:
-                raise PlanError(
-                    f"{fault.title} needs a queue, and the plan doesn't have one.", "choose spirt or mlless."
-                )
-            if not databases and fault.kind in LOSSES:
-                raise PlanError(
-                    f"{fault.title} needs a tensor database, and the plan doesn't have one.",
-                    "choose spirt, kubeml, mlless --store tensordb, or an architecture that requires one.",
-                )
+            for service, present, kinds in (("queue", queue, MESSAGES), ("tensor database", databases, LOSSES)):
+                if fault.kind in kinds and not present:
+                    raise PlanError(
+                        f"{fault.title} needs a {service}, and the plan doesn't have one.",
+                        f"choose an architecture with a {service}.",
+                    )
 
     def of_kinds(self, *kinds: str) -> tuple[Fault, ...]:
         """Return the faults of these kinds."""

@@ -98,7 +98,7 @@ class GradsSharding(FunctionArchitecture):
                 "Uploaded gradients don't train a model, so there's nothing to evaluate.",
                 "leave out --until-accuracy and --early-stopping, or --gradients uploaded.",
             )
-        for option in (PARTITION, BUFFERS):
+        for option in (PARTITION, BUFFERS, attacks.ATTACK):
             if uploaded and option.of(options) != option.default:
                 raise PlanError(
                     f"Uploaded gradients don't train a model, so --{option.name} doesn't apply.", "leave it out."
@@ -233,8 +233,6 @@ def _check_rule(plan: Plan) -> None:
     attacks.refuse_omniscient(plan.options, "clients end before any can read the others'", "choose gpu.")
     if plan.options["topology"] != "shards":
         robust.refuse(plan, "a tree's functions have only some clients' gradients", "choose --topology shards.")
-    if plan.options["gradients"] == UPLOADED and attacks.Attack.of(plan) is not None:
-        raise PlanError("Uploaded gradients come from the driver, so clients can't attack.", "leave out --attack.")
     memory_mb = _aggregator_mb(plan)
     if memory_mb > MOST_MEMORY_MB:
         raise PlanError(

@@ -148,6 +148,6 @@ def _widened(name: str, dataset: str, source: Source, options: Mapping[str, Valu
     clusters = ""
     if name == "kmeans":
         if options.get(ALGORITHM.name) != "em":
-            raise PlanError("k-means is trained by EM.", "choose allreduce or scatterreduce with --algorithm em.")
+            raise PlanError("k-means is trained by EM.", "choose an architecture with --algorithm em.")
         clusters = f"{options[CLUSTERS.name]}x"
     return f"{name}-{clusters}{source.shape[0]}"

@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.emulator.tensordb.plain_redis import plain_redis
 from tests.emulator.tensordb.wire import Wire, WireError, encode
-
-from slslab.host.session import Session
-from slslab_lab.studies.in_database.redis import plain_redis
 
 HERE = Path(__file__).parent
 REPLIES = HERE / "replies.json"
@@ -140,7 +138,7 @@ def replies(url: str) -> list[list[Any]]:
 
 def main() -> None:
     """Record the replies of the host's redis-server."""
-    with Session() as session, plain_redis(session) as url:
+    with plain_redis() as url:
         lines = ",\n".join(json.dumps(entry) for entry in replies(url))
     REPLIES.write_text(f"[\n{lines}\n]\n")
 
