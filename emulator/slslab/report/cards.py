@@ -8,6 +8,7 @@ from slslab.report.page import Card, Cell, Document, Row, Table
 from slslab.report.summaries import (
     figure_text,
     handler_seconds,
+    platform_of,
     predicted,
     predicted_cost,
     predicted_ms,
@@ -16,12 +17,13 @@ from slslab.report.summaries import (
 )
 from slslab.run.metrics import PHASES
 
-# As a REPORT line names its figures, and as the document does.
+# As a REPORT line names its figures, except the last, and as the document does.
 REPORTED = (
     ("Duration, ms", "duration_ms"),
     ("Init Duration, ms", "init_ms"),
     ("Billed Duration, ms", "billed_ms"),
     ("Max Memory Used, MB", "max_memory_mb"),
+    ("GPU memory, MB", "max_gpu_memory_mb"),
 )
 SPREAD = ("min", "median", "max")
 
@@ -130,7 +132,8 @@ def modelled_card(document: Document) -> Card | None:
         f"Modelled on the profile {profile['name']} of {profile['date']}. {found['critical_path']} "
         f"Of the billed time {percent(found['waiting_share'])} is waiting (modelled)."
     )
-    return Card("card-modelled", "Modelled on Lambda, and measured here", tables=(table,), notes=(note,))
+    title = f"Modelled on {platform_of(document) or 'Lambda'}, and measured here"
+    return Card("card-modelled", title, tables=(table,), notes=(note,))
 
 
 def beside_modelled(document: Document) -> Iterator[tuple[Document, tuple[float | None, ...]]]:
@@ -146,7 +149,7 @@ def invocations_card(document: Document) -> Card | None:
     reports = document.get("reports")
     if not reports or not reports["endings"]:
         return None
-    rows = [(label, *(f"{reports[name][key]:,.2f}" for key in SPREAD)) for label, name in REPORTED if reports[name]]
+    rows = [(label, *(f"{reports[name][key]:,.2f}" for key in SPREAD)) for label, name in REPORTED if reports.get(name)]
     endings = ", ".join(f"{number:,} {ending}" for ending, number in reports["endings"].items())
     return Card(
         "card-invocations", "Invocations", (), (Table(("REPORT", *SPREAD), rows),), notes=(f"Endings: {endings}.",)

@@ -28,12 +28,14 @@ from slslab.report.summaries import (
     epochs_of,
     epochs_text,
     figure_text,
+    gpu_memory,
     headline,
     imports_notes,
     instances_note,
     limit_notes,
     made_of,
     peak_limit_mb,
+    platform_of,
     predicted,
     predicted_notes,
     processor_note,
@@ -170,8 +172,10 @@ def host_notes(document: Document) -> Iterator[str | Note]:
     if launched:
         enforced = f"{len(launched)} × {launched[0]['type']}: vCPUs and memory aren't enforced"
         yield Note("; ".join((enforced, *document["cost"]["notes"])))
+    elif platform_of(document):
+        yield Note(f"It {'; '.join(document['cost']['notes'])}.")
     package = document.get("package")
-    if package and package["needs_container_image"] and document["invocations"]:
+    if package and package["needs_container_image"] and document["invocations"] and not platform_of(document):
         yield (
             f"On AWS these functions need a container image: {package['unzipped_bytes'] / 2**20:,.1f} MB of code and "
             f"the layer {package['layer']} ({package['layer_bytes'] / 2**20:,.0f} MB) exceed the "
@@ -198,8 +202,9 @@ def _identity(document: Document) -> Note:
     if "architecture" not in document:
         line = f"{document['run']}: functions since {document['started_at']} — {document['status']}"
         return Note(line, "answer bad" if document["error"] else "answer")
-    launched = document.get("instances")
+    launched, platform = document.get("instances"), platform_of(document)
     machines = f"on {launched[0]['type']}" if launched else f"at {document['memory_mb']:,} MB"
+    machines += f" for {platform}" if platform else ""
     what = f"{document['model']} on {document['dataset']}"
     steps = f"{counted(document['batches'], 'batch', 'batches')} of {document['batch_size']}"
     if document["status"] == "done" and document["replicas_equal"] is None:
@@ -235,6 +240,7 @@ def _figures(document: Document) -> Table:
         (f"bill, {cost['currency']}", f"{Decimal(cost['total']):.6f}", "cost"),
         ("cold starts", f"{document['cold_starts']:,}", ""),
         ("peak memory, MB", _peak_memory(document), ""),
+        ("peak GPU memory, MB", gpu_memory(document), ""),
         ("training loss", loss, ""),
         ("test accuracy", accuracy, ""),
         ("replicas equal", equal, ""),
@@ -243,7 +249,7 @@ def _figures(document: Document) -> Table:
         return Table(("", "this machine"), [(title, here) for title, here, _ in measured if here])
     on_aws = {"": "", **{name: figure_text(found, name) for _, _, name in measured if name}}
     rows = [(title, on_aws[name], here) for title, here, name in measured if here]
-    return Table(("", "on AWS, modelled", "this machine"), rows)
+    return Table(("", f"on {platform_of(document) or 'AWS'}, modelled", "this machine"), rows)
 
 
 def _measured(document: Document) -> Table:
@@ -251,6 +257,7 @@ def _measured(document: Document) -> Table:
         ("time, wall s", lambda d: f"{d['seconds']['measured']:,.1f}"),
         ("billed s", lambda d: f"{d['billed_seconds']:,.3f}"),
         ("peak memory MB", _peak_memory),
+        *([("peak GPU memory MB", gpu_memory)] if gpu_memory(document) else []),
         ("GB-seconds", lambda d: f"{Decimal(d['gb_seconds']):,.3f}"),
         ("invocations (cold)", lambda d: f"{d['invocations']} ({d['cold_starts']})"),
     )

@@ -139,13 +139,17 @@ class Spread(TypedDict):
 
 
 class Reports(TypedDict):
-    """A summary of the REPORT lines; None for a figure that no line has."""
+    """A summary of the REPORT lines; None for a figure that no line has.
+
+    `max_gpu_memory_mb` exists only if an invocation used a GPU.
+    """
 
     endings: dict[str, int]
     duration_ms: Spread | None
     init_ms: Spread | None
     billed_ms: Spread | None
     max_memory_mb: Spread | None
+    max_gpu_memory_mb: NotRequired[Spread | None]
 
 
 class Deviation(TypedDict):
@@ -153,6 +157,15 @@ class Deviation(TypedDict):
 
     mean: float
     worst: float
+
+
+class Gpu(TypedDict):
+    """The GPU of a platform's functions: its kind and memory (None if unknown), MiB, and the most that an invocation
+    allocated here, which is missing if functions computed on the CPU."""
+
+    kind: str
+    memory_mb: int | None
+    peak_memory_mb: NotRequired[int]
 
 
 class StatedError(TypedDict):
@@ -451,6 +464,8 @@ class RunDocument(Totals, OnLambda):
     package: Package | None
     # The host's packages that functions imported, by function; runs before 0.3 lack it.
     host_imports: NotRequired[dict[str, list[str]]]
+    # Of a run on a platform of functions with GPUs; `device` is then the GPU that functions computed on here, or cpu.
+    gpu: NotRequired[Gpu]
     seconds: Seconds
     # None if the run's own CPU seconds are used (`record` in the plan).
     alone: NotRequired[Alone | NotAlone | None]

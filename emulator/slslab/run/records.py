@@ -57,7 +57,8 @@ class InvocationRecord(_Record):
     period in which they are enforced. `cpu_ms` is the CPU time of init and invocation together, `init_cpu_ms` of init
     alone (None if the environment was warm). `requests` are billed requests. The durations exclude `host_delay_ms`, but
     may include up to `uncertain_ms` caused by this host: waits for a file or a service while it was short of
-    processors, memory or disks (None if the kernel doesn't tell).
+    processors, memory or disks (None if the kernel doesn't tell). `gpu` is the GPU that torch used, by its number and
+    name, and `max_gpu_memory_mb` the most of its memory that was allocated; a record without a GPU lacks them.
     """
 
     request_id: str
@@ -89,6 +90,13 @@ class InvocationRecord(_Record):
     report: str
     requests: int = 1
     init_cpu_ms: float | None = None
+    gpu: str | None = None
+    max_gpu_memory_mb: int | None = None
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the record as a JSON-safe mapping."""
+        gpu = ("gpu", "max_gpu_memory_mb")
+        return {name: value for name, value in vars(self).items() if value is not None or name not in gpu}
 
 
 # documented: Lambda's pricing page: an asynchronous invocation is one request for the first 256 KB of its payload, and
@@ -177,7 +185,7 @@ def launch_record(
 # Optional fields.
 UNREAD = {
     "version", "invocation_type", "template", "cgroup_peak_mb", "uncertain_ms", "report", "cpu_seconds", "exit_code",
-    "requests", "init_cpu_share", "quota_period_ms", "init_cpu_ms",
+    "requests", "init_cpu_share", "quota_period_ms", "init_cpu_ms", "gpu", "max_gpu_memory_mb",
 }  # fmt: skip
 # JSON writes a whole number without a point.
 _AS_WRITTEN = {float: int | float, float | None: int | float | None}

@@ -14,11 +14,13 @@ from slslab.report.summaries import (
     cpu_share_enforced,
     epochs_text,
     figure_text,
+    gpu_memory,
     headline,
     imports_notes,
     instances_note,
     limit_notes,
     peak_limit_mb,
+    platform_of,
     predicted,
     predicted_notes,
     range_note,
@@ -110,6 +112,8 @@ def _chips(document: Document) -> Iterator[str]:
         yield f"{launched[0]['type']}, on {document['device']}"
     elif "memory_mb" in plan:
         yield f"{plan['memory_mb']:,} MB"
+    if platform := platform_of(document):
+        yield f"{platform}, on {document.get('device', 'not known')}"
     if "seed" in plan:
         yield f"seed {plan['seed']}"
     if plan.get("as_released"):
@@ -171,6 +175,8 @@ def _figures(document: Document) -> Iterator[Figure]:
         limit_mb = peak_limit_mb(document)
         limit = "" if limit_mb is None else f"of {formats.megabytes(limit_mb)}"
         yield measured("peak memory", formats.megabytes(document["peak_memory_mb"]), limit)
+    if peak := gpu_memory(document):
+        yield measured("peak GPU memory", f"{peak} MB")
     if accuracy := [value for value in document.get("accuracy", ()) if value is not None]:
         note = f"after {counted(len(document['accuracy']), 'epoch')}"
         yield measured("test accuracy", formats.share(accuracy[-1]), note)
@@ -215,7 +221,7 @@ def _host(document: Document) -> Card | None:
     if document.get("threads"):
         facts.append(("threads a worker", str(document["threads"])))
     package = document.get("package")
-    if package and package["needs_container_image"] and not launched:
+    if package and package["needs_container_image"] and not launched and not platform_of(document):
         size = package["unzipped_bytes"] + package["layer_bytes"]
         facts.append(
             (

@@ -167,4 +167,4 @@ def test_a_run_on_a_gpu_is_modelled_by_an_anchor_of_its_own_kind_alone(model_nam
     with pytest.raises(
         RequestError, match=f"How long {model_name} takes for minibatches of 512 on {kind} GPUs can't be"
     ):
-        modelled.play_on_aws(recording(COMPUTED).replace(plan=plan, instances=[on_gpu]))
+        modelled.play_on_platform(recording(COMPUTED).replace(plan=plan, instances=[on_gpu]))

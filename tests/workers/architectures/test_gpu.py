@@ -18,7 +18,8 @@ from slslab_workers.channels.objects import Objects
 from slslab_workers.gpu.driver import Gpu
 from slslab_workers.gpu.instance import GpuWorker
 from slslab_workers.plan import Plan, PlanError
-from slslab_workers.training.instance import choose_device, main
+from slslab_workers.training.devices import choose_device
+from slslab_workers.training.instance import main
 
 MakePlan = Callable[..., Plan]
 Reference = Callable[[Plan], Any]

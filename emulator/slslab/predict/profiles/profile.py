@@ -320,6 +320,20 @@ def _load(path: Path) -> Profile:
 _built_in = cache(_load)
 
 
+def load_platform(name: str) -> Profile:
+    """Return the profile of a platform that has functions with GPUs; RequestError for another one, or none."""
+    platforms = [each for each in profile_names() if load_profile(each).containers is not None]
+    if name not in profile_names() and not Path(name).exists():
+        raise RequestError(f"There is no platform {shown(repr(name))}.", f"choose {', '.join(platforms)}, or a file.")
+    profile = load_profile(name)
+    if profile.containers is None:
+        raise RequestError(
+            f"{name} has no functions with GPUs.",
+            f"choose {', '.join(platforms)}, or model a run on {name}: slslab replay --profile {name}",
+        )
+    return profile
+
+
 def save_profile(profile: Profile, path: Path) -> None:
     """Write the profile as a TOML file that `load_profile` reads; RequestError if it can't be written."""
     with writable(path, "choose another --out."):
