@@ -49,6 +49,8 @@ def test_assignment_travels_unchanged() -> None:
         ({"memory_mb": 127}, "no functions of 127 MB"),
         ({"memory_mb": 10_241}, "no functions of 10241 MB"),
         ({"timeout": 901}, "no time-out of 901 s"),
+        ({"platform": "modal-t4", "stack": "compose"}, "Functions of a --platform are processes of this host"),
+        ({"platform": "modal-t4", "environment": "docker"}, "Functions of a --platform are processes of this host"),
         ({"mode": "fast"}, "no mode 'fast'"),
         ({"mode": "per-batch", "invoke": "event"}, "must wait for each"),
         ({"memory_format": "channels_last"}, "no memory format 'channels_last'"),

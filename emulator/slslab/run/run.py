@@ -223,7 +223,7 @@ class Run:
 
     @property
     def _containers(self) -> Containers | None:
-        return self.platform and self.platform.containers
+        return None if self.platform is None else self.platform.containers
 
     @property
     def gpus(self) -> list[str]:

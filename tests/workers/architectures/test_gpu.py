@@ -196,18 +196,6 @@ def test_an_instance_is_told_by_standard_input_and_environment(
     assert [entry["Key"] for entry in listed["Contents"]] == [f"{plan.run}/results/0"]
 
 
-def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert choose_device("auto") == choose_device("cpu") == "cpu"
-    with pytest.raises(RuntimeError, match="no CUDA device"):
-        choose_device("cuda")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
-    assert choose_device("cpu") == "cpu"
-    assert choose_device("auto") == choose_device("cuda") == "cuda"
-    assert torch.backends.cudnn.allow_tf32 is False
-
-
 def test_rank_0s_batchnorm_statistics_judge_as_in_one_process(
     drive: Callable[[Plan], Any], make_plan: MakePlan, curve: Callable[[Plan], Any]
 ) -> None:
