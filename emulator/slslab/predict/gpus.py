@@ -1,9 +1,7 @@
-"""Read the anchors of GPUs: seconds of a training step, by kind of GPU and network (`gpus.toml`); meter containers."""
+"""Read the anchors of GPUs: seconds of a training step, by kind of GPU and network (`gpus.toml`)."""
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import date
-from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,9 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from slslab.errors import RequestError
-from slslab.predict.environment import NS
-from slslab.predict.profiles.profile import Containers, Figure
-from slslab.run.bill import GPU, Hosts
+from slslab.predict.profiles.profile import Figure
 from slslab.toml_files import TomlTable, check_schema, read_toml, validate
 
 FILE = Path(__file__).with_name("gpus.toml")
@@ -76,35 +72,3 @@ def load_gpus() -> Gpus:
     document = read_toml(FILE, "file of GPUs", (), RequestError)
     check_schema(document, SCHEMA, FILE, "file of GPUs", RequestError)
     return validate(Gpus, document, FILE, "file of GPUs", RequestError)
-
-
-def container_sizes(platform: Containers) -> dict[str, Decimal]:
-    """Return what a second of a container with its GPU uses, by meter."""
-    return {
-        GPU + platform.gpu: Decimal(1),
-        "container.vcpu": Decimal(str(platform.vcpus.value)),
-        "container.memory": Decimal(int(platform.memory_mb.value)) / 1024,
-    }
-
-
-def container_usage(platform: Containers, lives: Iterable[tuple[bool, int, int]]) -> tuple[float, Hosts, Hosts]:
-    """Return the billed seconds of containers, and what they used while they ran and while they waited to be stopped,
-    as (meter, quantity).
-
-    A life tells whether the container computes, so that it has a GPU, its billed start, and the end of its last
-    invocation, ns.
-    """
-    unit_s, least_s, idle_s = (
-        Decimal(str(figure.value)) for figure in (platform.unit_s, platform.least_s, platform.idle_s)
-    )
-    sizes = container_sizes(platform)
-    total, running, idle = Decimal(0), dict.fromkeys(sizes, Decimal(0)), dict.fromkeys(sizes, Decimal(0))
-    for computes, begun, ended in lives:
-        seconds = Decimal(ended - begun) / NS
-        billed = max(least_s, math.ceil((seconds + idle_s) / unit_s) * unit_s)
-        total += billed
-        for meter, size in sizes.items():
-            if computes or not meter.startswith(GPU):
-                running[meter] += (billed - idle_s) * size
-                idle[meter] += idle_s * size
-    return float(total), tuple(running.items()), tuple(idle.items())

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, TypeAdapter
 from typing_extensions import TypedDict
 
 from slslab.run.bill import Cost, Decimals
+from slslab.run.containers import Gpu
 from slslab.run.faults import Injected
 from slslab.run.records import check_metered
 from slslab_workers.plan import Plan, PlanError
@@ -139,10 +140,7 @@ class Spread(TypedDict):
 
 
 class Reports(TypedDict):
-    """A summary of the REPORT lines; None for a figure that no line has.
-
-    `max_gpu_memory_mb` exists only if an invocation used a GPU.
-    """
+    """A summary of the REPORT lines; None for a figure that no line has, and no `max_gpu_memory_mb` without a GPU."""
 
     endings: dict[str, int]
     duration_ms: Spread | None
@@ -157,15 +155,6 @@ class Deviation(TypedDict):
 
     mean: float
     worst: float
-
-
-class Gpu(TypedDict):
-    """The GPU of a platform's functions: its kind and memory (None if unknown), MiB, and the most that an invocation
-    allocated here, which is missing if functions computed on the CPU."""
-
-    kind: str
-    memory_mb: int | None
-    peak_memory_mb: NotRequired[int]
 
 
 class StatedError(TypedDict):
@@ -464,7 +453,6 @@ class RunDocument(Totals, OnLambda):
     package: Package | None
     # The host's packages that functions imported, by function; runs before 0.3 lack it.
     host_imports: NotRequired[dict[str, list[str]]]
-    # Of a run on a platform of functions with GPUs; `device` is then the GPU that functions computed on here, or cpu.
     gpu: NotRequired[Gpu]
     seconds: Seconds
     # None if the run's own CPU seconds are used (`record` in the plan).

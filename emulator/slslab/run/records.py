@@ -8,6 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, get_type_hints
 
+from slslab.aws.limits import billed_ms as billed_ms
 from slslab.run.bill import ARCHITECTURES
 from slslab_workers.architecture import Fleet
 from slslab_workers.trace.event import AMOUNTS, RANGES, REQUIRED, wrong_field
@@ -109,16 +110,6 @@ def billed_requests(invocation_type: str, payload_bytes: int) -> int:
     if invocation_type != "Event":
         return 1
     return 1 + -(-max(0, payload_bytes - FIRST_EVENT_BYTES) // FURTHER_EVENT_BYTES)
-
-
-def billed_ms(duration_ms: float, init_ms: float | None) -> int:
-    """Return the billed duration in ms: the sum of init and duration, rounded up once.
-
-    Init is billed for every package kind since 2025-08-01 (AWS Compute blog, "AWS Lambda standardizes billing for
-    INIT phase"); a REPORT line of 2026 with 31000.00 + 3439.00 ms billed 34440 (documented by observation).
-    """
-    # REPORT lines print two decimals; rounding first keeps their sum consistent.
-    return math.ceil(round(duration_ms + (init_ms or 0.0), 2))
 
 
 BILLED_MINIMUM_S = 60  # documented: AWS What's New, 2 October 2017, "Per-second billing for Amazon EC2"

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Self, cast
 
 from slslab.errors import RequestError
-from slslab.predict.gpus import container_usage, load_gpus
+from slslab.predict.gpus import load_gpus
 from slslab.predict.profiles.profile import Containers, Profile, load_platform
 from slslab.run import metrics
 from slslab.run.bill import DEFAULT_BOOK, Book, Cost, Usage, compute_bill, load_book
+from slslab.run.containers import container_usage
 from slslab.run.directory import BILL, RunDirectory
 from slslab.run.document import SCHEMA, Alone, AloneKind, Modelled, NotAlone, NotModelled, not_modelled
 from slslab.run.failure import describe_failure

@@ -5,10 +5,11 @@ from statistics import median
 
 from slslab.errors import RequestError, counted
 from slslab.predict.environment import NS
-from slslab.predict.gpus import container_sizes, container_usage, load_gpus
+from slslab.predict.gpus import load_gpus
 from slslab.predict.profiles.profile import Containers, Figure, Profile
 from slslab.report.formats import listed
 from slslab.run.bill import Book, Hosts, describe_meter
+from slslab.run.containers import container_sizes, container_usage
 from slslab.run.metrics import grouped
 from slslab.run.run import Run
 from slslab_lab.replay.kernel.program import Program

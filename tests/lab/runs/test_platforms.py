@@ -95,7 +95,7 @@ def test_functions_know_the_memory_of_the_platforms_gpu(tmp_path: Path) -> None:
         (
             "allreduce",
             {"platform": "nowhere"},
-            "There is no platform 'nowhere'.",
+            "'nowhere' isn't a platform.",
             "choose cloud-run-l4, modal-a10, modal-l4, modal-t4, runpod-l4, or a file.",
         ),
         (

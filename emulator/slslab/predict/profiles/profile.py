@@ -324,7 +324,7 @@ def load_platform(name: str) -> Profile:
     """Return the profile of a platform that has functions with GPUs; RequestError for another one, or none."""
     platforms = [each for each in profile_names() if load_profile(each).containers is not None]
     if name not in profile_names() and not Path(name).exists():
-        raise RequestError(f"There is no platform {shown(repr(name))}.", f"choose {', '.join(platforms)}, or a file.")
+        raise RequestError(f"{shown(repr(name))} isn't a platform.", f"choose {', '.join(platforms)}, or a file.")
     profile = load_profile(name)
     if profile.containers is None:
         raise RequestError(
