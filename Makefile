@@ -25,8 +25,7 @@ MACHINES := $(PYTEST) -n 4 tests/machines $(ALONE:%=--ignore %)
 demo: $(VENV)/installed
 	@set -e; $(foreach each,$(ARCHITECTURES),echo "slslab run $(each)"; \
 	$(BIN)/slslab run $(each) $(DEMO) $(DEMO_$(each)) > /dev/null;) \
-	$(BIN)/slslab compare last~4 last~3 last~2 last~1 last --html runs/demo.html; \
-	echo "Before these commands, type: . $(BIN)/activate"
+	$(BIN)/slslab compare last~4 last~3 last~2 last~1 last --html runs/demo.html
 
 # The loop to live in: style, types, contracts, and all tests that need no server and are quick.
 check: lint

@@ -45,9 +45,9 @@ def _exponent(value: float) -> int:
     return math.floor(math.log10(float(f"{value:.1e}")))
 
 
-def listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str], last: str = "and") -> str:
     """Return names joined for a sentence: A, B and C."""
-    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
+    return f"{', '.join(names[:-1])} {last} {names[-1]}" if len(names) > 1 else names[0]
 
 
 def seconds(value: float | None) -> str:

@@ -158,7 +158,7 @@ def notes(instances: Sequence[Mapping[str, Any]]) -> list[str]:
         kind = next(record["type"] for record in instances if record["device"] == device)
         if device == "cpu":
             if Fleet(kind).has_gpu:
-                sentences.append(f"ran on the CPU: these aren't GPU times, and {kind} is billed for them")
+                sentences.append(f"ran on the CPU, not on a GPU, though {kind} is billed")
         else:
             shared = f", which {count} instances shared" if count > 1 else ""
             sentences.append(f"ran on {device}{shared}: these are its times, and {kind} is billed for them")

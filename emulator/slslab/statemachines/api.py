@@ -25,7 +25,7 @@ from slslab.aws.gate import principal
 from slslab.aws.json_text import parse_json
 from slslab.aws.keys import Principal
 from slslab.aws.limits import MB
-from slslab.statemachines.definitions import SETTINGS, check_settings, problems, variable_references
+from slslab.statemachines.definitions import SETTINGS, check_settings, problems
 from slslab.statemachines.executions import Execution, Machines
 from slslab.statemachines.interpreter import LITTER, failure, success
 from slslab.statemachines.machines import Alias, Machine, Version, alias_name
@@ -360,7 +360,7 @@ def _described(machine: Machine) -> dict[str, Any]:
         "definition": machine.definition,
         "roleArn": machine.role,
         **machine.settings,
-        **_present(revisionId=machine.revision, variableReferences=variable_references(machine.definition)),
+        **_present(revisionId=machine.revision),
     }
 
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
+from slslab.statemachines.filters import is_number
+
 TIMESTAMP = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)", re.ASCII)
 RELATIONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "Equals": operator.eq,
@@ -72,10 +74,6 @@ def _string(value: Any) -> bytes | None:
     return value.encode("utf-16-be", "surrogatepass") if isinstance(value, str) else None
 
 
-def _number(value: Any) -> Any:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
 def timestamp(value: Any) -> tuple[float, int] | None:
     """Return a time as seconds since the epoch and nanoseconds, or None if it isn't an RFC 3339 timestamp."""
     if not isinstance(value, str) or not (match := TIMESTAMP.fullmatch(value)):
@@ -89,14 +87,14 @@ def timestamp(value: Any) -> tuple[float, int] | None:
 
 COMPARABLE: Mapping[str, Callable[[Any], Any]] = {
     "String": _string,
-    "Numeric": _number,
+    "Numeric": lambda value: value if is_number(value) else None,
     "Boolean": lambda value: value if isinstance(value, bool) else None,
     "Timestamp": timestamp,
 }
 TYPES: Mapping[str, Callable[[Any], bool]] = {
     "IsNull": lambda value: value is None,
     "IsString": lambda value: isinstance(value, str),
-    "IsNumeric": lambda value: _number(value) is not None,
+    "IsNumeric": is_number,
     "IsBoolean": lambda value: isinstance(value, bool),
     "IsTimestamp": lambda value: timestamp(value) is not None,
 }

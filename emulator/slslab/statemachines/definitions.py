@@ -51,9 +51,6 @@ MACHINES = frozenset(("ItemProcessor", "Iterator", "Branches"))
 PAYLOADS = frozenset(("Output", "Assign", "Arguments", "ItemSelector"))
 # Fields that only a distributed Map has.
 DISTRIBUTED = ("ItemReader", "ItemBatcher", "ResultWriter")
-# A variable in a JSONPath state: in a path, or as an argument of an intrinsic function. A quote that isn't closed
-# extends to the end of the text.
-VARIABLE = re.compile(r"'(?:\\.|[^'\\])*+'?|(?<![\w$.])\$([A-Za-z_]\w*)")
 
 
 def check(definition: str, limit_bytes: int) -> None:
@@ -86,52 +83,8 @@ def problems(definition: str, limit_bytes: int) -> list[Problem]:
     return found
 
 
-def variable_references(definition: str) -> dict[str, list[str]]:
-    """Return the variables that each state refers to, by state name (DescribeStateMachine's variableReferences)."""
-    machine = parse_json(definition)
-    found: dict[str, list[str]] = {}
-    for name, state, jsonata in _states(machine, _uses_jsonata(machine, False)):
-        references = _jsonata_references(state) if jsonata else _jsonpath_references(state)
-        if known := sorted(set(references) - {"states"}):
-            found[name] = known
-    return found
-
-
-def _states(machine: Mapping[str, Any], jsonata: bool) -> Iterator[tuple[str, Mapping[str, Any], bool]]:
-    """Yield every state, including states in branches and iterations, with its name and whether it uses JSONata."""
-    for name, state in machine["States"].items():
-        yield name, state, _uses_jsonata(state, jsonata)
-        for branch in (*state.get("Branches", ()), state.get("ItemProcessor"), state.get("Iterator")):
-            if branch:
-                yield from _states(branch, jsonata)
-
-
 def _uses_jsonata(part: Mapping[str, Any], inherited: bool) -> bool:
     return part["QueryLanguage"] != "JSONPath" if "QueryLanguage" in part else inherited
-
-
-def _jsonpath_references(value: Any, field: str = "") -> Iterator[str]:
-    if isinstance(value, dict):
-        for name, entry in value.items():
-            if name not in MACHINES:
-                yield from _jsonpath_references(entry, name)
-    elif isinstance(value, list):
-        for entry in value:
-            yield from _jsonpath_references(entry)
-    elif isinstance(value, str) and (field == "Variable" or field.endswith((".$", "Path"))):
-        yield from (match[1] for match in VARIABLE.finditer(value) if match[1])
-
-
-def _jsonata_references(state: Mapping[str, Any]) -> Iterator[str]:
-    for expression, _, _ in _expressions(state, "", False, False):
-        yield from read(expression).variables
-
-
-def _expressions(value: Any, path: str, payload: bool, caught: bool) -> Iterator[tuple[str, str, bool]]:
-    """Yield every JSONata expression of a state with its place, and whether it belongs to a Catcher."""
-    for text, where, in_catcher in _texts(value, path, payload, caught):
-        if match := EXPRESSION.fullmatch(text):
-            yield match[1].strip(), where, in_catcher
 
 
 def _texts(value: Any, path: str, payload: bool, caught: bool) -> Iterator[tuple[str, str, bool]]:
@@ -277,14 +230,17 @@ def _language(part: Mapping[str, Any], path: str, top: Mapping[str, Any]) -> Ite
 
 
 def _expression_problems(state: Mapping[str, Any], path: str) -> Iterator[Problem]:
-    for text, where, _ in _texts(state, path, False, False):
+    texts = [*_texts(state, path, False, False)]
+    for text, where, _ in texts:
         # documented: transforming-data.html: unbalanced delimiters are refused; the text is assumed.
         if (text.startswith("{%") or text.endswith("%}")) and not EXPRESSION.fullmatch(text):
             what = "An expression must begin with '{%' and end with '%}', without spaces around them."
             yield Problem("INVALID_JSONATA_EXPRESSION", what, where)
-    for expression, where, caught in _expressions(state, path, False, False):
+    for text, where, caught in texts:
+        if not (match := EXPRESSION.fullmatch(text)):
+            continue
         try:
-            reading = read(expression)
+            reading = read(match[1].strip())
         except QueryError as error:
             yield Problem("INVALID_JSONATA_EXPRESSION", error.problem, where)
             continue

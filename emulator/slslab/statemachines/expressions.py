@@ -167,9 +167,8 @@ def evaluate(expression: str, variables: Mapping[str, Any]) -> Any:
 
 @dataclass(frozen=True)
 class Reading:
-    """What an expression refers to: variables that it doesn't set itself, and fields of its context."""
+    """What an expression refers to."""
 
-    variables: frozenset[str]
     # Fields of `$states`, such as `input`.
     states: frozenset[str]
     # Names that would be looked up in a context, which AWS doesn't provide; `$` and `$$` stand for the context.
@@ -184,12 +183,8 @@ def read(expression: str) -> Reading:
         raise QueryError(_message(error)) from error
     except RecursionError as error:
         raise QueryError(DEPTH_EXCEEDED) from error
-    own = {node.lhs.value for node, _ in nodes if node.type == "bind"}
-    own |= {argument.value for node, _ in nodes if node.type == "lambda" for argument in node.arguments}
-    variables = {node.value for node, _ in nodes if node.type == "variable"}
     paths = [node.steps for node, _ in nodes if node.type == "path" and node.steps[0].value == "states"]
     return Reading(
-        frozenset(name for name in variables - own - BUILT_IN if name not in ("", "$")),
         frozenset(steps[1].value for steps in paths if len(steps) > 1 and steps[1].type == "name"),
         tuple(
             node.value if node.type == "name" else f"${node.value}"
@@ -380,4 +375,3 @@ FUNCTIONS: Mapping[str, Function] = {
         Function("number", "<(nsb)-:n>", _number, 1),
     )
 }
-BUILT_IN = frozenset((*FUNCTIONS, *Jsonata.static_frame.bindings))

@@ -7,6 +7,13 @@ from typing import Any
 
 from slslab.statemachines.bounded import matches
 
+SEPARATORS = (",", ":")
+
+
+def compact(value: Any) -> str:
+    """Return JSON like AWS's: without white space, and without escaping non-ASCII characters."""
+    return json.dumps(value, ensure_ascii=False, separators=SEPARATORS)
+
 
 def is_number(value: Any) -> bool:
     """Return whether a value is a JSON number."""

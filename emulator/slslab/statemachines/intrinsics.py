@@ -20,7 +20,7 @@ from typing import Any
 
 from slslab.aws.json_text import parse_json
 from slslab.statemachines.expressions import ALGORITHMS, seeded_random
-from slslab.statemachines.filters import same
+from slslab.statemachines.filters import compact, same
 from slslab.statemachines.paths import (
     ARGUMENT_NAME,
     LONGEST_KEPT,
@@ -38,7 +38,6 @@ MOST_CHARACTERS = 10_000
 # assumed: the total size of a call's arguments, as JSON. AWS documents no bound.
 MOST_ARGUMENTS = 1_000_000
 LEAST_INTEGER, MOST_INTEGER = -(2**31), 2**31 - 1
-SEPARATORS = (",", ":")
 NAME = re.compile(r"States\.([A-Za-z0-9_.]+)\(")
 STRING = re.compile(r"'((?:\\.|[^'\\])*)'", re.DOTALL)
 NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w.])")
@@ -110,18 +109,20 @@ def parse(text: str) -> Call:
 @lru_cache(maxsize=64)
 def _parse(text: str) -> Call:
     reader = _Reader(text)
-    call = reader.call()
+    try:
+        call = reader.call()
+    except PathError as error:
+        raise CallError(str(error)) from error
     if reader.position < len(text):
         raise CallError(f"Unexpected text after the call at position {reader.position}")
     return call
 
 
-class _Reader:
+class _Reader(Reader):
     """Reads a call."""
 
     def __init__(self, text: str) -> None:
-        self._text = text
-        self.position = 0
+        super().__init__(text, ARGUMENT_NAME)
         self._calls = 0
 
     def call(self) -> Call:
@@ -132,61 +133,32 @@ class _Reader:
         if self._calls > MOST_CALLS:
             raise CallError(f"A field can have at most {MOST_CALLS} intrinsic functions")
         arguments: list[Any] = []
-        self._space()
-        if not self._take(")"):
-            while True:
-                arguments.append(self._argument())
-                self._space()
-                if self._take(")"):
-                    break
-                if not self._take(","):
-                    raise CallError(f"Expected ',' or ')' at position {self.position}")
+        if not self._next(")"):
+            arguments += self._listed(self._argument)
+            if not self._take(")"):
+                raise CallError(f"Expected ',' or ')' at position {self.position}")
         least, most, _ = FUNCTIONS[name[1]]
         if not least <= len(arguments) <= most:
             raise CallError(f"States.{name[1]} can't have {len(arguments)} arguments")
         return Call(name[1], tuple(arguments))
 
     def _argument(self) -> Any:
-        self._space()
         if text := self._match(STRING):
             return Text(text[1])
         if number := self._match(NUMBER):
             return Literal(json.loads(number[0]))
         if word := self._match(WORD):
             return Literal(json.loads(word[0]))
-        return self._path() if self._text.startswith("$", self.position) else self.call()
+        return self._path() if self.text.startswith("$", self.position) else self.call()
 
     def _path(self) -> PathArgument:
-        first, variable = self.position, ""
-        if self._text.startswith("$$", first):
-            self.position, variable = first + 1, "$"
-        elif named := self._match(VARIABLE):
-            variable, self.position = named[1], self.position - 1
-        # The part before the path's steps stands for its root.
-        reader = Reader(
-            f"{self._text[: self.position]}${self._text[self.position + 1 :]}", self.position, ARGUMENT_NAME
-        )
-        try:
-            path = reader.path("$")
-        except PathError as error:
-            raise CallError(str(error)) from error
-        self.position = reader.position
-        return PathArgument(self._text[first : self.position], variable, path)
-
-    def _take(self, token: str) -> bool:
-        taken = self._text.startswith(token, self.position)
-        self.position += len(token) * taken
-        return taken
-
-    def _match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        match = pattern.match(self._text, self.position)
-        if match:
-            self.position = match.end()
-        return match
-
-    def _space(self) -> None:
-        while self._text[self.position : self.position + 1].isspace():
-            self.position += 1
+        first, self._filters = self.position, 0
+        named = self._match(VARIABLE)
+        variable = named[1] if named else "$" if self._take("$$") else ""
+        if not variable:
+            self._take("$")
+        path = self.steps()
+        return PathArgument(self.text[first : self.position], variable, path)
 
 
 def evaluate(call: Call, read: Roots) -> Any:
@@ -228,8 +200,7 @@ def missing_argument(argument: PathArgument, error: NoSuchPath, state_input: Any
     if isinstance(error, PathBound) or str(error).startswith("Filter: "):
         return str(error)
     path = argument.written.removeprefix("$") if argument.variable == "$" else argument.written
-    shown = json.dumps(state_input, ensure_ascii=False, separators=SEPARATORS)
-    return f"The JsonPath argument for the field '{path}' could not be found in the input '{shown}'"
+    return f"The JsonPath argument for the field '{path}' could not be found in the input '{compact(state_input)}'"
 
 
 def _format(written: str | None, values: Sequence[Any]) -> str:
@@ -345,7 +316,7 @@ def _hash(data: Any, algorithm: Any) -> str:
         raise IntrinsicError(f"The algorithm must be one of {', '.join(ALGORITHMS)}")
     # documented: "The length of the stringified version of the first argument must be 10,000 characters or less".
     return hashlib.new(
-        ALGORITHMS[algorithm], _short(data if isinstance(data, str) else _json(data)).encode()
+        ALGORITHMS[algorithm], _short(data if isinstance(data, str) else compact(data)).encode()
     ).hexdigest()
 
 
@@ -356,10 +327,6 @@ def _merge(first: Any, second: Any, deep: Any) -> dict[str, Any]:
         # documented: "Currently, Step Functions only supports the shallow merging mode".
         raise IntrinsicError("The third argument must be false: Step Functions only supports the shallow merging mode")
     return {**first, **second}
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=SEPARATORS)
 
 
 def _from_json(text: Any) -> Any:
@@ -409,7 +376,7 @@ FUNCTIONS: Mapping[str, tuple[int, int, Callable[..., Any]]] = {
     "Base64Decode": (1, 1, _decode),
     "Hash": (2, 2, _hash),
     "JsonMerge": (3, 3, _merge),
-    "JsonToString": (1, 1, _json),
+    "JsonToString": (1, 1, compact),
     "StringToJson": (1, 1, _from_json),
     "MathRandom": (2, 3, _random),
     "MathAdd": (2, 2, _add),

@@ -34,7 +34,8 @@ from moto.stepfunctions.parser.asl.utils import json_path
 from moto.stepfunctions.parser.asl.utils.json_path import NoSuchJsonPathError
 
 from slslab.statemachines import comparisons, intrinsics, paths
-from slslab.statemachines.moto_patches import RUNTIME, compact, failure, runtime_failure
+from slslab.statemachines.filters import compact
+from slslab.statemachines.moto_patches import RUNTIME, failure, runtime_failure
 
 INTRINSIC, RESULT_PATH = "States.IntrinsicFailure", "States.ResultPathMatchFailure"
 # Fields that report a path that finds nothing with InputPath's message.

@@ -45,6 +45,7 @@ from slslab.statemachines.bounded import evaluate_bounded
 from slslab.statemachines.comparisons import timestamp
 from slslab.statemachines.expressions import QueryError
 from slslab.statemachines.fields import LEAST, MOST
+from slslab.statemachines.filters import SEPARATORS, compact
 from slslab.statemachines.history import ExecutionOver
 
 RUNTIME, QUERY = "States.Runtime", "States.QueryEvaluationError"
@@ -70,7 +71,6 @@ FIELDS: Mapping[str, tuple[str, str | None]] = {
     "cause": ("Cause", "string"),
 }
 TYPES = {bool: "boolean", int: "number", float: "number", str: "string", list: "array", dict: "object"}
-SEPARATORS = (",", ":")
 # A quarter of the 4 MB threads that fit into half of the host's memory, which is this process's limit: each iteration
 # has up to three, and other executions need some, too.
 MOST_THREADS = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2 // (4 * MB) // 4
@@ -163,12 +163,7 @@ class Encoder(json.JSONEncoder):
 @wraps(CommonStateField, "_verify_size_quota")
 def verify_json(original: Original, state: Any, env: Any, value: Any) -> None:
     """Check the size of a value's JSON: moto measures a text without JSON's quotes and escapes."""
-    original(state, env, compact(value, default=str))
-
-
-def compact(value: Any, **options: Any) -> str:
-    """Return JSON like AWS's: without white space, and without escaping non-ASCII characters."""
-    return json.dumps(value, ensure_ascii=False, separators=SEPARATORS, **options)
+    original(state, env, json.dumps(value, cls=Encoder))
 
 
 def _string(parser_rule_context: Any) -> str | None:

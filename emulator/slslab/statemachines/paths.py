@@ -15,7 +15,7 @@ from functools import lru_cache, reduce
 from typing import Any, NamedTuple
 
 from slslab.statemachines.bounded import Unfinished
-from slslab.statemachines.filters import OPERATORS, is_number
+from slslab.statemachines.filters import OPERATORS, compact, is_number
 
 # assumed: AWS documents no bound; this one ends a path such as `$..*..*..*` within a few seconds.
 MOST_NODES = 1_000_000
@@ -202,7 +202,7 @@ def _select(step: Step, value: Any, search: Search, shown: str, needed: bool) ->
         else:
             yield from (value[index] for index in step.argument if -len(value) <= index < len(value))
     elif shown:
-        context = json.dumps(value, ensure_ascii=False, separators=(",", ":"))[:SHOWN]
+        context = compact(value)[:SHOWN]
         raise NoSuchPath(f"Filter: {step.text} can only be applied to arrays. Current context is: {context}")
 
 
@@ -268,11 +268,11 @@ def of_field(text: str) -> Path:
 
 
 class Reader:
-    """Reads a path, starting at a position in a text."""
+    """Reads a path from a text."""
 
-    def __init__(self, text: str, position: int = 0, name: re.Pattern[str] = NAME) -> None:
+    def __init__(self, text: str, name: re.Pattern[str] = NAME) -> None:
         self.text = text
-        self.position = position
+        self.position = 0
         self._name = name
         self._filters = 0
 
@@ -280,6 +280,10 @@ class Reader:
         """Read a path that begins with `$` or `@`, as far as it extends."""
         if not self._take(root):
             raise PathError(f"Path must start with '{root}': {self.text}")
+        return self.steps()
+
+    def steps(self) -> Path:
+        """Read the path that follows a root."""
         steps: list[Step] = []
         while True:
             scan = self._take("..")

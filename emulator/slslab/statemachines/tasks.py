@@ -18,7 +18,8 @@ from moto.stepfunctions.parser.asl.component.state.exec.state_task.service.state
 from moto.stepfunctions.parser.asl.component.state.exec.state_task.state_task_lambda import StateTaskLambda
 
 from slslab.aws.limits import Limits
-from slslab.statemachines.moto_patches import Original, compact, failure, verify_json, wraps
+from slslab.statemachines.filters import compact
+from slslab.statemachines.moto_patches import Original, failure, verify_json, wraps
 
 # measured: the headers of a result's SdkHttpMetadata, in the order of AllHttpHeaders.
 LOG_RESULT, EXECUTED_VERSION = "X-Amz-Log-Result", "X-Amz-Executed-Version"

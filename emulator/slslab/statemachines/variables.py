@@ -17,7 +17,8 @@ from moto.stepfunctions.parser.asl.component.state.choice.state_choice import St
 from moto.stepfunctions.parser.asl.eval.variable_store import VariableStore
 from moto.stepfunctions.parser.asl.parse.preprocessor import Preprocessor
 
-from slslab.statemachines.moto_patches import Original, compact, failure, runtime_failure, wraps
+from slslab.statemachines.filters import compact
+from slslab.statemachines.moto_patches import Original, failure, runtime_failure, wraps
 
 
 def patch() -> None:

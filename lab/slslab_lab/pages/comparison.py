@@ -1,13 +1,16 @@
 """The content of a comparison of two or more runs: answers and a line for each run on a terminal, and details relative
 to the first on a page."""
 
+import os
+import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
+from shutil import which
 from string import ascii_uppercase
 
-from slslab.predict.uncertainty import ratio_range, read_uncertainty
+from slslab.predict.uncertainty import INSTANCE, ratio_range, read_uncertainty
 from slslab.report import formats
 from slslab.report.formats import percent
 from slslab.report.page import WORDS, Card, Cell, Chart, Document, Figure, Key, Note, Page, Part, Row, Table
@@ -16,6 +19,7 @@ from slslab.report.summaries import (
     WITH_STRAGGLERS,
     bills,
     figure_text,
+    half_widths,
     has_stragglers,
     instances_note,
     peak_limit_mb,
@@ -26,7 +30,7 @@ from slslab.report.summaries import (
 from slslab.run.metrics import PHASES, Rows, grouped
 from slslab_lab.pages import charts, scales
 from slslab_lab.pages.intervals import CONFIDENCE, Interval, step_samples, welch, worker_samples
-from slslab_lab.pages.verdicts import basis_of, capitalised, verdicts, with_article
+from slslab_lab.pages.verdicts import basis_of, capitalised, verdicts, verdicts_in_short, with_article
 from slslab_workers.architecture import chosen_options
 from slslab_workers.architecture import title as title_of
 from slslab_workers.plan import Plan
@@ -74,16 +78,17 @@ HEADINGS = ("run", "AWS, s", "bill, USD", "waiting", "here, s", "accuracy")
 def comparison(documents: Sequence[Document], page: Path | None) -> Iterator[Part]:
     """Yield the output of `compare`: the answers, a table that fits 80 columns, and where to find details."""
     names = short_names(documents)
-    yield Note("\n".join(_answers(documents, names)), "answer")
-    yield Note(_basis(documents), "muted")
+    judge, basis = (verdicts, _basis) if len(documents) == 2 else (verdicts_in_short, _basis_in_short)
+    yield Note("\n".join(_answers(documents, judge(documents, names))), "answer")
+    yield Note(basis(documents), "muted")
     yield Table(HEADINGS, [_row(name, document) for name, document in zip(names, documents, strict=True)])
     yield from _notes(documents, names)
     yield Note(_next(documents, page), "muted")
 
 
-def _answers(documents: Sequence[Document], names: Sequence[str]) -> Iterator[str]:
+def _answers(documents: Sequence[Document], sentences: Iterable[str]) -> Iterator[str]:
     """Yield the verdicts, and in which sizes and data the runs differ."""
-    yield from (f"{sentence}." for sentence in verdicts(documents, names))
+    yield from (f"{sentence}." for sentence in sentences)
     values = {
         words: list(dict.fromkeys(str(one[name]) for one in documents if name in one)) for name, words in WORK.items()
     }
@@ -93,6 +98,11 @@ def _answers(documents: Sequence[Document], names: Sequence[str]) -> Iterator[st
 
 def _basis(documents: Sequence[Document]) -> str:
     return f"{basis_of(documents)}. {range_note(*map(replayed, documents))}".rstrip()
+
+
+def _basis_in_short(documents: Sequence[Document]) -> str:
+    ranged = any("ranges" in (replayed(document) or {}) for document in documents)
+    return f"{basis_of(documents)}{', with 80 % ranges for known errors (docs/replay.md)' * ranged}."
 
 
 def short_names(documents: Sequence[Document]) -> list[str]:
@@ -139,7 +149,7 @@ def _notes(documents: Sequence[Document], names: Sequence[str]) -> Iterator[Note
     if anchors := unanchored_note(documents, spoken):
         yield Note(anchors)
     for name, document in named:
-        if note := instances_note(document):
+        if (note := instances_note(document)) and INSTANCE not in dict(half_widths(replayed(document) or {})):
             yield Note(f"{name}: {note[0].lower()}{note[1:]}")
         for said in document["cost"].get("notes", ()):
             yield Note(capitalised(f"{with_article(name)} {said}."))
@@ -148,8 +158,9 @@ def _notes(documents: Sequence[Document], names: Sequence[str]) -> Iterator[Note
 def _next(documents: Sequence[Document], page: Path | None) -> str:
     if not all("architecture" in document for document in documents):
         return "Details: slslab show RUN, slslab bill RUN"
-    where = str(page) if page else "add --html FILE"
-    return f"All figures, as a page: {where}\nNext: slslab show last · slslab ask waiting last · slslab serve --open"
+    figures = f"All figures: {page}" if page else "All figures, as a page: add --html FILE"
+    program = "slslab" if which("slslab") else f"{os.path.relpath(sys.prefix)}/bin/slslab"
+    return f"{figures} · Next: {program} show last"
 
 
 def describe_comparison(documents: Sequence[Document], traces: Sequence[Rows | None]) -> Page:
@@ -170,7 +181,7 @@ def describe_comparison(documents: Sequence[Document], traces: Sequence[Rows | N
     return Page(
         title=formats.listed(list(dict.fromkeys(_name(document) for document in documents))),
         subtitle="comparison of runs",
-        answers=tuple(_answers(documents, names)),
+        answers=tuple(_answers(documents, verdicts(documents, names))),
         answers_note=_basis(documents),
         cards=tuple(card for card in cards if card is not None),
         chips=tuple(f"{name}: {document['run']}" for name, document in zip(names, documents, strict=True)),

@@ -58,11 +58,18 @@ def basis_of(documents: Sequence[Document]) -> str:
     return f"Modelled on AWS ({regions}){', without ranges: close runs may not differ' * unknown}"
 
 
-def verdicts(documents: Sequence[Document], names: Sequence[str]) -> Iterator[str]:
-    """Yield a sentence for each question that the runs' figures answer: which is fastest, cheapest, most accurate.
+@dataclass(frozen=True)
+class _Figures:
+    """What runs are compared by: times and bills on AWS, or on this host if no run is modelled, and accuracies."""
 
-    Time and cost are on AWS, or on this host if no run is modelled.
-    """
+    where: str
+    runs: Mapping[str, Document]
+    seconds: Sequence[_Entry]
+    costs: Sequence[_Entry]
+    accuracies: Sequence[tuple[str, float]]
+
+
+def _figures(documents: Sequence[Document], names: Sequence[str]) -> _Figures:
     found = [replayed(document) for document in documents]
     modelled = any(one is not None for one in found)
     used = found if modelled else list(documents)
@@ -74,25 +81,54 @@ def verdicts(documents: Sequence[Document], names: Sequence[str]) -> Iterator[st
         texts = modelled_figures(one) if modelled else (f"{significant(taken, 3)} s", amount(one["cost"], 3))
         seconds.append(_Entry(name, taken, _uncertainty(one, "seconds"), texts[0]))
         costs.append(_Entry(name, bill, _uncertainty(one, "cost"), texts[1]))
-    where = " on AWS" if modelled else " on this host"
-    if seconds:
-        yield capitalised(_least(seconds, f"fastest{where}", "{} times faster than {}", "takes {} times as long"))
-    if costs:
-        yield capitalised(_least(costs, f"cheapest{where}", "{} times cheaper than {}", "costs {} times as much"))
-        yield from _cheapest_alone(dict(pairs), min(costs, key=lambda entry: (entry.value, entry.name)).name)
     learnt = [
         (name, document["accuracy"][-1])
         for name, document in zip(names, documents, strict=True)
         if document.get("accuracy")
     ]
-    if places := _places(learnt):
+    return _Figures(" on AWS" if modelled else " on this host", dict(pairs), seconds, costs, learnt)
+
+
+def verdicts(documents: Sequence[Document], names: Sequence[str]) -> Iterator[str]:
+    """Yield a sentence for each question that the runs' figures answer: which is fastest, cheapest, most accurate.
+
+    Time and cost are on AWS, or on this host if no run is modelled.
+    """
+    compared = _figures(documents, names)
+    fastest, cheapest = f"fastest{compared.where}", f"cheapest{compared.where}"
+    yield capitalised(_least(compared.seconds, fastest, "{} times faster than {}", "takes {} times as long"))
+    yield capitalised(_least(compared.costs, cheapest, "{} times cheaper than {}", "costs {} times as much"))
+    yield from _cheapest_alone(compared)
+    if places := _places(compared.accuracies):
         best, accuracy = places[0]
         yield capitalised(f"{best} {'are' if ' and ' in best else 'is'} most accurate: {percent(accuracy, '.1')}")
 
 
-def _cheapest_alone(runs: Mapping[str, Document], cheapest: str) -> Iterator[str]:
+def verdicts_in_short(documents: Sequence[Document], names: Sequence[str]) -> Iterator[str]:
+    """Yield the same answers without figures: only names, several where the best can't be told apart."""
+    compared = _figures(documents, names)
+    best = {
+        f"fastest{compared.where}": _leading(compared.seconds),
+        "cheapest": _leading(compared.costs),
+        "most accurate": [name for name, _ in _places(compared.accuracies)[:1]],
+    }
+    yield ". ".join(f"{capitalised(what)}: {listed(of, 'or')}" for what, of in best.items() if of)
+    yield from _cheapest_alone(compared)
+
+
+def _order(entry: _Entry) -> tuple[float, str]:
+    return entry.value, entry.name
+
+
+def _leading(entries: Sequence[_Entry]) -> list[str]:
+    best, *others = sorted(entries, key=_order)
+    return [best.name, *(entry.name for entry in others if not best.value or entry.like(best))]
+
+
+def _cheapest_alone(compared: _Figures) -> Iterator[str]:
     """Yield which run is cheapest with hosts of its own, if that is surely another one."""
-    alone = [_entry_alone(name, one) for name, one in runs.items()]
+    cheapest = min(compared.costs, key=_order).name
+    alone = [_entry_alone(name, one) for name, one in compared.runs.items()]
     least = min(alone, key=lambda entry: entry.value)
     own = next(entry for entry in alone if entry.name == cheapest)
     if least.value < own.value and not least.like(own):
@@ -170,9 +206,10 @@ def _places(values: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
 
 def _least(entries: Sequence[_Entry], superlative: str, better: str, worse: str) -> str:
     """Return which run has the lowest figure (or which can't be told apart), and how far the others are behind."""
-    best, *others = sorted(entries, key=lambda entry: (entry.value, entry.name))
-    alike = [entry for entry in others if not best.value or entry.like(best)]
-    behind = [entry for entry in others if entry not in alike]
+    best, *others = sorted(entries, key=_order)
+    leading = _leading(entries)
+    alike = [entry for entry in others if entry.name in leading]
+    behind = [entry for entry in others if entry.name not in leading]
     nearest_and_furthest = behind if len(behind) < 3 else (behind[0], behind[-1])
     ranges = [(entry.name, *entry.times(best)) for entry in nearest_and_furthest]
     compared = [

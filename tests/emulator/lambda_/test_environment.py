@@ -227,7 +227,7 @@ def test_after_a_failure_the_same_environment_is_initialised_in_the_next_invocat
 
 @pytest.mark.usefixtures("isolated")
 def test_a_reset_leaves_no_descriptor_of_the_processes_that_it_ended(deploy: Deploy, invoke: Invoke) -> None:
-    name = deploy(FAILING, Timeout=1)
+    name = deploy(FAILING, Timeout=3)
     opened = []
     for _ in range(2):
         invoke(name, "time out", check=False)

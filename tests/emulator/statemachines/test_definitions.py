@@ -1,13 +1,12 @@
 """Definitions that AWS refuses, with its messages, and the variables that states refer to."""
 
 import json
-import time
 from typing import Any
 
 import pytest
-from tests.emulator.statemachines.written import ARN, INVOKE, chain
+from tests.emulator.statemachines.written import INVOKE, chain
 
-from slslab.statemachines.definitions import problems, variable_references
+from slslab.statemachines.definitions import problems
 
 LIMIT = 1_000_000
 PASS = {"Type": "Pass"}
@@ -121,33 +120,3 @@ def test_s11_what_is_refused(definition: Any, expected: list[str]) -> None:
 )
 def test_s16_what_a_query_language_forbids(definition: Any, expected: list[str]) -> None:
     assert found(definition) == expected
-
-
-def test_s01_variables_that_states_refer_to() -> None:
-    summing = {"Type": "Pass", "Assign": {"sum.$": "States.MathAdd($x, $bias)"}, "End": True}
-    definition = chain(
-        {"Type": "Pass", "Parameters": {"result": "$result"}, "Assign": {"guess": 1}},
-        {"Type": "Choice", "Choices": [{"Variable": "$guess", "StringEqualsPath": "$answer", "Next": "S2"}]},
-        {"Type": "Map", "ItemsPath": "$items.list[0]", "ItemProcessor": {"StartAt": "I", "States": {"I": summing}}},
-        {"Type": "Wait", "SecondsPath": "$waitTime"},
-        {"Type": "Task", "Resource": ARN + "f", "Parameters": {"t.$": "States.Format('$no {}', $$.State.Name, $.a)"}},
-        {
-            "Type": "Pass",
-            "QueryLanguage": "JSONata",
-            "Output": "{% $map($list, function($v){ $v + $states.input }) %}",
-        },
-    )
-    assert variable_references(json.dumps(definition)) == {
-        "S1": ["answer", "guess"],
-        "S2": ["items"],
-        "I": ["bias", "x"],
-        "S3": ["waitTime"],
-        "S5": ["list"],
-    }
-
-
-def test_quotes_that_nothing_ends_take_little_time() -> None:
-    definition = chain({"Type": "Pass", "Parameters": {"aPath": "'" + r"\'" * 20_000 + "$a"}})
-    began = time.process_time()
-    assert variable_references(json.dumps(definition)) == {}
-    assert time.process_time() - began < 1

@@ -117,10 +117,6 @@ def test_s01_variables_are_assigned_and_sampled(states_client: Any) -> None:
         exited(5, "Pass", "S1", output),
         succeeded(6, output),
     ]
-    described = states_client.describe_state_machine(
-        stateMachineArn="arn:aws:states:us-east-1:000000000000:stateMachine:variables"
-    )
-    assert described["variableReferences"] == {"S1": ["o", "x"]}
 
 
 def test_s01_an_iteration_sees_outer_variables_and_keeps_its_own(states_client: Any) -> None:

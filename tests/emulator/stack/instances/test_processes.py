@@ -320,9 +320,7 @@ def made_up(worker: int, **changes: Any) -> dict[str, Any]:
 
 def test_notes_say_what_the_times_are() -> None:
     assert notes([]) == []
-    assert notes([made_up(0), made_up(1)]) == [
-        "ran on the CPU: these aren't GPU times, and g4dn.xlarge is billed for them"
-    ]
+    assert notes([made_up(0), made_up(1)]) == ["ran on the CPU, not on a GPU, though g4dn.xlarge is billed"]
     assert notes([made_up(0, type="c5.large")]) == [], "no GPU is missing"
     shared = [made_up(0, device="cuda:0 Tesla T4"), made_up(1, device="cuda:0 Tesla T4")]
     assert notes([*shared, made_up(2, device="cuda:1 Tesla T4")]) == [
