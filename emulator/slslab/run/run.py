@@ -260,8 +260,9 @@ class Run:
 
     def _platform_notes(self) -> Iterator[str]:
         if self.platform is not None:
-            times = f"{', '.join(self.gpus)}: these are its times" if self.gpus else "the CPU: these aren't GPU times"
-            yield f"ran on {times}, and containers of {self.platform.name} are billed for them"
+            billed = f"containers of {self.platform.name} are billed"
+            on_gpu = f"ran on {', '.join(self.gpus)}: these are its times, and {billed} for them"
+            yield on_gpu if self.gpus else f"ran on the CPU, not on a GPU, though {billed}"
 
     def _gpu(self) -> dict[str, Any]:
         """Return the parts of a document that only runs on a platform with GPUs have."""

@@ -144,7 +144,7 @@ def test_a_run_for_a_platform_with_gpus_tells_what_it_computed_on_and_prices_con
     document = run.describe(HOST, None, None, 1.0, load_book("modal"))
     assert (document["device"], document["gpu"]) == ("cpu", {"kind": "T4", "memory_mb": 15258})
     cost = document["cost"]
-    assert cost["notes"] == ["ran on the CPU: these aren't GPU times, and containers of modal-t4 are billed for them"]
+    assert cost["notes"] == ["ran on the CPU, not on a GPU, though containers of modal-t4 are billed"]
     quantities = {line["item"]: float(line["quantity"]) for line in cost["lines"]}
     lives_s = [(one["end_ns"] - one["start_ns"]) / 1e9 + (one["init_ms"] or 0) / 1000 for one in recorded.invocations]
     assert len({one["environment"] for one in recorded.invocations}) == len(lives_s), "each ran once"
