@@ -37,6 +37,7 @@ import torch
 
 from floors import LOOPBACK, Loopback, Memory
 from slslab.host.session import Session
+from slslab.stack.channels import EmbeddedRedis, find_server
 from slslab.stack.tensors import EmbeddedTensorDatabases
 from slslab_lab.studies.in_database.arms import (
     AVERAGE,
@@ -59,7 +60,6 @@ from slslab_lab.studies.in_database.arms import (
     thin,
 )
 from slslab_lab.studies.in_database.measurements import versions
-from slslab_lab.studies.in_database.redis import installed_version, is_installed, plain_redis
 from slslab_lab.studies.kept import host
 from slslab_workers.models import SPECS, spec
 
@@ -227,18 +227,21 @@ def main() -> None:
     torch.set_num_threads(1)
     began, before = time.monotonic(), os.getloadavg()
     threads = list(dict.fromkeys(options.threads))
-    with_redis = not options.no_redis and is_installed()
+    program = None if options.no_redis else find_server("redis-server")
+    known = versions()
     rows: list[Row] = []
     try:
         # If this process is killed, the session's reaper kills everything with its mark.
         with Session() as session:
             for model in options.model:
-                with plain_redis(session) if with_redis else nullcontext() as server:
-                    rows += measure(model, options.count, options.repeat, threads, server, session.mark)
+                redis = EmbeddedRedis(program, session.home / "redis", session.mark) if program else nullcontext()
+                with redis as server:
+                    url = server.endpoint if server else None
+                    rows += measure(model, options.count, options.repeat, threads, url, session.mark)
+                known |= {"redis-server": server.version} if server else {}
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
     facts = host() | {"load_average_before": before, "load_average_after": os.getloadavg()}
-    known = versions() | ({"redis-server": installed_version()} if with_redis else {})
     document = {
         **{"schema": 1, "date": f"{datetime.now(UTC):%Y-%m-%d}", "command": " ".join(sys.argv)},
         **{"gradients": options.count, "threads": threads, "host": facts, "versions": known},

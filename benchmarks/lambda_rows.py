@@ -43,7 +43,6 @@ from slslab.predict.uncertainty import Uncertainty, ratio_range
 from slslab.processor.kept import load_measurement, load_processor, probe
 from slslab.processor.measurement import read_versions, run_workloads
 from slslab.report.formats import span
-from slslab.report.summaries import LEAST_WIDTH
 from slslab_lab.replay.kernel.kernel import TRANSITION, play
 from slslab_lab.replay.kernel.program import Program, Step, Track
 from slslab_lab.replay.kernel.timeline import Call
@@ -53,6 +52,8 @@ from slslab_workers.plan import VCPU_MB
 
 ROWS = Path(__file__).with_suffix(".toml")
 SCALE = {"ms": 1e3, "s": 1.0}
+# Sources that widen a range by less than this share don't count.
+LEAST_WIDTH = 0.005
 # A load average above this means that something else is running.
 IDLE = 0.5
 # Functions that run here for inits and first invocations. They return the invocation's CPU seconds.

@@ -49,9 +49,10 @@ from slslab_lab.replay.outcome import outcome
 from slslab_lab.replay.programs.recorded import make_program
 from slslab_lab.replay.programs.recording import BESIDE, read_recording
 from slslab_lab.replay.programs.scaling import generate
-from slslab_lab.replay.programs.step_costs import measure, workload_of
+from slslab_lab.replay.programs.step_costs import measure
 from slslab_lab.replay.whatif import with_memory
 from slslab_lab.runs.planning import architectures
+from slslab_workers.architecture import workload_of
 
 ARCHITECTURES = ("allreduce", "scatterreduce", "mlless", "spirt", "gpu")
 BASE = {"workers": 2, "memory": 768, "batch-size": 32, "batches": 2, "epochs": 4}

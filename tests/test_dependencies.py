@@ -52,7 +52,7 @@ def test_what_is_imported_is_declared(folder: str, example: str) -> None:
         imported = set(imports(path))
         found |= imported
         for name in imported - sys.stdlib_module_names - OWN - PLUGIN.get(where, set()):
-            # An extra that is not installed, such as torchvision, has its distribution's name.
+            # An extra that is not installed has its distribution's name.
             if not {normalised(one) for one in distributions().get(name, [name])} & known:
                 undeclared.add(f"{where} imports {name}")
     assert example in found

@@ -30,7 +30,6 @@ EXTRAS = {
     "scipy": "report",
     "altair": "report",
     "jinja2": "report",
-    "joblib": "report",
     "pyarrow": "report",
     "vl_convert": "report",
     "watchfiles": "report",

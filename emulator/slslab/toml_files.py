@@ -1,10 +1,11 @@
 """Read data files in TOML (prices, profiles, papers, plans) and name the invalid entry."""
 
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -23,6 +24,64 @@ class TomlTable(BaseModel):
     """A table of a data file: it has these entries and no others."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DataFiles(Generic[Model]):
+    """Data files of one kind, called `noun`: `model` checks their content, and `error` names the first invalid entry.
+
+    Built-in files are in `folder`, and don't change. A file with the name of one of them as its `base` contains only
+    the differences. Files have a version if `schema` isn't None.
+    """
+
+    def __init__(
+        self,
+        model: type[Model],
+        noun: str,
+        error: type[RequestError],
+        folder: Path | None = None,
+        schema: int | None = None,
+    ) -> None:
+        self._model, self._noun, self._error = model, noun, error
+        self._schema = schema
+        self._paths = {path.stem: path for path in sorted(folder.glob("*.toml"))} if folder else {}
+        self._built_in = cache(self._load)
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the built-in files."""
+        return tuple(self._paths)
+
+    def load(self, name: str | Path) -> Model:
+        """Return the content of the built-in file of this name, or else of the TOML file at this path."""
+        path = self._paths.get(str(name))
+        return self._load(Path(name)) if path is None else self._built_in(path)
+
+    def _load(self, path: Path) -> Model:
+        return validate(self._model, self._read(path), path, self._noun, self._error)
+
+    def _read(self, path: Path) -> dict[str, Any]:
+        document = read_toml(path, self._noun, self.names(), self._error)
+        if self._schema is not None:
+            check_schema(document, self._schema, path, self._noun, self._error)
+        if not self._paths or "base" not in document:
+            return document
+        if (base := document.pop("base")) not in self._paths:
+            raise self._error(
+                f"The {self._noun} {path} is wrong at base: {shown(repr(base))} isn't a built-in {self._noun}.",
+                f"use one of {', '.join(self._paths)}.",
+            )
+        return _laid_over(self._read(self._paths[base]), document)
+
+
+def _laid_over(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the base's entries, replaced by `changes`; a figure is replaced as a whole, with its source."""
+    merged = dict(base)
+    for name, value in changes.items():
+        below = merged.get(name)
+        if isinstance(value, dict) and isinstance(below, dict) and "source" not in value:
+            merged[name] = _laid_over(below, value)
+        else:
+            merged[name] = value
+    return merged
 
 
 def read_toml(

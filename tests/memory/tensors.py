@@ -21,7 +21,7 @@ from slslab.tensordb.lua_engine import Engine
 from slslab.tensordb.replies import Encoder
 from slslab.tensordb.resp import Reader, Request
 from slslab.tensordb.scripts import Script, compile_script
-from slslab.tensordb.session import TABLE, Context, Session, admit, execute
+from slslab.tensordb.session import Context, Session, admit, execute
 from slslab.tensordb.store import PeerClosed, Store, Waiter
 from slslab_workers.channels.stream import Bytes, Unreachable
 
@@ -38,7 +38,7 @@ class Database:
         self.closed = False
         self.url = f"redis://:{quote(PASSWORD, safe='')}@{PLACE}:{FIRST_PORT + number}"
         self.store = Store()
-        lua = Engine(TABLE, REDIS_VERSION)
+        lua = Engine(REDIS_VERSION)
         clients: dict[int, Session] = {}
         port, password = FIRST_PORT + number, PASSWORD.encode()
         self.context = Context(self.store, number, port, password, Settings(), lua, report, clients, self.close)

@@ -17,7 +17,7 @@ QUESTIONS: Mapping[str, Sequence[str]] = {
     },
 }
 STUDIES: Mapping[str, Sequence[str]] = {
-    **{"table2": ("--fidelity", "replayed"), "table3": (), "fig2": (), "fig3": ("--fidelity", "replayed"), "fig4": ()},
+    **{"table2": ("--fidelity", "replayed"), "table3": (), "fig2": ()},
     **{"mlless-filter": (), "lambdaml-table1": (), "lambdaml-table3": (), "gradssharding": (), "kubeml-times": ()},
     "serverless-gpu": (),
 }

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.workers.mlless.closed_form import counts as mlless_counts
 
 from slslab_workers import patterns
 from slslab_workers.allreduce import architecture as allreduce
@@ -14,7 +15,6 @@ from slslab_workers.architecture import Architecture
 from slslab_workers.gloo import architecture as gloo
 from slslab_workers.gpu import architecture as gpu
 from slslab_workers.mlless import architecture as mlless
-from slslab_workers.mlless.counts import counts as mlless_counts
 from slslab_workers.patterns import (
     OWN,
     Activity,
@@ -217,7 +217,6 @@ def test_gathered_activities_are_counted() -> None:
     [
         ("mlless", {"remove-threshold": 15.0, "remove-interval": 20.0}),
         ("spirt", {"join": "1:1"}),
-        ("spirt", {"accumulate": 2}),
     ],
 )
 def test_what_cannot_be_said_of_other_sizes_is_refused(name: str, options: dict[str, Any]) -> None:

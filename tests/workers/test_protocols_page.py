@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.workers.mlless.closed_form import counts as mlless_counts
 
 from slslab_workers.allreduce import architecture as allreduce
 from slslab_workers.gloo import architecture as gloo
@@ -17,7 +18,6 @@ from slslab_workers.gradssharding import architecture as gradssharding
 from slslab_workers.gradssharding.topology import levels
 from slslab_workers.kubeml import architecture as kubeml
 from slslab_workers.mlless import architecture as mlless
-from slslab_workers.mlless.counts import counts as mlless_counts
 from slslab_workers.models import SPECS
 from slslab_workers.patterns import Counts
 from slslab_workers.scatterreduce import architecture as scatterreduce

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Self
 from typing import Protocol as Interface
 
-from slslab_workers.models import exchanged_buffers
+from slslab_workers.models import exchanged_buffers, spec_of
 from slslab_workers.option import Option
 from slslab_workers.patterns import Chain, Counts, Pattern, Workload, count
 from slslab_workers.patterns.messages import Protocol, Recorded, derive
@@ -226,21 +226,31 @@ class Architecture(Interface):
         return (ResidentPhase(self.name, plan.workers),)
 
     def counts(
-        self, workers: int, batches: int, epochs: int, parameters: int, options: Mapping[str, Value] = NO_OPTIONS
+        self,
+        workers: int,
+        batches: int,
+        epochs: int,
+        parameters: int,
+        options: Mapping[str, Value] = NO_OPTIONS,
+        **more: Any,
     ) -> Counts:
         """Return the messages and bytes of the training protocol over all epochs.
 
-        Missing options have their defaults. The counts come from the pattern. An architecture without a pattern
-        must override this method, or it raises NotImplementedError.
+        Missing options have their defaults; `more` are other fields of the workload. The counts come from the pattern.
+        An architecture without a pattern must override this method, or it raises NotImplementedError.
         """
-        pattern = self.pattern(Workload(workers, batches, epochs, parameters, self.complete(options)))
+        pattern = self.pattern(Workload(workers, batches, epochs, parameters, options, **more))
         if pattern is None:
             raise NotImplementedError
         return count(pattern)
 
     def counts_of(self, plan: Plan, epochs: int, parameters: int) -> Counts:
         """Return the `counts` of a plan that trained a model of this size for this number of epochs."""
-        return self.counts(plan.workers, plan.batches, epochs, parameters + exchanged_buffers(plan), plan.options)
+        workload = vars(workload_of(plan, parameters)) | {"epochs": epochs}
+        if self.messages is None:
+            names = ("workers", "batches", "epochs", "parameters", "options")
+            workload = {name: workload[name] for name in names}
+        return self.counts(**workload)
 
     def pattern(self, workload: Workload) -> Pattern | None:
         """Return the pattern of messages between workers, from which replay predicts runs of other sizes.
@@ -321,6 +331,22 @@ class Architecture(Interface):
         By default, do nothing.
         """
         return
+
+
+def workload_of(plan: Plan, parameters: int) -> Workload:
+    """Return the workload of a plan with a model of this number of parameters, among which exchanged buffers count."""
+    known = spec_of(plan)
+    return Workload(
+        plan.workers,
+        plan.batches,
+        plan.epochs,
+        parameters + exchanged_buffers(plan),
+        plan.options,
+        batch_size=plan.batch_size,
+        tensors=known.tensors,
+        buffers=known.buffers,
+        evaluation=plan.evaluation,
+    )
 
 
 def architectures() -> dict[str, Architecture]:

@@ -16,7 +16,6 @@ from slslab_workers.plan import Plan, PlanError
 
 # Models for rows. In a plan, the number of features follows the name; kmeans has the number of clusters before it.
 ROW_MODELS = ("lr", "svm", "kmeans")
-TORCHVISION = "torchvision:"
 NETWORKS = "slslab_workers.training.models"
 SIDE = 32
 
@@ -27,14 +26,13 @@ class ModelSpec:
 
     A sample has this `shape`: (C, H, W) for an image, (D,) for a row of features. The model returns `outputs`
     numbers: the scores of classes or clusters, or the one number of a regression. `builder` is the "module:function"
-    that builds it. `parameters` is None for a model that must be built to be counted. `memory_mb` is enough for a
-    minibatch of 512 with PyTorch 2.13. Its state_dict has `tensors` entries (0 for a model that must be built to be
-    counted), with `buffers` numbers in addition to the parameters (BatchNorm's).
+    that builds it. `memory_mb` is enough for a minibatch of 512 with PyTorch 2.13. Its state_dict has `tensors`
+    entries, with `buffers` numbers in addition to the parameters (BatchNorm's).
     """
 
     name: str
     shape: tuple[int, ...]
-    parameters: int | None
+    parameters: int
     memory_mb: int
     builder: str
     outputs: int = 10
@@ -58,7 +56,7 @@ class ModelSpec:
         return self.tensors == 2 and self.parameters == self.outputs * (self.features + 1)
 
 
-def _network(name: str, channels: int, parameters: int | None, memory_mb: int, tensors: int, buffers: int) -> ModelSpec:
+def _network(name: str, channels: int, parameters: int, memory_mb: int, tensors: int, buffers: int) -> ModelSpec:
     shape, builder = (channels, SIDE, SIDE), f"{NETWORKS}:{name}"
     return ModelSpec(name, shape, parameters, memory_mb, builder, tensors=tensors, buffers=buffers)
 
@@ -84,8 +82,6 @@ def registered() -> dict[str, str]:
 
 def spec(name: str) -> ModelSpec:
     """Return the specification of a built-in model; raise PlanError for an unknown name."""
-    if name.startswith(TORCHVISION):
-        return ModelSpec(name, (3, SIDE, SIDE), None, 4096, f"{NETWORKS}:torchvision")
     row_model = re.fullmatch(r"(?:(lr|svm)-|(kmeans)-([1-9]\d{0,5})x)([1-9]\d{0,8})", name)
     if row_model:
         kind, clusters, width = row_model[1] or row_model[2], int(row_model[3] or 0), int(row_model[4])
@@ -96,7 +92,7 @@ def spec(name: str) -> ModelSpec:
         return SPECS[name]
     raise PlanError(
         f"There is no model {name!r}.",
-        f"choose {', '.join((*SPECS, *ROW_MODELS, *registered()))}, torchvision:NAME, or module:function of your own.",
+        f"choose {', '.join((*SPECS, *ROW_MODELS, *registered()))}, or module:function of your own.",
     )
 
 
@@ -107,7 +103,7 @@ def spec_of(plan: Plan) -> ModelSpec:
     try:
         document = dict(plan.model_spec)
         found = ModelSpec(plan.model, tuple(document.pop("shape")), **document)
-        positive = (found.outputs, found.memory_mb, found.parameters or 0, *found.shape)
+        positive = (found.outputs, found.memory_mb, found.parameters, *found.shape)
         numbers = (*positive, found.clusters, found.tensors, found.buffers)
         if found.builder.partition(":")[2] and all(type(number) is int for number in numbers) and min(positive) > 0:
             return found

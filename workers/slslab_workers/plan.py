@@ -22,9 +22,16 @@ CHOICES = {
     "memory_format": MEMORY_FORMATS,
     "record": ("together", "alone"),
 }
-LEAST = {"workers": 1, "batch_size": 1, "batches": 1, "epochs": 1, "timeout": 1, "seed": 0}
-# Seeds of NumPy's and torch's generators have 32 bits; the other limits are far beyond what any host can do.
-MOST = {"workers": 4096, "batch_size": 10**6, "batches": 10**6, "epochs": 10**6, "seed": 2**32 - 1}
+# Lambda's time-outs are at most 900 s, and seeds of NumPy's and torch's generators have 32 bits. The other limits are
+# far beyond what any host can do.
+LIMITS = {
+    "workers": (1, 4096),
+    **dict.fromkeys(("batch_size", "batches", "epochs"), (1, 10**6)),
+    "timeout": (1, 900),
+    "seed": (0, 2**32 - 1),
+}
+# Functions of other platforms are made by AWS's API, too, in whose model no time-out is longer.
+LONGEST_TIMEOUT_S = 5400
 KINDS: Mapping[Any, tuple[type, ...]] = {
     int: (int,),
     float: (int, float),
@@ -103,12 +110,11 @@ class Plan:
             # In Python, True is an integer.
             if kinds is not None and type(value) not in kinds:
                 raise PlanError(f"{entry.name} is {value!r}.", f"it must be a value of type {kinds[-1].__name__}.")
-        for name, least in LEAST.items():
-            if getattr(self, name) < least:
-                raise PlanError(f"{_option(name)} is {getattr(self, name)}.", f"give at least {least}.")
-        for name, most in MOST.items():
-            if getattr(self, name) > most:
-                raise PlanError(f"{_option(name)} is {getattr(self, name)}.", f"give at most {most}.")
+        for name, (least, most) in LIMITS.items():
+            if name == "timeout" and self.platform is not None:
+                most = LONGEST_TIMEOUT_S
+            if not least <= getattr(self, name) <= most:
+                raise PlanError(f"{_option(name)} is {getattr(self, name)}.", f"give {least:,} to {most:,}.")
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices and not (name == "placement" and self.placement is None):
                 raise PlanError(
@@ -153,8 +159,6 @@ class Plan:
                 f"Lambda has no functions of {self.memory_mb} MB.",
                 f"choose {LEAST_MEMORY_MB} to {MOST_MEMORY_MB} MB.",
             )
-        if self.timeout > 900:
-            raise PlanError(f"Lambda has no time-out of {self.timeout} s.", "choose 1 to 900 s.")
 
     @property
     def gradual(self) -> bool:

@@ -152,7 +152,7 @@ class Cgroup(GroupAccounts):
     group by writing 0 into each of `join_files`. `freezes` says whether the group can be frozen.
     """
 
-    def __init__(self, hierarchy: Hierarchy, name: str, *, memory_bytes: int, cpu_share: float, processes: int) -> None:
+    def __init__(self, hierarchy: Hierarchy, name: str, *, memory_mb: int, cpu_share: float, processes: int) -> None:
         super().__init__(
             hierarchy.version, {controller: parent / name for controller, parent in hierarchy.parents.items()}
         )
@@ -163,7 +163,7 @@ class Cgroup(GroupAccounts):
         try:
             for path in set(self.paths.values()):
                 path.mkdir()
-            self._limit(memory_bytes, cpu_share, processes)
+            self._limit(memory_mb << 20, cpu_share, processes)
         except OSError:
             self.remove()
             raise

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from slslab.aws.limits import MB, Limits
+from slslab.aws.limits import Limits
 from slslab.errors import HostError, RequestError
 from slslab.host.cgroups import Cgroup, detect
 from slslab.host.connections import LOOPBACK, Address, find_socket, hold
@@ -125,7 +125,7 @@ class ProcessSandbox(Processes):
         return Cgroup(
             sandboxes.hierarchy,
             environment.id,
-            memory_bytes=(function.memory_mb + files_mb) * MB,
+            memory_mb=function.memory_mb + files_mb,
             cpu_share=environment.cpu_share,
             processes=sandboxes.limits.processes,
         )

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from slslab.errors import RequestError
 from slslab.predict.anchors import Z80
-from slslab.toml_files import TomlTable, check_schema, read_toml, validate
+from slslab.toml_files import DataFiles, TomlTable
 
 FILE = Path(__file__).with_name("accuracy.toml")
 SCHEMA = 1
@@ -58,9 +58,7 @@ class Accuracy(TomlTable):
 
 @cache
 def _load(path: Path) -> Accuracy:
-    document = read_toml(path, "accuracy file", (), RequestError)
-    check_schema(document, SCHEMA, path, "accuracy file", RequestError)
-    return validate(Accuracy, document, path, "accuracy file", RequestError)
+    return DataFiles(Accuracy, "accuracy file", RequestError, schema=SCHEMA).load(path)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from slslab.errors import RequestError
-from slslab.toml_files import TomlTable, check_schema, read_toml, validate
+from slslab.toml_files import DataFiles, TomlTable
 from slslab_workers.trace.kinds import KINDS, Kind
 
 Architecture = Literal["x86_64", "arm64"]
@@ -208,6 +208,4 @@ def minor_version(version: str) -> str:
 @cache
 def load_anchors(path: Path = PATH) -> Anchors:
     """Return the anchors; AnchorError names the first invalid entry."""
-    document = read_toml(path, "file of anchors", (), AnchorError)
-    check_schema(document, SCHEMA, path, "file of anchors", AnchorError)
-    return validate(Anchors, document, path, "file of anchors", AnchorError)
+    return DataFiles(Anchors, "file of anchors", AnchorError, schema=SCHEMA).load(path)

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from slslab.errors import RequestError
 from slslab.predict.profiles.profile import Figure
-from slslab.toml_files import TomlTable, check_schema, read_toml, validate
+from slslab.toml_files import DataFiles, TomlTable
 
 FILE = Path(__file__).with_name("gpus.toml")
 SCHEMA = 1
@@ -69,6 +69,4 @@ class Gpus(TomlTable):
 @cache
 def load_gpus() -> Gpus:
     """Return the anchors; RequestError names an invalid entry."""
-    document = read_toml(FILE, "file of GPUs", (), RequestError)
-    check_schema(document, SCHEMA, FILE, "file of GPUs", RequestError)
-    return validate(Gpus, document, FILE, "file of GPUs", RequestError)
+    return DataFiles(Gpus, "file of GPUs", RequestError, schema=SCHEMA).load(FILE)

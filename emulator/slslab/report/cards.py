@@ -2,20 +2,24 @@
 
 from collections.abc import Iterator, Sequence
 
+from slslab.errors import counted
 from slslab.report import formats
 from slslab.report.formats import percent
 from slslab.report.page import Card, Cell, Document, Row, Table
 from slslab.report.summaries import (
+    cpu_share_enforced,
     figure_text,
+    half_widths,
     handler_seconds,
     platform_of,
     predicted,
     predicted_cost,
     predicted_ms,
+    processor_note,
     replayed,
     seconds,
 )
-from slslab.run.metrics import PHASES
+from slslab.run.metrics import OVERSUBSCRIBED, PHASES
 
 # As a REPORT line names its figures, except the last, and as the document does.
 REPORTED = (
@@ -128,12 +132,25 @@ def modelled_card(document: Document) -> Card | None:
         folded=True,
         dispensable=(),
     )
+    of_cost = dict(half_widths(found, "cost"))
+    sources = Table(
+        ("the range comes from", "of the seconds", "of the cost"),
+        [
+            (name, *(formats.MISSING if each is None else percent(each) for each in (width, of_cost.get(name))))
+            for name, width in half_widths(found)
+        ],
+        caption="Half-widths of the 80 % ranges, with only one source of error each",
+    )
     note = (
         f"Modelled on the profile {profile['name']} of {profile['date']}. {found['critical_path']} "
         f"Of the billed time {percent(found['waiting_share'])} is waiting (modelled)."
     )
-    title = f"Modelled on {platform_of(document) or 'Lambda'}, and measured here"
-    return Card("card-modelled", title, tables=(table,), notes=(note,))
+    return Card(
+        "card-modelled",
+        f"Modelled on {platform_of(document) or 'Lambda'}, and measured here",
+        tables=(sources, table) if sources.rows else (table,),
+        notes=tuple(filter(None, (note, processor_note(document)))),
+    )
 
 
 def beside_modelled(document: Document) -> Iterator[tuple[Document, tuple[float | None, ...]]]:
@@ -186,3 +203,61 @@ def learning_card(document: Document) -> Card | None:
     ]
     table = Table(("epoch", "training loss", "test accuracy"), rows, folded=True)
     return Card("card-learning", "Loss and accuracy", tables=(table,)) if rows else None
+
+
+def host_card(document: Document) -> Card | None:
+    """Return what the host was, and which of Lambda's limits it enforced."""
+    host = document.get("host")
+    if not host:
+        return None
+    launched = document.get("instances")
+    if host["cores"] is None:
+        share = "not recorded"
+    elif launched:
+        share = f"not enforced: instances have this host's vCPUs and memory, unlike {launched[0]['type']}"
+    else:
+        shares = {True: "enforced", False: "not enforced on this host", None: "no function ran"}
+        share = shares[cpu_share_enforced(document)]
+    facts = [
+        *([("host", f"{host['name']}, {host['processors']}")] if "name" in host else []),
+        ("cores", formats.integer(host["cores"])),
+        ("Lambda's CPU share", share),
+        ("host delay", _delay(document)),
+        ("confinement", document.get("confinement") or "not recorded"),
+        ("environments", str(document.get("environment", ""))),
+        *((f"node {node['name']}", _node(node)) for node in host.get("nodes", ())),
+    ]
+    if document.get("threads"):
+        facts.append(("threads a worker", str(document["threads"])))
+    package = document.get("package")
+    if package and package["needs_container_image"] and not launched and not platform_of(document):
+        size = package["unzipped_bytes"] + package["layer_bytes"]
+        facts.append(
+            (
+                "package",
+                f"needs a container image on AWS: {formats.size(size)} with the layer {package['layer']} are more than "
+                f"a zip package's {formats.size(package['limit_bytes'])}",
+            )
+        )
+    spent = [
+        f"{name.replace('_', ' ')} {formats.seconds(value)}"
+        for name, value in (host.get("own_cpu_seconds") or {}).items()
+    ]
+    if spent:
+        facts.append(("slslab's own CPU time", ", ".join(spent)))
+    return Card("card-host", "Host and what it enforced", facts=tuple(facts))
+
+
+def _node(node: Document) -> str:
+    lost = "; it was lost" if node["lost"] else ""
+    place = f"{counted(node['cores'], 'core')}, {node['memory_mb']:,} MB"
+    return f"{place}, its clock within {node['clock_error_ms']:g} ms{lost}"
+
+
+def _delay(document: Document) -> str:
+    host, of = document["host"], "instances" if document.get("instances") else "functions"
+    delay = formats.seconds(host["delay_seconds"])
+    if not host["oversubscribed"]:
+        return delay
+    share = percent(OVERSUBSCRIBED)
+    return f"{delay}: this machine was overloaded. The {of} waited for it for more than {share} of their time"

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from decimal import Decimal
 from typing import Any
 
 from slslab.errors import counted
@@ -11,39 +10,31 @@ from slslab.report.bills import run_bill
 from slslab.report.cards import (
     faults_card,
     functions_card,
+    host_card,
     invocations_card,
     learning_card,
     modelled_card,
     phases_card,
     traffic_card,
 )
+from slslab.report.figures import failure, figures_table, warnings
 from slslab.report.formats import MISSING, percent
-from slslab.report.page import WORDS, Card, Document, Note, Part, Row, Table
+from slslab.report.page import WORDS, Card, Document, Note, Part, Table
 from slslab.report.summaries import (
-    HOST_PRICED,
     advice,
     alone_note,
-    buffers_note,
-    cpu_share_enforced,
     epochs_of,
     epochs_text,
     figure_text,
-    gpu_memory,
     headline,
-    imports_notes,
     instances_note,
-    limit_notes,
-    made_of,
     peak_limit_mb,
     platform_of,
     predicted,
     predicted_notes,
-    processor_note,
     range_note,
     replayed,
-    seconds,
     unanchored_note,
-    uncertain_note,
 )
 
 # Long runs show only this many epochs.
@@ -61,22 +52,13 @@ def brief(document: Document) -> Iterator[Part]:
     more = f"More: slslab show {document['run']} --full"
     if document["error"]:
         yield _identity(document)
-        yield from _failure(document["error"])
+        yield failure(document["error"])
         yield Note(f"{more} · slslab logs {document['run']}", "muted")
         return
     yield from _headline(document, brief=True)
     yield _identity(document)
-    yield _figures(document)
-    launched = document.get("instances")
-    notes = (
-        "" if cpu_share_enforced(document) in (True, None) else "Lambda's CPU share was NOT enforced on this machine.",
-        f"The vCPUs and memory of {launched[0]['type']} weren't enforced." if launched else "",
-        *(f"It {said}." for said in document["cost"].get("notes", ())),
-        buffers_note(document),
-        uncertain_note(document),
-    )
-    if said := "\n".join(filter(None, notes)):
-        yield Note(said)
+    yield figures_table(document)
+    yield from warnings(document)
     yield Note(more, "muted")
 
 
@@ -86,26 +68,26 @@ def summary(document: Document) -> Iterator[Part]:
     yield from _headline(document)
     yield _identity(document)
     if error := document["error"]:
-        yield from _failure(error)
+        yield failure(error)
+    yield from warnings(document)
     yield from _cards(document, faults_card)
     if found:
         yield run_bill(document)
     yield from _cards(document, modelled_card)
     if alone := document.get("alone"):
         yield Note(alone_note(alone), "" if alone.get("quiet") else "warn")
-    yield _measured(document)
+    yield figures_table(document)
     yield from _cards(document, functions_card, phases_card, invocations_card, traffic_card, _learning)
-    yield from map(Note, filter(None, [buffers_note(document)]))
     yield from _details(document.get("details", {}))
     if not found:
         yield run_bill(document)
-    yield from host_notes(document)
+    yield from _cards(document, host_card)
 
 
 def interrupted(document: Document) -> Iterator[Part]:
     """Yield what `run` prints after an interruption: the error, and how to see what the run did."""
     yield _identity(document)
-    yield from _failure(document["error"])
+    yield failure(document["error"])
     yield f"`slslab show {document['run']}` prints what it did until then."
 
 
@@ -148,52 +130,16 @@ def _learning(document: Document) -> Card | None:
     return replace(card, tables=(replace(card.tables[0], rows=[rows[number] for number in shown]),))
 
 
-def _nodes(host: Document) -> str:
-    nodes = host.get("nodes", ())
-    lost = sum(node["lost"] for node in nodes)
-    return f" of {counted(len(nodes), 'node')}{f', {lost} lost' if lost else ''}" if nodes else ""
-
-
-def host_notes(document: Document) -> Iterator[str | Note]:
-    """Yield caveats about the host that concern durations."""
-    host, launched = document["host"], document.get("instances")
-    if host["cores"] is None:
-        yield f"{document['run']}: host delay {host['delay_seconds']:,.2f} s; its host wasn't recorded."
-        return
-    shares = {True: ", CPU share enforced", False: ", CPU share NOT enforced on this host", None: ""}
-    share = ", which don't confine instances" if launched else shares[cpu_share_enforced(document)]
-    name = f"{host['name']}, " if "name" in host else ""
-    yield (
-        f"{document['run']}: {name}{counted(host['cores'], 'core')}{_nodes(host)}{share}, "
-        f"host delay {host['delay_seconds']:,.2f} s{', oversubscribed' * host['oversubscribed']}."
-    )
-    if waited := uncertain_note(document):
-        yield Note(waited)
-    if launched:
-        enforced = f"{len(launched)} × {launched[0]['type']}: vCPUs and memory aren't enforced"
-        yield Note("; ".join((enforced, *document["cost"]["notes"])))
-    elif platform_of(document):
-        yield Note(f"It {'; '.join(document['cost']['notes'])}.")
-    package = document.get("package")
-    if package and package["needs_container_image"] and document["invocations"] and not platform_of(document):
-        yield (
-            f"On AWS these functions need a container image: {package['unzipped_bytes'] / 2**20:,.1f} MB of code and "
-            f"the layer {package['layer']} ({package['layer_bytes'] / 2**20:,.0f} MB) exceed the "
-            f"{package['limit_bytes'] / 2**20:.0f} MB limit for zip packages."
-        )
-
-
 def _headline(document: Document, *, brief: bool = False) -> Iterator[Note]:
     found = replayed(document)
     notes = predicted_notes(document)
     if found is not None:
-        wide = unanchored_note([document], ["this run"]) if brief else processor_note(document)
-        notes += [range_note(found), "" if brief else made_of(found), wide, instances_note(document)]
+        wide = unanchored_note([document], ["this run"]) if brief else ""
+        notes += [range_note(found), wide, instances_note(document)]
     parts = (
         (headline(document), "answer" if found or predicted(document) else "answer warn"),
         (advice(document), "answer"),
         ("\n".join(filter(None, notes)), "muted"),
-        ("\n".join((*limit_notes(document), *imports_notes(document))), "warn"),
     )
     yield from (Note(text, mood) for text, mood in parts if text)
 
@@ -218,117 +164,21 @@ def _identity(document: Document) -> Note:
     return Note(line, "answer" if document["status"] == "done" else "answer bad")
 
 
-def _failure(error: Document) -> Iterator[str | Note]:
-    known = [f"{key} {error[key]}" for key in ("worker", "step") if error.get(key) is not None]
-    where = f" ({', '.join(known)})" if known else ""
-    yield Note(f"{error['type']}: {error['message']}{where}", "bad")
-    if error.get("last_activity"):
-        yield str(error["last_activity"])
-    if error.get("hint"):
-        yield f"Hint: {error['hint']}"
-
-
-def _figures(document: Document) -> Table:
-    """Return the main figures: on AWS, if the run is modelled, and as measured here."""
-    found, cost = replayed(document), document["cost"]
-    accuracy = percent(document["accuracy"][-1], ".2") if document["accuracy"] else ""
-    loss = f"{document['loss'][-1]:.4f}" if document["loss"] else ""
-    equal = {True: "yes", False: "no", None: ""}[document["replicas_equal"]]
-    measured = (
-        ("time, s", f"{document['seconds'].get('span', document['seconds']['measured']):,.1f}", "seconds"),
-        ("billed time, s", f"{document['billed_seconds']:,.1f}", "billed_seconds"),
-        (f"bill, {cost['currency']}", f"{Decimal(cost['total']):.6f}", "cost"),
-        ("cold starts", f"{document['cold_starts']:,}", ""),
-        ("peak memory, MB", _peak_memory(document), ""),
-        ("peak GPU memory, MB", gpu_memory(document), ""),
-        ("training loss", loss, ""),
-        ("test accuracy", accuracy, ""),
-        ("replicas equal", equal, ""),
-    )
-    if found is None:
-        return Table(("", "this machine"), [(title, here) for title, here, _ in measured if here])
-    on_aws = {"": "", **{name: figure_text(found, name) for _, _, name in measured if name}}
-    rows = [(title, on_aws[name], here) for title, here, name in measured if here]
-    return Table(("", f"on {platform_of(document) or 'AWS'}, modelled", "this machine"), rows)
-
-
-def _measured(document: Document) -> Table:
-    rows: tuple[tuple[str, Callable[[Document], str]], ...] = (
-        ("time, wall s", lambda d: f"{d['seconds']['measured']:,.1f}"),
-        ("billed s", lambda d: f"{d['billed_seconds']:,.3f}"),
-        ("peak memory MB", _peak_memory),
-        *([("peak GPU memory MB", gpu_memory)] if gpu_memory(document) else []),
-        ("GB-seconds", lambda d: f"{Decimal(d['gb_seconds']):,.3f}"),
-        ("invocations (cold)", lambda d: f"{d['invocations']} ({d['cold_starts']})"),
-    )
-    planned: tuple[tuple[str, Callable[[Document], str]], ...] = (
-        ("instances", lambda d: f"{len(d['instances'])} on {d['device']}" if d.get("instances") else MISSING),
-        ("bytes sent", lambda d: f"{d['bytes']['in']:,}"),
-        ("bytes received", lambda d: f"{d['bytes']['out']:,}"),
-        ("updates per worker", lambda d: MISSING if d.get("updates") is None else f"{d['updates']:,}"),
-        ("replicas equal", lambda d: {True: "yes", False: "no", None: MISSING}[d["replicas_equal"]]),
-        ("training loss", lambda d: f"{d['loss'][-1]:.4f}" if d["loss"] else MISSING),
-        ("test accuracy", lambda d: percent(d["accuracy"][-1], ".2") if d["accuracy"] else MISSING),
-    )
-    if "architecture" in document:
-        rows += planned
-    if document.get("orchestration_seconds") is not None:
-        rows += (("orchestration s", lambda d: seconds(d["orchestration_seconds"])),)
-    rows += ((f"{HOST_PRICED}, USD", lambda d: f"{Decimal(d['cost']['total']):.6f}"),)
-    return Table(("", "measured"), [(label, value(document)) for label, value in rows], caption="Measured on this host")
-
-
 def _details(details: Mapping[str, Any]) -> Iterator[Table]:
-    for name, title, columns, row in DETAILS:
-        if told := details.get(name):
-            yield Table(columns, [row(each) for each in told], caption=title, words=WORDS, dispensable=())
+    """Yield a table for each of an architecture's own lists: of joins, failed peers, decisions to scale in ..."""
+    for name, entries in details.items():
+        if isinstance(entries, list) and entries and isinstance(entries[0], Mapping):
+            columns, title = [column.replace("_", " ") for column in entries[0]], name.replace("_", " ").capitalize()
+            rows = [[_detail(*item) for item in entry.items()] for entry in entries]
+            yield Table(columns, rows, caption=title, words=WORDS, dispensable=())
 
 
-def _death(death: Document) -> Row:
-    found_by = death["found_by"] if isinstance(death["found_by"], str) else f"peer {death['found_by']}"
-    detected = datetime.fromtimestamp(death["time"], UTC).isoformat(timespec="milliseconds")
-    return str(death["worker"]), str(death["epoch"] + 1), detected, found_by
-
-
-def _decision(decision: Document) -> Row:
-    """Return a decision of MLLess's auto-tuner; its losses are projections for ten seconds later."""
-    removed = MISSING if decision["removed"] is None else f"worker {decision['removed']}"
-    figures = [f"knee at step {decision['knee']}", "", ""]
-    if decision["r"] is not None:
-        figures = [f"{decision[name]:.4g}" for name in ("r", "loss_base", "loss_now")]
-    return str(decision["step"]), str(decision["workers"]), removed, *figures
-
-
-# The names in documents, titles, headings, and functions that make rows.
-DETAILS: tuple[tuple[str, str, Sequence[str], Callable[[Document], Row]], ...] = (
-    (
-        "joins",
-        "Joins",
-        ("peer that joined", "first epoch"),
-        lambda join: (str(join["worker"]), "never" if join["epoch"] is None else str(join["epoch"] + 1)),
-    ),
-    ("deaths", "Failed peers", ("failed peer", "epoch", "detected at", "detected by"), _death),
-    (
-        "late",
-        "Peers left out of an epoch",
-        ("late peer", "epoch", "left out by"),
-        lambda late: (str(late["worker"]), str(late["epoch"] + 1), f"peer {late['left_out_by']}"),
-    ),
-    (
-        "scale_in",
-        "Scale-in",
-        ("after step", "workers", "removed", "r %", "loss with all", "loss with these"),
-        _decision,
-    ),
-    (
-        "failed_functions",
-        "Failed functions",
-        ("failed function", "epoch", "error"),
-        lambda failed: (str(failed["function"]), str(failed["epoch"] + 1), failed["error"]),
-    ),
-)
-
-
-def _peak_memory(document: Document) -> str:
-    peak, limit = f"{document['peak_memory_mb']:,}", peak_limit_mb(document)
-    return peak if limit is None else f"{peak} of {limit:,}"
+def _detail(name: str, value: object) -> str:
+    match name, value:
+        case "epoch", int():
+            return str(value + 1)
+        case "time", float():
+            return datetime.fromtimestamp(value, UTC).isoformat(timespec="milliseconds")
+        case _, float():
+            return f"{value:.4g}"
+    return MISSING if value is None else str(value)

@@ -28,8 +28,6 @@ from slslab.report.page import Document
 HOST_PRICED = "this host's seconds, priced"
 # Smaller savings than this share aren't mentioned.
 NOTEWORTHY = 0.02
-# Sources that widen a range by less than this share are not printed.
-LEAST_WIDTH = 0.005
 PREDICTED_RANGES = (
     "80 % ranges allow for errors in Lambda's processors, this machine's processor, the profile's requests and the "
     "moment at which the CPU quota sets in (docs/reports.md)."
@@ -236,12 +234,6 @@ def half_widths(found: Document, figure: str = "seconds") -> list[tuple[str, flo
         return []
     widths = read_uncertainty(found["uncertainty"][figure]).half_widths()
     return sorted(widths.items(), key=lambda width: -width[1])
-
-
-def made_of(found: Document) -> str:
-    """Return the sources of the range of a modelled run's seconds, as a sentence; empty without a range."""
-    sources = ", ".join(f"{name} {percent(width)}" for name, width in half_widths(found) if width >= LEAST_WIDTH)
-    return f"The range comes from: {sources}." if sources else ""
 
 
 def processor_note(document: Document) -> str:

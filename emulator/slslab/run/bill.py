@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
 from decimal import ROUND_CEILING, Context, Decimal, DivisionByZero, Inexact, InvalidOperation, Overflow, localcontext
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired
@@ -26,7 +25,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstr
 from typing_extensions import TypedDict
 
 from slslab.errors import RequestError
-from slslab.toml_files import read_toml, shown, validate
+from slslab.toml_files import DataFiles
 from slslab_workers.plan import Plan
 from slslab_workers.trace.operations import BILLED, OPERATIONS
 
@@ -166,41 +165,8 @@ class Book(_Entry):
         return prices
 
 
-def book_names() -> tuple[str, ...]:
-    """Return the names of the built-in price books."""
-    return tuple(sorted(path.stem for path in PRICES.glob("*.toml")))
-
-
-def load_book(name: str | Path) -> Book:
-    """Return the built-in book of this name, or else the book in the TOML file at this path.
-
-    A file with the name of a built-in book as its `base` contains only the differences.
-    BookError, naming the entry, for a book that is missing, unreadable or invalid.
-    """
-    return _built_in(PRICES / f"{name}.toml") if str(name) in book_names() else _load(Path(name))
-
-
-def _load(path: Path) -> Book:
-    return validate(Book, _read(path), path, "price book", BookError)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    document = read_toml(path, "price book", book_names(), BookError)
-    base = document.pop("base", None)
-    if base is None:
-        return document
-    if base not in book_names():
-        raise BookError(
-            f"The price book {path} is wrong at base: {shown(repr(base))} isn't a built-in price book.",
-            f"use one of {', '.join(book_names())}.",
-        )
-    known = _read(PRICES / f"{base}.toml")
-    own = document.get("prices", {})
-    return {**known, **document, "prices": {**known["prices"], **own} if isinstance(own, dict) else own}
-
-
-# Built-in books don't change.
-_built_in = cache(_load)
+_FILES = DataFiles(Book, "price book", BookError, PRICES)
+book_names, load_book = _FILES.names, _FILES.load
 
 
 @dataclass(frozen=True)

@@ -53,12 +53,6 @@ def _push_command(session: Session, args: list[bytes], left: bool) -> Reply:
     return _push(session.store, args[0], args[1:], left)
 
 
-@command("lpushx", -3, grows=True, bound=LEFT)
-@command("rpushx", -3, grows=True, bound=RIGHT)
-def _pushx_command(session: Session, args: list[bytes], left: bool) -> Reply:
-    return _push(session.store, args[0], args[1:], left) if session.store.elements(args[0], deque) else 0
-
-
 @command("lpop", -2, bound=LEFT)
 @command("rpop", -2, bound=RIGHT)
 def _pop_command(session: Session, args: list[bytes], left: bool) -> Reply:

@@ -4,28 +4,26 @@ from collections.abc import Sequence
 
 from slslab.tensordb import session as table
 from slslab.tensordb.executions import Clock
-from slslab.tensordb.lua_engine import LuaScript, Run
+from slslab.tensordb.lua_engine import Run
 from slslab.tensordb.replies import OK, CommandError, Reply
 from slslab.tensordb.session import Session, command, whole, wrong_arity
 from slslab.tensordb.store import Waiter
 
 # By Redis 7's command flags: the ones with `noscript`, and the ones with neither that nor `write`.
 NOT_IN_SCRIPTS = frozenset(
-    "auth blmove blpop brpop brpoplpush client config discard eval eval_ro evalsha evalsha_ro exec hello multi quit "
-    "reset script shutdown".split()
+    "auth blmove blpop brpop brpoplpush client config discard eval evalsha exec hello multi quit reset script "
+    "shutdown".split()
 )
 READS = frozenset(
-    "ai.info ai.scriptget ai.tensorget command dbsize echo exists get hexists hget hgetall hkeys hlen hmget hvals info "
+    "ai.scriptget ai.tensorget command dbsize echo exists get hexists hget hgetall hkeys hlen hmget hvals info "
     "keys lindex llen lrange memory mget ping pttl scan scard select sismember smembers strlen time touch ttl "
     "type".split()
 )
 
 
-@command("eval", -3, bound={"by_sha": False, "read_only": False})
-@command("eval_ro", -3, bound={"by_sha": False, "read_only": True})
-@command("evalsha", -3, bound={"by_sha": True, "read_only": False})
-@command("evalsha_ro", -3, bound={"by_sha": True, "read_only": True})
-def _eval(session: Session, args: list[bytes], by_sha: bool, read_only: bool) -> Reply:
+@command("eval", -3, bound={"by_sha": False})
+@command("evalsha", -3, bound={"by_sha": True})
+def _eval(session: Session, args: list[bytes], by_sha: bool) -> Reply:
     """Run a script; all other clients wait for it, as with Redis."""
     count = whole(args[1])
     if count > len(args) - 2:
@@ -33,18 +31,16 @@ def _eval(session: Session, args: list[bytes], by_sha: bool, read_only: bool) ->
     if count < 0:
         raise CommandError("ERR Number of keys can't be negative")
     engine = session.context.lua
-    script = engine.find(args[0]) if by_sha else engine.load(args[0])
-    if script is None:
+    sha = engine.find(args[0]) if by_sha else engine.load(args[0])
+    if sha is None:
         raise CommandError("NOSCRIPT No matching script. Please use EVAL.")
-    return _run(session, script, read_only or script.read_only, args[2 : 2 + count], args[2 + count :])
+    return _run(session, sha, args[2 : 2 + count], args[2 + count :])
 
 
-def _run(
-    session: Session, script: LuaScript, read_only: bool, keys: Sequence[bytes], arguments: Sequence[bytes]
-) -> Reply:
+def _run(session: Session, sha: str, keys: Sequence[bytes], arguments: Sequence[bytes]) -> Reply:
     def call(words: Sequence[bytes]) -> Reply:
         try:
-            entry = _allowed(words, read_only)
+            entry = _allowed(words)
         except CommandError as error:
             return error
         run.wrote = run.wrote or entry.name.partition("|")[0] not in READS
@@ -56,15 +52,15 @@ def _run(
     clock = Clock(session.context.scripts)
     executing, session.executing = session.executing, True
     try:
-        reply = session.context.lua.run(script, keys, arguments, run)
+        reply = session.context.lua.run(sha, keys, arguments, run)
     finally:
         session.executing = executing
     first = keys[0].decode(errors="replace") if keys else ""
-    session.context.report(session.context.peer, f"lua/{script.sha} {first}", clock.stop(run.given, run.cpu_ns))
+    session.context.report(session.context.peer, f"lua/{sha} {first}", clock.stop(run.given, run.cpu_ns))
     return reply
 
 
-def _allowed(words: Sequence[bytes], read_only: bool) -> table.Command:
+def _allowed(words: Sequence[bytes]) -> table.Command:
     """Return the command that a script calls; CommandError if it may not call it."""
     entry = table.TABLE.get(words[0].lower())
     if entry is not None and entry.subcommands and len(words) > 1:
@@ -73,11 +69,8 @@ def _allowed(words: Sequence[bytes], read_only: bool) -> table.Command:
         raise CommandError("ERR Unknown Redis command called from script")
     if len(words) != entry.arity if entry.arity > 0 else len(words) < -entry.arity:
         raise CommandError("ERR Wrong number of args calling Redis command from script")
-    name = entry.name.partition("|")[0]
-    if name in NOT_IN_SCRIPTS:
+    if entry.name.partition("|")[0] in NOT_IN_SCRIPTS:
         raise CommandError("ERR This Redis command is not allowed from script")
-    if read_only and name not in READS:
-        raise CommandError("ERR Write commands are not allowed from read-only scripts.")
     return entry
 
 
@@ -93,7 +86,7 @@ def _script(session: Session, args: list[bytes]) -> Reply:
             return OK
         case [b"LOAD", body]:
             with session.store:
-                return engine.load(body).sha
+                return engine.load(body)
         case [b"EXISTS", _, *_]:
             with session.store:
                 return [int(engine.find(sha) is not None) for sha in args[1:]]

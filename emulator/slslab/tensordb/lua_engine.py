@@ -4,7 +4,7 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from slslab.tensordb.executions import LIMIT_S
@@ -20,19 +20,9 @@ LOOK_S = 0.1
 BUSY = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
 # Commands that a server executes while a script runs.
 ALWAYS = frozenset({"auth", "hello", "quit", "reset", "multi", "discard", "script", "shutdown"})
-FLAGS = frozenset({"no-writes", "allow-oom", "allow-stale", "no-cluster", "allow-cross-slot-keys"})
 # Lua's memory limit, and at most half of the host's. SPIRT's average of 4 gradients of ResNet-50 (23.5 million numbers
 # each) as JSON takes about 4 GB.
 MEMORY_BYTES = 6 * 1024**3
-
-
-@dataclass(frozen=True)
-class LuaScript:
-    """A known script: its SHA-1, the text to compile, and whether it declares itself read-only."""
-
-    sha: str
-    body: bytes
-    read_only: bool
 
 
 @dataclass
@@ -48,12 +38,12 @@ class Run:
     cpu_ns: int = 0
     reason: bytes | None = None
 
-    def execute(self, protocol: int, words: Sequence[bytes]) -> tuple[bool, Value]:
+    def execute(self, words: Sequence[bytes]) -> tuple[bool, Value]:
         """Execute a command; return whether it succeeded and its reply as Lua's value, or the text of its error."""
         reply = self.call(words)
         if isinstance(reply, CommandError):
             return False, str(reply).strip("\r\n").encode(errors="surrogateescape").translate(LINE_BREAKS)
-        return True, to_lua(reply, protocol)
+        return True, to_lua(reply)
 
     def over(self) -> bytes | None:
         """Return why the script must end, or None."""
@@ -69,46 +59,44 @@ class Engine:
     `cpu_ns` is the CPU time of all scripts that have succeeded.
     """
 
-    def __init__(self, commands: Collection[bytes], version: str) -> None:
-        self._commands = commands
+    def __init__(self, version: str) -> None:
         self._version = version
-        self._scripts: dict[str, LuaScript] = {}
+        self._scripts: dict[str, bytes] = {}
         self._process: ScriptProcess | None = None
         self._run: Run | None = None
         self._ended = False
         self.cpu_ns = 0
 
-    def load(self, body: bytes) -> LuaScript:
-        """Store and return a script; CommandError if it isn't valid."""
+    def load(self, body: bytes) -> str:
+        """Store a script and return its SHA-1; CommandError if it isn't valid."""
         sha = hashlib.sha1(body).hexdigest()
-        script = self._scripts.get(sha)
-        if script is None:
-            script = _parsed(sha, body)
-            self._ready(script)
-            self._scripts[sha] = script
-        return script
+        if sha not in self._scripts:
+            self._ready(sha, body)
+            self._scripts[sha] = body
+        return sha
 
-    def find(self, sha: bytes) -> LuaScript | None:
-        """Return the script with a SHA-1, in lower or upper case."""
-        return self._scripts.get(sha.decode(errors="replace").lower())
+    def find(self, sha: bytes) -> str | None:
+        """Return a SHA-1, given in lower or upper case, if there is a script with it."""
+        name = sha.decode(errors="replace").lower()
+        return name if name in self._scripts else None
 
     def forget(self) -> None:
         """Forget all scripts."""
         self._scripts.clear()
         self._close()
 
-    def run(self, script: LuaScript, keys: Sequence[bytes], arguments: Sequence[bytes], run: Run) -> Reply:
-        """Run a script; CommandError in Redis's words if it fails."""
-        process = self._ready(script)
+    def run(self, sha: str, keys: Sequence[bytes], arguments: Sequence[bytes], run: Run) -> Reply:
+        """Run a stored script; CommandError in Redis's words if it fails."""
+        process = self._ready(sha, self._scripts[sha])
         self._run = run
         try:
-            reply, run.given, run.cpu_ns = process.run(script.sha, keys, arguments, run.execute, run.over)
+            reply, run.given, run.cpu_ns = process.run(sha, keys, arguments, run.execute, run.over)
             self.cpu_ns += run.cpu_ns
             return reply
         except ScriptError as error:
             raise CommandError(str(error)) from None
         except OutOfMemory:
-            raise CommandError(f"ERR Error running script {script.sha}, not enough memory") from None
+            raise CommandError(f"ERR Error running script {sha}, not enough memory") from None
         finally:
             self._run = None
             run.ended.set()
@@ -149,13 +137,13 @@ class Engine:
         else:
             self._close()
 
-    def _ready(self, script: LuaScript) -> ScriptProcess:
+    def _ready(self, sha: str, body: bytes) -> ScriptProcess:
         """Return the process that runs scripts, with this one compiled; CommandError if it isn't valid."""
         if self._process is None or self._process.closed:
             memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-            self._process = ScriptProcess(self._commands, self._version, min(MEMORY_BYTES, memory // 2))
+            self._process = ScriptProcess(self._version, min(MEMORY_BYTES, memory // 2))
         try:
-            self._process.compile(script.sha, script.body)
+            self._process.compile(sha, body)
         except ScriptError as error:
             raise CommandError(f"ERR Error compiling script (new function): {error}") from None
         except OutOfMemory:
@@ -166,26 +154,3 @@ class Engine:
         if self._process is not None:
             self._process.close()
             self._process = None
-
-
-def _parsed(sha: str, body: bytes) -> LuaScript:
-    """Parse the line `#!lua flags=…`, if any; CommandError if it isn't valid."""
-    if not body.startswith(b"#!"):
-        return LuaScript(sha, body, False)
-    line, newline, rest = body.partition(b"\n")
-    if not newline:
-        raise CommandError("ERR Invalid script shebang")
-    engine, *options = line.decode(errors="replace").split()
-    if engine != "#!lua":
-        raise CommandError(f"ERR Unexpected engine in script shebang: {engine}")
-    flags: set[str] = set()
-    for option in options:
-        name, _, value = option.partition("=")
-        if name != "flags":
-            raise CommandError(f"ERR Unknown lua shebang option: {option}")
-        for flag in filter(None, value.split(",")):
-            if flag not in FLAGS:
-                raise CommandError(f"ERR Unexpected flag in script shebang: {flag}")
-            flags.add(flag)
-    # An empty line stays in its place, so that errors report the right line numbers.
-    return LuaScript(sha, newline + rest, "no-writes" in flags)

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
@@ -28,16 +28,16 @@ GRACE_S = 1.0
 # assumed: the most a script may send at once, its reply or a command's words.
 MESSAGE_BYTES = 2 * 1024**3
 
-Call = Callable[[int, Sequence[bytes]], tuple[bool, Value]]
+Call = Callable[[Sequence[bytes]], tuple[bool, Value]]
 
 
 class ScriptProcess:
     """The process of a peer's scripts, which runs them one at a time.
 
-    `commands` are the names of all commands, `version` is Redis's, and `memory` is Lua's limit, bytes.
+    `version` is Redis's, and `memory` is Lua's limit, bytes.
     """
 
-    def __init__(self, commands: Collection[bytes], version: str, memory: int) -> None:
+    def __init__(self, version: str, memory: int) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
@@ -50,7 +50,7 @@ class ScriptProcess:
         self._arrival = select.poll()  # Connection.poll makes one on each call
         self._arrival.register(self._connection.fileno(), select.POLLIN)
         self._compiled: set[str] = set()
-        self._send(list(commands), version, memory)
+        self._send(version, memory)
 
     @property
     def closed(self) -> bool:
@@ -76,7 +76,7 @@ class ScriptProcess:
     ) -> tuple[Reply, int, int]:
         """Run a compiled script; return its reply, the bytes of the replies to its commands, and its CPU time, ns.
 
-        `call` executes a command for it, given RESP's version and the words. It returns whether it succeeded, and its
+        `call` executes a command for it, given the words. It returns whether it succeeded, and its
         reply as a Lua value or the text of its error. `over` returns why the script must end, or None. Raises
         ScriptError or OutOfMemory if it fails.
         """
@@ -85,8 +85,8 @@ class ScriptProcess:
         while True:
             if self._arrival.poll(LOOK_S * 1000):
                 match self._receive():
-                    case "call", protocol, words:
-                        self._answer(call, protocol, words)
+                    case "call", words:
+                        self._answer(call, words)
                     case "failed", text:
                         raise ScriptError(text)
                     case "done", reply, given, cpu_ns:
@@ -98,9 +98,9 @@ class ScriptProcess:
                 self._send("over", reason)
                 told_s = time.monotonic()
 
-    def _answer(self, call: Call, protocol: int, words: Sequence[bytes]) -> None:
+    def _answer(self, call: Call, words: Sequence[bytes]) -> None:
         try:
-            answer = call(protocol, words)
+            answer = call(words)
         except BaseException:  # the peer has closed, and the script waits for an answer
             self.close()
             raise
@@ -144,10 +144,10 @@ class Peer:
         """Send a message to the peer."""
         self._connection.send_bytes(pickle.dumps(message))
 
-    def call(self, protocol: int, words: Sequence[bytes]) -> tuple[bool, Value]:
+    def call(self, words: Sequence[bytes]) -> tuple[bool, Value]:
         """Let the peer execute a command for a script."""
         with _ending():
-            self.send("call", protocol, words)
+            self.send("call", words)
             while True:
                 match self.receive():
                     case "reply", ok, value:
@@ -181,13 +181,12 @@ def main() -> None:
         _serve(peer, *peer.receive())
 
 
-def _serve(peer: Peer, commands: Collection[bytes], version: str, memory: int) -> None:
+def _serve(peer: Peer, version: str, memory: int) -> None:
     from slslab.tensordb.lua.runtime import Runtime
 
     # Lua enforces its own limit; a message is also in Python's memory, as values and as bytes.
     resource.setrlimit(resource.RLIMIT_AS, (memory + 2 * MESSAGE_BYTES, resource.RLIM_INFINITY))
-    known = frozenset(commands)
-    runtime = Runtime(peer.call, peer.over, lambda name: name.lower() in known, version, memory)
+    runtime = Runtime(peer.call, peer.over, version, memory)
     functions: dict[str, Any] = {}
     while True:
         match peer.receive():

@@ -12,8 +12,8 @@ from slslab.tensordb.replies import CommandError, NullArray, Reply, Simple, Verb
 SMALLEST, LARGEST = -(1 << 63), (1 << 63) - 1
 
 
-def to_lua(reply: Reply, protocol: int) -> Value:
-    """Return a reply as a script sees it, with tables as lists and dicts; `protocol` is RESP's version."""
+def to_lua(reply: Reply) -> Value:
+    """Return a reply as a script sees it, by RESP2, with tables as lists and dicts."""
     if isinstance(reply, (bytes, int)):
         return reply
     if isinstance(reply, memoryview):
@@ -21,7 +21,7 @@ def to_lua(reply: Reply, protocol: int) -> Value:
     if isinstance(reply, str):
         return reply.encode()
     if reply is None or isinstance(reply, NullArray):
-        return False if protocol == 2 else None
+        return False
     if isinstance(reply, Verbatim):
         return reply.text
     if isinstance(reply, Simple):
@@ -29,13 +29,9 @@ def to_lua(reply: Reply, protocol: int) -> Value:
     if isinstance(reply, CommandError):
         return {b"err": str(reply).encode()}
     if isinstance(reply, float):
-        return b"%.17g" % reply if protocol == 2 else {b"double": reply}
-    if protocol == 3 and isinstance(reply, Mapping):
-        return {b"map": {name: to_lua(value, protocol) for name, value in reply.items()}}
-    if protocol == 3 and isinstance(reply, frozenset):
-        return {b"set": {each.text.encode() if isinstance(each, Simple) else each: True for each in reply}}
+        return b"%.17g" % reply
     members = chain.from_iterable(reply.items()) if isinstance(reply, Mapping) else reply
-    return [to_lua(member, protocol) for member in members]
+    return [to_lua(member) for member in members]
 
 
 def from_lua(result: Value) -> Reply:

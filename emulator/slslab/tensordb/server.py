@@ -18,7 +18,7 @@ from slslab.tensordb.executions import Settings, Usage
 from slslab.tensordb.lua_engine import Engine
 from slslab.tensordb.replies import NULL_ARRAY, CommandError, Encoder, Reply
 from slslab.tensordb.resp import ProtocolError, Reader, Request
-from slslab.tensordb.session import TABLE, Context, Session, admit, execute, release
+from slslab.tensordb.session import Context, Session, admit, execute, release
 from slslab.tensordb.store import PeerClosed, Store, Waiter
 
 if installed("torch"):
@@ -68,7 +68,7 @@ class Peer:
             self.port,
             options.password,
             options.scripts,
-            Engine(TABLE, connections.REDIS_VERSION),
+            Engine(connections.REDIS_VERSION),
             report,
             {},
             self.close,

@@ -169,22 +169,6 @@ class Store:
             self.used -= entry.size
         return entry is not None
 
-    def rename(self, old: bytes, new: bytes) -> bool:
-        """Give a value another key, with its expiry; return whether it existed."""
-        entry = self.table.pop(old, None)
-        if entry is None:
-            return False
-        change = len(new) - len(old)
-        self.drop(new)
-        entry.size += change
-        self._account(change)
-        self.table[new] = entry
-        if entry.expires is not None:
-            self.expire(new, entry.expires)
-        if isinstance(entry.value, deque):
-            self.signal(new)
-        return True
-
     def clear(self) -> None:
         """Remove all keys."""
         self.table.clear()

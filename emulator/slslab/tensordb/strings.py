@@ -83,19 +83,10 @@ def _setnx(session: Session, args: list[Blob]) -> Reply:
     return 1
 
 
-@command("setex", 4, grows=True, bound={"unit_ms": 1000, "name": "setex"})
-@command("psetex", 4, grows=True, bound={"unit_ms": 1, "name": "psetex"})
-def _setex(session: Session, args: list[bytes], unit_ms: int, name: str) -> Reply:
-    _set(session.store, args[0], args[2], _expires(args[1], unit_ms, name))
+@command("setex", 4, grows=True)
+def _setex(session: Session, args: list[bytes]) -> Reply:
+    _set(session.store, args[0], args[2], _expires(args[1], 1000, "setex"))
     return OK
-
-
-@command("getset", 3, grows=True, raw=True)
-def _getset(session: Session, args: list[Blob]) -> Reply:
-    key = bytes(args[0])
-    old = _text(session.store, key)
-    _set(session.store, key, args[1])
-    return old
 
 
 @command("getdel", 2)

@@ -95,7 +95,7 @@ def _reports() -> Finding:
 
 
 def _gpus() -> Finding:
-    hint = "`slslab run gpu` runs on the CPU instead, and says so"
+    hint = "instances run on the CPU instead, and their reports say so"
     devices = cuda_devices() if installed("torch") else ()
     return Finding("GPUs", OK, ", ".join(devices)) if devices else Finding("GPUs", MISSING, "torch finds no GPU", hint)
 
@@ -142,7 +142,7 @@ def _limits_hold(hierarchy: Hierarchy) -> Finding:
     if not hierarchy.parents:
         return Finding("a group can be made and removed", MISSING, "no control groups")
     name = f"slslab-doctor-{os.getpid()}"
-    Cgroup(hierarchy, name, memory_bytes=128 * MB, cpu_share=0.5, processes=16).remove()
+    Cgroup(hierarchy, name, memory_mb=128, cpu_share=0.5, processes=16).remove()
     return Finding("a group can be made and removed", OK, hierarchy.description)
 
 

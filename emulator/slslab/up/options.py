@@ -87,7 +87,7 @@ class Options:
         type=click.IntRange(0, 1000),
         default=1,
         show_default=True,
-        help="Number of RedisAI-compatible databases, each with its own port. SPIRT needs one per peer.",
+        help="Number of RedisAI-compatible databases, each with its own port; some architectures need one per worker.",
     )
     queue: str = _option(
         "--queue",

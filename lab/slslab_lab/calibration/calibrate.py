@@ -13,7 +13,6 @@ from slslab.run.directory import resolve
 from slslab_lab.calibration.cloudwatch import STDIN, Metered, Replayed, choose_function, fit_reports, read_reports
 from slslab_lab.calibration.host import BATCH, MODEL, Progress, measure_channels, measure_step
 from slslab_lab.calibration.profile import BASE, fit_host
-from slslab_lab.calibration.transfers import measure_transfers
 from slslab_lab.replay.fitting import fit
 from slslab_lab.replay.programs.recorded import make_program
 from slslab_lab.replay.programs.recording import read_recording
@@ -31,7 +30,7 @@ def calibrate_host(out: Path | None, progress: Progress) -> Document:
     seconds = {
         str(threads): {"cpu_seconds": step.cpu_s[threads], "seconds": wall} for threads, wall in step.wall_s.items()
     }
-    return _document(profile, path) | {"step": seconds, "busy": step.busy, "transfers": measure_transfers(progress)}
+    return _document(profile, path) | {"step": seconds, "busy": step.busy}
 
 
 def calibrate_runs(runs: Sequence[str], epochs: int | None, out: Path | None, progress: Progress) -> Document:

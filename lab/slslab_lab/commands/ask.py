@@ -10,7 +10,7 @@ from slslab.cli.terminal import complete_run
 from slslab_lab.commands.options import Amount, list_option, memory_option, plot_option, with_options
 from slslab_lab.commands.question import Question
 from slslab_lab.pages import replay as tables
-from slslab_lab.pages.pictures import draw_model, draw_patterns, draw_sizes, draw_ways
+from slslab_lab.pages.pictures import draw_model, draw_patterns, draw_variants, draw_ways
 
 
 def other_argument(metavar: str) -> Callable[[Any], Any]:
@@ -46,7 +46,7 @@ QUESTIONS = (
         at which a function exceeds its time-out don't count. Exit code 1 if no size surely meets it. For `up`, this is
         what `slslab tune` answers, from the recorded invocations.
         """,
-        picture=draw_sizes,
+        picture=draw_variants,
         needed="cheapest",
         of_up=True,
     ),
@@ -60,7 +60,7 @@ QUESTIONS = (
         By default from 128 to 10240 MB; sizes below the measured peak memory are refused. For `up`, this is what
         `slslab tune` answers, from the recorded invocations.
         """,
-        picture=draw_sizes,
+        picture=draw_variants,
         of_up=True,
     ),
     Question(
@@ -99,8 +99,8 @@ QUESTIONS = (
         tables.model,
         """How far is LambdaML's analytic model from the replay?
 
-        For each number of workers, each with as many minibatches as recorded: the model of LambdaML's Section 5.3, the
-        closed form of all requests, the replay, and what was measured with the run's own number. Of AllReduce and
+        For each number of workers, each with the recorded number of minibatches: the model of LambdaML's Section 5.3,
+        the closed form of all requests, the replay, and what was measured with the run's own number. Of AllReduce and
         ScatterReduce.
         """,
         picture=draw_model,

@@ -98,9 +98,7 @@ def _parameters(model: str, dataset: str) -> int:
     from slslab_workers.training import datasets, fitting
 
     with refused_plans():
-        source = datasets.find(dataset)
-        known = fitting.fit(model, dataset, source, {})
-        return known.parameters or fitting.measure(known, source).parameters or 0
+        return fitting.fit(model, dataset, datasets.find(dataset), {}).parameters
 
 
 def _refuse(recordings: Path | None, out: Path | None, on: str | None, *, record: bool, check: bool) -> None:

@@ -19,9 +19,7 @@ from slslab_lab.commands.options import (
 from slslab_lab.studies import MODELS
 from slslab_lab.studies.catalogue import STUDIES
 from slslab_lab.studies.study import BOOK, DEFAULTS, REPLAYED, Study
-from slslab_workers.plan import MEMORY_FORMATS
 
-POLLING = ("released", "adaptive", "none")
 Decorator = Callable[[Any], Any]
 full_option = click.option("--full", is_flag=True, help="Print every figure, not only the answer.")
 prices_option = click.option(
@@ -39,13 +37,6 @@ ALIKE: Mapping[str, Decorator] = {
         show_default=True,
         help="sampled: minibatches of each worker; more give smaller intervals.",
     ),
-    "memory_format": click.option(
-        "--memory-format",
-        type=click.Choice(MEMORY_FORMATS),
-        default=DEFAULTS["memory_format"],
-        show_default=True,
-        help="sampled, full: default is PyTorch's, as in the papers' code; channels-last is faster on CPUs.",
-    ),
     "runs_on": measure_on_option,
     "train_on": train_on_option,
     "prices": prices_option,
@@ -55,20 +46,12 @@ ALIKE: Mapping[str, Decorator] = {
         metavar="A",
         help="The accuracy (0..1) to compare at; by default the largest multiple of 5 %, from 20, that most reach.",
     ),
-    "polling": click.option(
-        "--polling",
-        type=click.Choice(POLLING),
-        help="How workers notice an object: like LambdaML's code, like slslab's workers, or without polls; by "
-        "default released for the variant as released, else adaptive.",
-    ),
-    "run": click.option("--run", metavar="RUN", help="Take CPU seconds from this run; by default workers need none."),
     "plot": plot_option,
 }
 # Help of the others, unless the study has its own text.
 TEXTS = {
-    "profile": "The platform of the model.",
+    "profile": "The platform of the model: a name or a TOML file.",
     "recordings": "replayed: read the {} here (by default the project's own).",
-    "out": "Where {} and tables go (by default reproduce-NAME-FIDELITY next to the runs).",
 }
 
 
@@ -81,33 +64,36 @@ def _options(study: Study) -> Iterator[Decorator]:
             fidelities = click.Choice((*study.effort, REPLAYED))
             yield click.option("--fidelity", type=fidelities, default=study.usual, show_default=True, help=text)
         elif name == "profile":
-            shown = "by default" not in text
-            yield click.option("--profile", default=study.profile, show_default=shown, metavar="PROFILE", help=text)
+            yield click.option("--profile", default=study.profile, show_default=True, metavar="PROFILE", help=text)
         elif name == "dataset":
             yield click.option("--dataset", default=DEFAULTS["dataset"], show_default=True, help=text)
+        elif name == "out":
+            what, fidelity = (f"{study.kept} and tables", "FIDELITY") if study.effort else ("the tables", REPLAYED)
+            text = f"Where {what} go (by default reproduce-{study.name}-{fidelity} next to the runs)."
+            yield directory_option("--out", text)
         else:
             yield directory_option(f"--{name}", text)
 
 
 def _command(study: Study) -> click.Command:
     def reproduce_study(json_: bool, full: bool, plot: Path | None = None, **options: Any) -> None:
-        from slslab_lab.pages.accuracy import curves_by_time
         from slslab_lab.pages.pictures import draw_reproduction
         from slslab_lab.pages.reproduction import brief, reproduction
         from slslab_lab.studies.saving import save
 
-        with Bar() as bar, replayable(options.get("run") or study.name):
+        with Bar() as bar, replayable(study.name):
             setup = study.setup(bar, **options)
             document = study.make(setup)
         if plot is not None:
             draw_reproduction(document, plot)
         saved = save(document, setup.out)
-        show = (reproduction if full else brief) if document["columns"] else curves_by_time
-        print_document(document, lambda: show(document), json_)
+        print_document(document, lambda: (reproduction if full else brief)(document), json_)
         click.echo(f"Saved: {', '.join(map(str, saved))}", err=True)
 
     options = with_options(*_options(study), full_option, json_option)
-    return click.command(study.name, help=study.__doc__)(options(reproduce_study))
+    text = study.__doc__ or ""
+    # Click would cut the line off in the list of commands.
+    return click.command(study.name, help=text, short_help=text.partition("\n")[0])(options(reproduce_study))
 
 
 @click.group(commands=[_command(study) for study in STUDIES.values()])
@@ -115,22 +101,8 @@ def reproduce() -> None:
     """Does the paper hold? Its tables and figures, made again: published, recomputed, measured, modelled.
 
     \b
-    slslab reproduce table2 --fidelity replayed   time, memory and cost of an epoch, from recordings, in seconds
-    slslab reproduce table2 --model mobilenet     the same, measured here (some of the minibatches)
-    slslab reproduce table3                       accuracy and the time to it, from accuracy curves and recordings
-    slslab reproduce fig2                         AllReduce and ScatterReduce, 4 to 16 workers
-    slslab reproduce fig3 --fidelity replayed     time against cost
-    slslab reproduce fig4 --plot fig4.svg         accuracy by time
-    slslab reproduce mlless-filter                MLLess with its filter and without
-    slslab reproduce lambdaml-table1              other channels compared with S3, in LambdaML's experiments
-    slslab reproduce lambdaml-table2              75 MB to a parameter server, compared with LambdaML's
-    slslab reproduce lambdaml-table3              the same two in LambdaML's own experiments
-    slslab reproduce lambdaml-fig7                rounds to a loss by GA-SGD, MA-SGD, ADMM; k-means by EM
-    slslab reproduce lambdaml-fig8                loss with a barrier (BSP) and without (S-ASP)
-    slslab reproduce in-database                  SPIRT's averaging and update, in the database and without
-    slslab reproduce gradssharding                rounds on AWS: predicted, and fitted
-    slslab reproduce kubeml-times                 KubeML's seconds by merges, one constant fitted
-    slslab reproduce kubeml-accuracy              KubeML's accuracy by global batch, on a small model
-    slslab reproduce byzantine                    accuracy by attack and rule, and the cost of rules
-    slslab reproduce serverless-gpu               would functions with GPUs change the comparison?
+    slslab reproduce table2 --fidelity replayed   from recordings, in seconds
+    slslab reproduce table2 --model mobilenet     measured here (some of the minibatches)
+    slslab reproduce table3 --plot figure4.svg    with a picture
+    slslab reproduce lambdaml-table1 --full       every figure, not only the answer
     """

@@ -151,7 +151,7 @@ def _plan_options(workers_also: tuple[str, ...]) -> list[click.Parameter]:
     return [
         option(
             "--model",
-            help="lenet, mobilenet, resnet18, resnet34, resnet50 or torchvision:NAME for images, lr or svm for rows; "
+            help="lenet, mobilenet, resnet18, resnet34 or resnet50 for images, lr or svm for rows; "
             "or your own: module:function, or its registered name (docs/own.md). By default lenet on grey images, "
             "mobilenet on colour images, lr on rows." + (f" Registered: {', '.join(own)}." if own else ""),
         ),

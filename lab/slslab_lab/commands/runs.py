@@ -39,7 +39,7 @@ def runs(json_: bool) -> None:
     "page",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Also write a page: one HTML file with charts, and intervals of the differences of means.",
+    help="Also write a page: one HTML file with charts.",
 )
 @plot_option
 @json_option
@@ -54,16 +54,14 @@ def compare(runs: tuple[str, ...], page: Path | None, plot: Path | None, json_: 
     directories = [resolve(run) for run in runs]
     if len({directory.path.resolve() for directory in directories}) < len(runs):
         raise RequestError("A run is given twice.", "name each run once.")
-    opened = [open_run(directory) for directory in directories]
-    documents = [run.summary() for run in opened]
+    documents = [open_run(directory).summary() for directory in directories]
     if (page or plot) and any("architecture" not in document for document in documents):
         raise RequestError("Sessions of `slslab up` can't be compared on a page.", "leave out --html and --plot.")
     if page is not None:
         from slslab.report.html.page import make_page, write_page
         from slslab_lab.pages.comparison import describe_comparison
-        from slslab_lab.pages.files import events_of
 
-        write_page(page, make_page(describe_comparison(documents, [events_of(run) for run in opened])))
+        write_page(page, make_page(describe_comparison(documents)))
     if plot is not None:
         from slslab_lab.pages.pictures import draw_comparison
 

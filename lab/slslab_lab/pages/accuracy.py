@@ -1,15 +1,12 @@
-"""Accuracy curves as tables, for `slslab accuracy` and `slslab reproduce fig4`."""
+"""Accuracy curves as tables, for `slslab accuracy`."""
 
 from collections.abc import Callable, Iterator
 
 from slslab.errors import counted
 from slslab.report.formats import MISSING, percent
-from slslab.report.page import Document, Note, Part, Table
-from slslab_lab.pages.grids import distinct_lines
+from slslab.report.page import Document, Part, Table
 
 SHOWN = 40
-# Leading digits of the epochs that are shown: 1, 2, 5, 10, 20, ...
-DIGITS = (1, 2, 5)
 ENDINGS = {
     "epochs": "all epochs were trained",
     "accuracy": "the accuracy was reached",
@@ -54,41 +51,5 @@ def curve(document: Document) -> Iterator[Part]:
     yield f"Best {percent(best['test_accuracy'], '.2')} after epoch {best['epoch']}; {ended}."
 
 
-def several_curves(document: Document) -> Iterator[Part]:
-    """Yield the results of several curves, one row each."""
-    rows = []
-    for each in document["curves"]:
-        best, last = each["best"], each["epochs"][-1]["test_accuracy"] if each["epochs"] else None
-        rows.append(
-            (
-                each["curve"],
-                f"{len(each['epochs'])} of {each['plan']['epochs']}",
-                MISSING if last is None else percent(last, ".2"),
-                MISSING if best is None else f"{percent(best['test_accuracy'], '.2')} after {best['epoch']}",
-            )
-        )
-    yield Table(("curve", "epochs", "last accuracy", "best accuracy"), rows)
-    yield f"Curves: {document['folder']}"
-
-
 def _loss(value: float | None) -> str:
     return MISSING if value is None else f"{value:.4f}"
-
-
-def curves_by_time(document: Document) -> Iterator[Part]:
-    """Yield the output of `slslab reproduce fig4`: accuracy and modelled minutes after some epochs, a row per line."""
-    lines = distinct_lines(document["curves"])
-    longest = max((len(line["x"]) for _, line in lines), default=0)
-    epochs = [digit * 10**power for power in range(len(str(longest))) for digit in DIGITS]
-    epochs = [epoch for epoch in epochs if epoch <= longest]
-    rows = []
-    for variant, line in lines:
-        points = [
-            f"{accuracy:.1f} %\n≈{minutes:,.1f} min" for minutes, accuracy in zip(line["x"], line["y"], strict=True)
-        ]
-        cells = (points[epoch - 1] if epoch <= len(points) else MISSING for epoch in epochs)
-        rows.append((f"{line['name']}, {variant}", *cells, f"{points[-1]} ({len(points)})"))
-    title = f"{document['table']['title']} ({document['table']['source']}): test accuracy, minutes"
-    yield Table(("after epoch", *map(str, epochs), "last"), rows, caption=title)
-    notes = ["≈ modelled; accuracies are measured.", *document["table"]["notes"], *document["notes"]]
-    yield Note("\n".join(notes), "muted")

@@ -44,9 +44,7 @@ def point(found: Document) -> str:
 
 
 def figure(found: Document, name: str) -> str:
-    """Return seconds or usd of a point as its 80 % range, or as a number in an older atlas without ranges."""
-    if found.get(f"{name}_low") is None:
-        return formats.significant(found[name], 3)
+    """Return seconds or usd of a best point as its 80 % range."""
     return formats.span(found[f"{name}_low"], found[f"{name}_high"])
 
 
@@ -54,9 +52,7 @@ def following(found: Document) -> str:
     """Return the next system in brackets: how far behind it is, or that it can't be told apart."""
     if not found["next"]:
         return ""
-    ends = found.get("next_range")
-    if ends is None:
-        return f" ({found['next']}: {found['next_ratio']:.2f} times as much)"
+    ends = found["next_range"]
     if ends["low"] <= 1 <= ends["high"]:
         return f" (can't be told apart from {found['next']})"
     return f" ({found['next']}: {formats.span(ends['low'], ends['high'])} times as much)"
@@ -76,11 +72,10 @@ def size(megabytes: float) -> str:
 def job(document: Document) -> str:
     """Return the training job, its prices, and how exact the figures are."""
     work = document["job"]
-    before = "Made before ranges: `slslab atlas` gives each point one."
-    ranges = ranges_made_of([document["uncertainty"]]) if "uncertainty" in document else before
     return (
         f"{work['epochs']} epochs of {work['images']:,} images, minibatches of {work['batch_size']}, starts included, "
-        f"modelled on {document['profile']['name']} by the prices of {document['prices']['name']}. {ranges}"
+        f"modelled on {document['profile']['name']} by the prices of {document['prices']['name']}. "
+        f"{ranges_made_of([document['uncertainty']])}"
     )
 
 

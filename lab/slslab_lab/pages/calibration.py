@@ -1,7 +1,6 @@
 """The output of `slslab calibrate`, made from its documents."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from slslab.errors import counted
 from slslab.report.formats import percent
@@ -21,7 +20,6 @@ def calibration(document: Document) -> Iterator[Part]:
         steps = document["step"].items()
         rows = [(threads, *(f"{times[name]:.3f}" for name in ("cpu_seconds", "seconds"))) for threads, times in steps]
         yield Table(("threads of a training step", "CPU s", "s"), rows)
-        yield _transfers(document["transfers"])
     if document.get("busy"):
         yield Note(BUSY)
     sources = (figure["source"].partition(": ") for figure in document["figures"])
@@ -81,9 +79,3 @@ def _lines(document: Document) -> str:
         f"{lines['billed_as_here']} are billed as the emulator bills. Memory used: "
         f"{document['max_memory_mb']:,.0f} MB, in the run here {document['recorded_max_memory_mb']:,.0f} MB (medians)."
     )
-
-
-def _transfers(transfers: Mapping[str, Any]) -> Table:
-    times = {f"{name} of an object, through TLS": value for name, value in transfers["ms_per_mb"].items()}
-    times["adding an array to another"] = transfers["add_ms_per_mb"]
-    return Table(("CPU time of 10⁶ bytes", "ms"), [(name, f"{value:.2f}") for name, value in times.items()])

@@ -13,7 +13,7 @@ from string import ascii_uppercase
 from slslab.predict.uncertainty import INSTANCE, ratio_range, read_uncertainty
 from slslab.report import formats
 from slslab.report.formats import percent
-from slslab.report.page import WORDS, Card, Cell, Chart, Document, Figure, Key, Note, Page, Part, Row, Table
+from slslab.report.page import WORDS, Card, Cell, Chart, Document, Key, Note, Page, Part, Row, Table
 from slslab.report.summaries import (
     HOST_PRICED,
     WITH_STRAGGLERS,
@@ -27,9 +27,8 @@ from slslab.report.summaries import (
     replayed,
     unanchored_note,
 )
-from slslab.run.metrics import PHASES, Rows, grouped
+from slslab.run.metrics import PHASES, grouped
 from slslab_lab.pages import charts, scales
-from slslab_lab.pages.intervals import CONFIDENCE, Interval, step_samples, welch, worker_samples
 from slslab_lab.pages.verdicts import basis_of, capitalised, verdicts, verdicts_in_short, with_article
 from slslab_workers.architecture import chosen_options
 from slslab_workers.architecture import title as title_of
@@ -163,8 +162,8 @@ def _next(documents: Sequence[Document], page: Path | None) -> str:
     return f"{figures} · Next: {program} show last"
 
 
-def describe_comparison(documents: Sequence[Document], traces: Sequence[Rows | None]) -> Page:
-    """Return the page of runs side by side, in their order; `traces` has each one's events, or None."""
+def describe_comparison(documents: Sequence[Document]) -> Page:
+    """Return the page of runs side by side, in their order."""
     names = lettered(documents)
     keys = scales.series_keys(names)
     picture = pictured(documents)
@@ -175,7 +174,6 @@ def describe_comparison(documents: Sequence[Document], traces: Sequence[Rows | N
         _bill(documents, names, keys),
         _phases(documents, names),
         _memory(documents, names),
-        _differences(documents, traces, names),
         _conditions(documents, names),
     )
     return Page(
@@ -186,7 +184,6 @@ def describe_comparison(documents: Sequence[Document], traces: Sequence[Rows | N
         cards=tuple(card for card in cards if card is not None),
         chips=tuple(f"{name}: {document['run']}" for name, document in zip(names, documents, strict=True)),
         warnings=tuple(_notes(documents, names)),
-        figures=tuple(_headline(documents)) if len(documents) == 2 else (),
     )
 
 
@@ -256,76 +253,6 @@ def _figures(documents: Sequence[Document], names: Sequence[str]) -> Card:
             "their ratio, in which shared errors cancel.",
         ),
         wide=True,
-    )
-
-
-def _differences(documents: Sequence[Document], traces: Sequence[Rows | None], names: Sequence[str]) -> Card | None:
-    first, *others = (
-        {
-            **{f"{name} a minibatch, s": values for name, values in step_samples(events or ()).items()},
-            **worker_samples(document),
-        }
-        for document, events in zip(documents, traces, strict=True)
-    )
-    drawn, tables = [], []
-    for number, (run, samples) in enumerate(zip(names[1:], others, strict=True), 1):
-        computed = {name: welch(values, samples.get(name, ())) for name, values in first.items()}
-        intervals = {name: interval for name, interval in computed.items() if interval is not None}
-        rows: list[tuple[str | float, ...]] = [
-            (name, *(value / interval.first for value in (interval.difference, interval.low, interval.high)))
-            for name, interval in intervals.items()
-            if interval.first
-        ]
-        if rows:
-            drawn.append((number, run, rows))
-        if intervals:
-            headings = ("mean", names[0], run, "difference", f"{percent(CONFIDENCE)} interval", "samples")
-            table_rows = [_interval(name, interval) for name, interval in intervals.items()]
-            tables.append(Table(headings, table_rows, caption=f"{run} compared with {names[0]}", folded=True))
-    if not tables:
-        return None
-    shares = [float(share) for _, _, rows in drawn for _, *row in rows for share in row]
-    several = max([0.0, *shares]) >= 1
-    title, equal, unit = (f"multiple of {names[0]}", 1, 1) if several else (f"difference from {names[0]}, %", 0, 100)
-    extent = (equal + unit * min([0.0, *shares]), equal + unit * max([0.0, *shares]))
-    note = (
-        f"Seconds on the Lambda clock and MB; {percent(CONFIDENCE)} intervals of the difference of means (Welch). "
-        "Minibatches of one run aren't repeated runs: the interval doesn't include differences from run to run."
-    )
-    return Card(
-        "card-differences",
-        "Differences and their intervals",
-        tuple(
-            charts.differences(
-                f"differences-{number}",
-                f"Intervals: {run} against {names[0]}",
-                [(name, *(equal + unit * float(share) for share in row)) for name, *row in rows],
-                title,
-                run,
-                extent,
-                equal,
-            )
-            for number, run, rows in drawn
-        ),
-        tuple(tables),
-        notes=(note,),
-        wide=True,
-    )
-
-
-def _interval(name: str, interval: Interval) -> tuple[str | Cell, ...]:
-    span = f"{_signed(interval.low)} … {_signed(interval.high)}"
-    mood = "" if interval.significant else "muted"
-    return (
-        name,
-        formats.significant(interval.first),
-        formats.significant(interval.second),
-        Cell(
-            _signed(interval.difference),
-            formats.difference(interval.difference / interval.first if interval.first else None),
-        ),
-        Cell(span, "" if interval.significant else "zero is within", mood=mood),
-        f"{interval.samples[0]:,} and {interval.samples[1]:,}",
     )
 
 
@@ -409,34 +336,6 @@ def _conditions(documents: Sequence[Document], names: Sequence[str]) -> Card | N
     rows = [(key.replace("_", " "), *(str(plan.get(key, "–")) for plan in plans)) for key in differing]
     table = Table(("", *names), rows, words=WORDS)
     return Card("card-plans", "What else differs", (), (table,), wide=True) if rows else None
-
-
-def _headline(documents: Sequence[Document]) -> Iterator[Figure]:
-    values = dict(FIGURES)
-    modelled = (TIME, BILL) if all(map(replayed, documents)) else ()
-    measured = (
-        *(() if modelled else (PRICED,)),
-        "first to last, s",
-        "billed time, s",
-        "peak memory, MB",
-        "bytes sent, MB",
-        ACCURACY,
-    )
-    for title in modelled + measured:
-        first, second = map(values[title], documents)
-        if first is None or second is None:
-            continue
-        basis = "modelled" if title in modelled else "exact" if title.startswith("bytes") else "measured"
-        name, _, unit = title.rpartition(", ") if ", " in title else (title, "", "")
-        points = f"{100 * (second - first):+.2f} points"
-        change = points if title == ACCURACY else _change(title, *documents)
-        texts = " → ".join(_text(title, document) for document in documents)
-        yield Figure(name, change, basis, f"{texts} {unit}".rstrip())
-
-
-def _signed(value: float) -> str:
-    text = formats.significant(value, 3)
-    return text if value < 0 else f"+{text}"
 
 
 def _name(document: Document) -> str:

@@ -54,14 +54,6 @@ def grids(document: Document) -> Iterator[Table]:
         yield from bill_tables(members)
 
 
-def distinct_lines(curves: Sequence[Document]) -> list[tuple[str, Document]]:
-    """Return all lines with their variants, each once, since a row with one variant is in the curves of both."""
-    lines: list[tuple[str, Document]] = []
-    for curve in curves:
-        lines += [(curve["variant"], line) for line in curve["lines"] if line not in [known for _, known in lines]]
-    return lines
-
-
 def reasons(document: Document) -> list[str]:
     """Return why figures differ, and why a row has no bill, as sentences that begin with their subject."""
     differing = (

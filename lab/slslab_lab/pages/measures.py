@@ -7,15 +7,12 @@ from decimal import Decimal
 from slslab.report import cards, formats
 from slslab.report.bills import bill_table
 from slslab.report.cards import rank
-from slslab.report.formats import percent
 from slslab.report.page import Card, Cell, Document, Key, Table
 from slslab.report.summaries import (
     HOST_PRICED,
     build_note,
-    half_widths,
     own_size,
     predicted,
-    processor_note,
     region,
     replayed,
 )
@@ -139,8 +136,7 @@ def sizes_card(document: Document) -> Card | None:
 
 def modelled_card(document: Document) -> Card | None:
     """Return the replayed trace's times on Lambda, per worker, and behind them the ones measured here."""
-    found, card = replayed(document), cards.modelled_card(document)
-    if found is None or card is None:
+    if (card := cards.modelled_card(document)) is None:
         return None
     bases = ("modelled", "measured")
     bars = [
@@ -151,21 +147,7 @@ def modelled_card(document: Document) -> Card | None:
     ]
     label = "Bars: billed seconds per worker, modelled and measured"
     chart = charts.grouped_bars("modelled", label, bars, scales.basis_keys(*bases), "billed time, s")
-    widths = dict(half_widths(found, "cost"))
-    sources = Table(
-        ("the range comes from", "of the seconds", "of the cost"),
-        [
-            (name, *(formats.MISSING if each is None else percent(each) for each in (width, widths.get(name))))
-            for name, width in half_widths(found)
-        ],
-        caption="Half-widths of the 80 % ranges, with only one source of error each",
-    )
-    return replace(
-        card,
-        charts=(chart,),
-        tables=(*((sources,) if sources.rows else ()), *card.tables),
-        notes=(*card.notes, *filter(None, [processor_note(document)])),
-    )
+    return replace(card, charts=(chart,))
 
 
 def bill_card(document: Document) -> Card | None:

@@ -28,19 +28,10 @@ def check_format(path: Path | None) -> None:
 
 
 def draw_variants(document: Document, path: Path) -> None:
-    """Draw the rows of `slslab replay`."""
-    _draw_rows(document, path, _on(document))
-
-
-def draw_sizes(document: Document, path: Path) -> None:
-    """Draw the rows of a question about memory sizes."""
-    _draw_rows(document, path, f"{document['run']}: memory sizes")
-
-
-def _draw_rows(document: Document, path: Path, title: str) -> None:
+    """Draw the rows of `slslab replay`, or of a question about memory sizes."""
     rows = [row for row in document["rows"] if not row["trouble"]]
-    _draw(path, title, [_dots({row["label"]: {row[name]["basis"]: row[name]} for row in rows}, label)
-                        for name, label in (("seconds", "time, s"), ("cost", "bill, USD"))])  # fmt: skip
+    _draw(path, _on(document), [_dots({row["label"]: {row[name]["basis"]: row[name]} for row in rows}, label)
+                                for name, label in (("seconds", "time, s"), ("cost", "bill, USD"))])  # fmt: skip
 
 
 def draw_patterns(document: Document, path: Path) -> None:

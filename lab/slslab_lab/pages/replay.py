@@ -253,7 +253,7 @@ def _model_notes(document: Document) -> str:
     if document["transfers"] == "derived":
         size, count = "m", "2" if known["put"]["op"] == "parameter.push" else "w + 3"
         more = "" if count == "2" else " (3 for one worker)"
-        note = f" The paper's is for ScatterReduce; {count}{more} is derived here."
+        note = f" The paper's is for parts of vectors; {count}{more} is derived here."
     channel = "; ".join(
         f"{known[name]['op']} {known[name]['latency_ms']['value']:.5g} ms"
         + (f" and {known[name]['bandwidth_mb_s']['value']:.5g} MB/s" if known[name]["bandwidth_mb_s"] else "")

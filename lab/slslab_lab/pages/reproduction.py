@@ -22,7 +22,7 @@ from slslab_lab.pages.grids import (
     reasons,
     thresholds,
 )
-from slslab_lab.pages.verdicts import agreement
+from slslab_lab.pages.verdicts import agreement, capitalised
 
 WAYS = ("published", "recomputed", "measured", "modelled")
 AGREEMENT_KEYS = (Key("agrees", "exact"), Key("differs", "limit"))
@@ -176,25 +176,9 @@ def _dots(identifier: str, group: str, title: str, rows: Sequence[tuple[Document
 
 def _rankings(document: Document) -> Iterator[Card]:
     for number, ranking in enumerate(document.get("rankings", ())):
-        orders = {basis: order for basis, order in ranking.items() if isinstance(order, list) and order}
-        names = list(dict.fromkeys(str(name) for order in orders.values() for name, _ in order))
-        rows = [
-            (str(name), basis, place, float(value))
-            for basis, order in orders.items()
-            for place, (name, value) in enumerate(order, 1)
-        ]
-        label = f"Places by {ranking['title']}: {'; '.join(orders)}"
-        chart = charts.ranks(f"ranking-{number}", label, rows, list(orders), _keys(document, names), ranking["unit"])
-        table = ranking_table(ranking)
-        verdict = ranking["verdict"]
-        yield Card(
-            f"card-ranking-{number}",
-            f"{ranking['title'][:1].upper()}{ranking['title'][1:]}",
-            (chart,) if rows else (),
-            (replace(table, folded=True),) if rows else (),
-            notes=(table.note,) if table.note and not rows else (),
-            verdict=Cell(f"Ranking {verdict}.", mood=MOODS.get(verdict, "")) if verdict else None,
-        )
+        title, verdict = capitalised(ranking["title"]), ranking["verdict"]
+        said = Cell(f"Ranking {verdict}.", mood=MOODS.get(verdict, "")) if verdict else None
+        yield Card(f"card-ranking-{number}", title, tables=(replace(ranking_table(ranking), caption=""),), verdict=said)
 
 
 def _keys(document: Document, names: Sequence[str]) -> tuple[Key, ...]:

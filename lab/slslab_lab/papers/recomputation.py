@@ -48,7 +48,7 @@ class Recomputed:
 def recompute(paper: Paper, table: str) -> tuple[tuple[Recomputed, ...], ...]:
     """Recompute each row of the table in order: every published or computable column, in every way that applies to the
     row. PaperError for a table that doesn't exist."""
-    return tuple(_recompute_row(paper, table, row) for row in paper.table(table).rows)
+    return tuple(recompute_row(paper, table, row) for row in paper.table(table).rows)
 
 
 def rank(paper: Paper, table: str, column: str, ways: Sequence[str] = ()) -> dict[str, tuple[tuple[str, Decimal], ...]]:
@@ -78,7 +78,8 @@ def percent(difference: Decimal) -> str:
     return f"{round_off(share, places):+f} %"
 
 
-def _recompute_row(paper: Paper, table: str, row: Row) -> tuple[Recomputed, ...]:
+def recompute_row(paper: Paper, table: str, row: Row) -> tuple[Recomputed, ...]:
+    """Recompute one row of the table, as `recompute` does."""
     columns = paper.table(table)
     values = paper.values(table, row)
     # Printed results in other columns, which may have been rounded before they were used.

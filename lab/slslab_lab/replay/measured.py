@@ -17,9 +17,9 @@ from slslab_lab.replay.kernel.program import Program
 from slslab_lab.replay.memory import Shortage, shortages
 from slslab_lab.replay.programs.recorded import make_program, read_program
 from slslab_lab.replay.programs.recording import processor_of, read_recording
-from slslab_lab.replay.programs.step_costs import StepCosts, measure, workload_of
+from slslab_lab.replay.programs.step_costs import StepCosts, measure
 from slslab_lab.replay.programs.stragglers import recorded_stragglers
-from slslab_workers.architecture import Architecture
+from slslab_workers.architecture import Architecture, workload_of
 
 
 class Measured(Run):
@@ -44,7 +44,7 @@ class Measured(Run):
     def warnings(self, workers: int | None) -> tuple[str, ...]:
         """Return which of its caches and databases may have too little memory for a number of workers, or its own."""
         short = self.shortages(workers or self.plan.workers)
-        return tuple(f"{each.message} To change that, {each.replay_hint}" for each in short)
+        return tuple(f"{each.message} To change that, {each.hint}" for each in short)
 
     def shortages(self, workers: int) -> list[Shortage]:
         """Return its caches and databases that may have too little memory for a number of workers."""

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from slslab.run.bill import HOST, BookError, Price, load_book
-from slslab_lab.replay.programs.step_costs import workload_of
-from slslab_workers.architecture import Architecture
+from slslab_workers.architecture import Architecture, workload_of
 from slslab_workers.patterns import Kept
 from slslab_workers.patterns.kept import TENSOR, kept
 from slslab_workers.plan import Plan, PlanError
@@ -45,28 +44,19 @@ class Shortage:
     @property
     def hint(self) -> str:
         """The cheapest type of the same service with enough memory, or that there is none."""
-        return self._remedy("choose")
-
-    @property
-    def replay_hint(self) -> str:
-        """The same for a recorded run: replays can't choose hosts."""
-        return self._remedy("record it with")
-
-    def _remedy(self, verb: str) -> str:
         service = self.host.startswith("cache.")
         enough = [host for host in self.hosts if host.startswith("cache.") is service]
         enough = [host for host in enough if _memory_of(self.hosts[host]) >= self.kept.most]
         if not enough:
             return "choose a smaller model or fewer workers: no host in the price book has as much memory."
         host = min(enough, key=lambda host: self.hosts[host].price)
-        return f"{verb} {self.option} {host}, which has {_memory_of(self.hosts[host]) / GIB:.4g} GiB."
+        return f"run it with {self.option} {host}, which has {_memory_of(self.hosts[host]) / GIB:.4g} GiB."
 
 
 def shortages(architecture: Architecture, plan: Plan, parameters: int | None) -> Iterator[Shortage]:
     """Yield the hosts of a plan that may have too little memory for a model with this number of parameters.
 
-    Nothing is known of a model that must be built to be counted, of a plan without a pattern, of a host that the plan's
-    price book has no memory for, and if that book isn't there any more.
+    Nothing is known without the model's size, a pattern, the plan's price book, or the memory of a host in it.
     """
     try:
         hosts = _hosts(plan.prices)

@@ -63,7 +63,6 @@ class WorkerFigures:
     """
 
     worker: int
-    invocations: int
     duration: float
     billed: float
     waiting: float
@@ -78,15 +77,13 @@ class Totals:
 
     `makespan_ns` lasts from the first acceptance to the last end. `gb_seconds` (1 GB = 1,024 MB) are the functions'.
     `requests` counts requests to stores, databases and queues by op, including polls that found nothing. `billed`
-    counts how many of them AWS charges for; for DynamoDB, request units. `waiting_gb_seconds` is waiting × memory of
-    the functions, before rounding. On a platform that bills containers, `containers` and `idle` are a bill's
-    (`Usage`), and invocations cost nothing themselves.
+    counts how many of them AWS charges for; for DynamoDB, request units. On a platform that bills containers,
+    `containers` and `idle` are a bill's (`Usage`), and invocations cost nothing themselves.
     """
 
     makespan_ns: int
     billed_seconds: float
     gb_seconds: Decimal
-    waiting_gb_seconds: float
     cold_starts: int
     workers: tuple[WorkerFigures, ...]
     requests: Mapping[str, int]
@@ -160,7 +157,6 @@ def outcome(timeline: Timeline, architecture: str = "x86_64") -> Totals:
         billed_seconds=(billed_containers or sum(call.billed_ms for call in invocations) / 1000)
         + sum(billed_seconds(instance.lasted_ns) for instance in instances),
         gb_seconds=Decimal(sum(call.memory_mb * call.billed_ms for call in invocations)) / (1024 * 1000),
-        waiting_gb_seconds=sum(spent[0, call.track] * call.memory_mb for call in invocations) / (1024 * NS),
         cold_starts=sum(call.init_ms is not None for call in invocations),
         workers=tuple(_workers(spent, invocations, instances, timeline)),
         requests=_sums((op, number) for op, number, _ in asked),
@@ -213,7 +209,6 @@ def _spend(timeline: Timeline) -> NDArray[np.float64]:
 def _workers(
     spent: NDArray[np.float64], invocations: Sequence[Invocation], instances: Sequence[Instance], timeline: Timeline
 ) -> Iterator[WorkerFigures]:
-    number = Counter(invocation.worker for invocation in invocations)
     parts = [
         (invocation.worker, invocation.track, timeline.calls[invocation.track].init_ns, invocation.billed_ms)
         for invocation in invocations
@@ -228,7 +223,6 @@ def _workers(
         waiting, transfer, compute = (float(part) / NS for part in columns.sum(axis=1))
         yield WorkerFigures(
             worker=worker,
-            invocations=number[worker],
             duration=float(columns.sum()) / NS,
             billed=sum(billed) / 1000,
             waiting=waiting,

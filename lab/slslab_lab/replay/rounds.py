@@ -17,7 +17,7 @@ from slslab_lab.replay.kernel.program import Gathering, Program, Step, Track
 from slslab_lab.replay.programs.scaling import generate
 from slslab_lab.replay.programs.step_costs import Cost, StepCosts
 from slslab_workers.architecture import Architecture, architectures
-from slslab_workers.channels.polling import policy
+from slslab_workers.channels.polling import POLICIES
 from slslab_workers.patterns import Workload
 from slslab_workers.training.released_log import LOG_TRAFFIC
 from slslab_workers.training.released_log import PHASE as LOG
@@ -67,7 +67,7 @@ class Round:
         made = generate(replace(self.costs, workload=workload), self.workers, 2, 1)
         tracks = tuple(replace(track, steps=tuple(self._steps(track))) for track in made.tracks)
         # A list finds all objects, or none while other workers are behind: only the pauses between gets matter.
-        pauses = policy("adaptive" if self.polling == "none" else self.polling).gets
+        pauses = POLICIES["adaptive" if self.polling == "none" else self.polling].gets
         return replace(made, tracks=tracks, batches=1, polls=(pauses.first, pauses.factor, pauses.limit))
 
     def _steps(self, track: Track) -> Iterator[Step | Gathering]:

@@ -10,7 +10,6 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from slslab.aws.accounts import NEW, account_limits
-from slslab.aws.limits import lambda_limits
 from slslab.errors import RequestError
 from slslab.predict.profiles.profile import Containers, Figure, Profile
 from slslab.predict.uncertainty import Uncertainty
@@ -119,17 +118,6 @@ class Platform:
     timeout_s: float
 
 
-def check_memory(memory_mb: int) -> int:
-    """Return the memory size; RequestError for one that Lambda doesn't offer."""
-    limit = lambda_limits().memory_mb
-    if not limit.minimum <= memory_mb <= limit.maximum:
-        raise RequestError(
-            f"Lambda has no functions of {memory_mb} MB.",
-            f"choose {limit.minimum} to {limit.maximum} MB.",
-        )
-    return memory_mb
-
-
 def with_memory(program: Program, recorded_mb: int, memory_mb: int | None) -> Program:
     """Return the program with another memory size for the training functions, which have the plan's size.
 
@@ -191,8 +179,7 @@ def vary_program(run: Measured, variant: Variant) -> Program:
     if variant.workers is not None and variant.workers != program.workers:
         program = generate(run.costs, variant.workers, program.batches, program.epochs)
         program = with_recorded_stragglers(program, run.plan)
-    if variant.memory_mb is not None:
-        program = with_memory(program, run.plan.memory_mb, check_memory(variant.memory_mb))
+    program = with_memory(program, run.plan.memory_mb, variant.memory_mb)
     if variant.straggler is not None:
         program = with_straggler(program, *variant.straggler)
     return program
@@ -217,7 +204,7 @@ def simulate(run: Measured, variant: Variant, profile: Profile) -> tuple[Timelin
     """
     for shortage in run.shortages(variant.workers or run.plan.workers):
         if shortage.is_certain:
-            raise ImpossibleError(shortage.message, shortage.replay_hint)
+            raise ImpossibleError(shortage.message, shortage.hint)
     timeline = play_within(vary_program(run, variant), vary_profile(run, variant, profile))
     return timeline, outcome(timeline, variant.arch or run.arch)
 

@@ -27,7 +27,7 @@ from slslab_lab.replay.programs.alone import ANY, Sample, samples, suffix, summa
 from slslab_lab.runs.processor import ProcessorWatch
 from slslab_lab.runs.recorder import Recorder
 from slslab_lab.runs.sweeps.results import Results
-from slslab_lab.runs.system import Started
+from slslab_lab.runs.system import System
 from slslab_workers.architecture import Architecture, Progress, RunFailed
 from slslab_workers.driver.sums import combine_alone, sums_function
 from slslab_workers.models import own_packages
@@ -46,7 +46,7 @@ SoloProfile = tuple[Alone | NotAlone, dict[str, Any] | None]
 
 
 def find(
-    plan: Plan, architecture: Architecture, started: Started, directory: Path, progress: Progress, *, reuse: bool
+    plan: Plan, architecture: Architecture, system: System, directory: Path, progress: Progress, *, reuse: bool
 ) -> SoloProfile:
     """Return what steps of each kind take alone, and on which processor.
 
@@ -58,9 +58,9 @@ def find(
     kept: SoloProfile | None = results.read([FOLDER]).get(0) if reuse else None
     if kept is not None:
         return kept
-    started.ready()
+    system.ready()
     watch = ProcessorWatch(plan, progress)
-    measured = measure(plan, architecture, started, directory, progress), watch.end()
+    measured = measure(plan, architecture, system, directory, progress), watch.end()
     if measured[0]["status"] == "measured" and measured[0]["quiet"]:
         with suppress(HostError):  # the next run measures it again
             results.keep(FOLDER, ({**measured[0], "kept": True}, measured[1]), measured[0]["seconds"])
@@ -74,7 +74,7 @@ def _work(plan: Plan) -> str:
 
 
 def measure(
-    plan: Plan, architecture: Architecture, started: Started, directory: Path, progress: Progress
+    plan: Plan, architecture: Architecture, system: System, directory: Path, progress: Progress
 ) -> Alone | NotAlone:
     """Return what steps of each kind take alone, or why they could not be measured: the worker failed."""
     began = time.monotonic_ns()
@@ -85,9 +85,9 @@ def measure(
     with closing(Pressure()) as pressure:
         before, disks, times = probe(), pressure.stalls().disk_ns, read_times()
         try:
-            with TraceWriter(place / LOG, plan.run) as writer, started.high_priority() as raised:
+            with TraceWriter(place / LOG, plan.run) as writer, system.high_priority() as raised:
                 recorder = Recorder(writer, alone, _Steps(progress))
-                with started.running(recorder, place / "logs") as running:
+                with system.running(recorder, place / "logs") as running:
                     try:
                         with running.watched():
                             for number in range(ENVIRONMENTS):
@@ -98,7 +98,7 @@ def measure(
                             combine_alone(plan, running.cloud, parameters)
                         running.finish()
                     finally:
-                        started.clear()
+                        system.clear()
         except RunFailed as error:
             return {"status": "not measured", "reason": f"{error.type}: {error.message}"}
         stolen_share = read_times().stolen_share(times)

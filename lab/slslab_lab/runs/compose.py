@@ -3,11 +3,11 @@
 import json
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 from urllib.parse import quote
 
 import botocore.exceptions
@@ -27,7 +27,7 @@ from slslab.stack import Stack
 from slslab.statemachines.execution_history import read_transitions
 from slslab.statemachines.history import Transition, labels, transition_event
 from slslab_lab.runs.recorder import Recorder
-from slslab_lab.runs.system import Running, host_meter
+from slslab_lab.runs.system import Running, System, host_meter
 from slslab_lab.runs.watch import Watch
 from slslab_workers.architecture import Cloud, Requirements, RunFailed
 from slslab_workers.plan import Plan
@@ -51,8 +51,11 @@ START_CHANNEL = {
 }
 
 
-class ComposeSystem:
-    """A running compose stack; HostError or RequestError if the plan can't run on it."""
+class ComposeSystem(System):
+    """A running compose stack; HostError or RequestError if the plan can't run on it.
+
+    The end of a run's recording removes what it named, and the next one empties the databases.
+    """
 
     def __init__(self, plan: Plan, requirements: Requirements) -> None:
         self._emulator = RemoteEmulator(emulator_url())
@@ -67,27 +70,14 @@ class ComposeSystem:
             self.automatic = {**self.automatic, "channel-host": requirements.channel_host}
         self._check()
 
-    def start(self) -> AbstractContextManager[Self]:
-        """Return a context that does nothing, because the stack is already up."""
-        return nullcontext(self)
-
-    def ready(self) -> None:
-        """Do nothing, because the stack is already up."""
-
-    def high_priority(self) -> AbstractContextManager[bool]:
-        """Return a context that yields False: the stack's containers keep their priority."""
-        return nullcontext(False)
-
-    def clear(self) -> None:
-        """Do nothing: the end of a recording removes what it named, and the next one empties the databases."""
-
     @contextmanager
     def running(self, recorder: Recorder, logs: Path) -> Iterator[Running]:
         """Record what the stack does for the run in this context."""
         requirements, about = self._requirements, self._about
         began = time.process_time()
         asked = (self._plan.run, requirements.tensor_databases, requirements.channel)
-        with Watch(logs) as watch, self._emulator.record(*asked) as recording:
+        watch = Watch(logs)
+        with self._emulator.record(*asked) as recording:
             recorder.broken = watch.fail
             _check_replicas(requirements.tensor_databases, len(recording.tensors))
             launcher: RemoteLauncher | None = None

@@ -11,7 +11,7 @@ from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import psutil
 
@@ -29,18 +29,18 @@ from slslab.stack.queues import queue_kind
 from slslab.stack.state_machines import EmbeddedStateMachines
 from slslab_lab.runs.platforms import check_limits, gpu_variables, limits_of
 from slslab_lab.runs.recorder import Recorder
-from slslab_lab.runs.system import Running, host_meter
+from slslab_lab.runs.system import Running, System, host_meter
 from slslab_lab.runs.throttling import Throttling
 from slslab_lab.runs.watch import Watch
 from slslab_workers.architecture import Cloud, Requirements
-from slslab_workers.driver.dependencies import layer_distributions, layer_of
+from slslab_workers.driver.dependencies import layer_distributions
 from slslab_workers.faults.plan import VARIABLE, FaultPlan
 from slslab_workers.models import own_packages
 from slslab_workers.plan import Plan
 
 
-class EmbeddedSystem(Managed):
-    """The embedded stack and an emulator of the run's own, which run between `start` and its end; `strict` hides this
+class EmbeddedSystem(Managed, System):
+    """The parts of the embedded stack that the plan requires, and an emulator of the run's own; `strict` hides this
     host's packages from functions."""
 
     def __init__(self, plan: Plan, requirements: Requirements, *, strict: bool = False) -> None:
@@ -68,16 +68,12 @@ class EmbeddedSystem(Managed):
         self._recorder: Recorder | None = None
         self._states: EmbeddedStateMachines | None = None
 
-    def start(self) -> Self:
-        """Return a context in which the parts that the plan requires run, and the emulator."""
-        return self
-
     def _enter(self, stack: ExitStack) -> None:
         self._began = time.process_time()
         requirements = self._requirements
         self._stack = EmbeddedStack(stack, on_event=self._on_event)
         self._servers = self._stack.servers
-        self._watch = stack.enter_context(Watch(self._stack.session.home))
+        self._watch = Watch(self._stack.session.home)
         # Servers wait more than they compute while they start.
         imports = threading.Thread(target=_import_torch, name="slslab-imports")
         imports.start()
@@ -110,7 +106,7 @@ class EmbeddedSystem(Managed):
         """Return the emulator's arguments that say where environments are."""
         packages = {
             "strict_packages": self._strict,
-            "layer_packages": layer_distributions(layer_of(self._plan)),
+            "layer_packages": layer_distributions(),
         }
         if self._plan.environment == "ray":
             pack = self._plan.placement == "pack"

@@ -37,8 +37,6 @@ from slslab_workers.plan import Plan, PlanError
 from slslab_workers.trace.operations import SERVERS
 from slslab_workers.training import datasets
 
-# Figures of the document that metrics.json also contains.
-METRICS = ("loss", "accuracy", "counts", "bytes", "overheads", "phases", "per_worker")
 # What the document says about its host in addition to what the run finds out.
 THIS_HOST: Mapping[str, str] = MappingProxyType({})
 
@@ -162,14 +160,14 @@ def execute(
         failure: RunFailed | None = None
         starting = time.monotonic()
         # The last records come when the system ends.
-        with ExitStack() as later, system.start() as started:
+        with ExitStack() as later, system:
             start_s = time.monotonic() - starting
-            admit(plan, architecture, started.budgets_mb)
+            admit(plan, architecture, system.budgets_mb)
             if watch is None:
-                before, processor = alone.find(plan, architecture, started, directory.path, progress, reuse=reuse)
+                before, processor = alone.find(plan, architecture, system, directory.path, progress, reuse=reuse)
             beginning, times = time.monotonic(), read_times()
             recorder = Recorder(later.enter_context(TraceWriter(directory.trace_log, plan.run)), plan, progress)
-            with started.running(recorder, directory.logs) as running:
+            with system.running(recorder, directory.logs) as running:
                 began, host = True, {**running.host, **named}
                 try:
                     with running.watched():
@@ -192,7 +190,6 @@ def execute(
         run = run.replace(document=made)
         made["lambda"] = play(run, book)
         directory.write(BILL, bill_document(made["lambda"], made["cost"]))
-        directory.write("metrics.json", {key: made[key] for key in METRICS})
         page = leave_page(directory.path / PAGE, run)
         return cast(EndedDocument, directory.finish({**made, "report": page}))
     except (PlanError, HostError, KeyboardInterrupt) as error:

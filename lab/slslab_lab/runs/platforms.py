@@ -10,10 +10,7 @@ from slslab.errors import RequestError
 from slslab.predict.gpus import load_gpus
 from slslab.predict.profiles.profile import load_platform
 from slslab_workers.architecture import Requirements
-from slslab_workers.plan import GPU_MEMORY, Plan
-
-# Functions are created by AWS's API, in whose model no time-out is longer, s.
-LONGEST_S = 5400
+from slslab_workers.plan import GPU_MEMORY, LONGEST_TIMEOUT_S, Plan
 
 
 def platform_values(name: str) -> dict[str, Any]:
@@ -22,7 +19,7 @@ def platform_values(name: str) -> dict[str, Any]:
     assert containers is not None
     return {
         "memory": str(int(containers.memory_mb.value)),
-        "timeout": min(int(containers.timeout_s.value), LONGEST_S),
+        "timeout": min(int(containers.timeout_s.value), LONGEST_TIMEOUT_S),
         "prices": containers.prices,
     }
 
@@ -38,7 +35,7 @@ def limits_of(plan: Plan) -> Limits:
     profile = load_platform(plan.platform)
     containers = profile.containers
     assert containers is not None
-    memory_mb, timeout_s = int(containers.memory_mb.value), min(int(containers.timeout_s.value), LONGEST_S)
+    memory_mb, timeout_s = int(containers.memory_mb.value), min(int(containers.timeout_s.value), LONGEST_TIMEOUT_S)
     return limits.changed(
         memory_mb=replace(limits.memory_mb, maximum=memory_mb),
         timeout_s=replace(limits.timeout_s, maximum=timeout_s),

@@ -1,11 +1,11 @@
-"""The interface of stacks that plans run on, and a meter for hosts that AWS would bill in addition to Lambda."""
+"""What plans run on, and a meter for hosts that AWS would bill in addition to Lambda."""
 
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Self
 
 from slslab.run.events import own_event
 from slslab.run.records import launch_record
@@ -28,38 +28,35 @@ class Running:
     watched: Callable[[], AbstractContextManager[None]]
 
 
-class Started(Protocol):
-    """A started system, on which runs are made one after the other.
+class System:
+    """A system that a plan can run on: a context manager, in which runs are made one after the other.
 
-    `budgets_mb` is the memory for all environments on each of its hosts.
+    `budgets_mb` is the memory for all environments on each of its hosts, an estimate before it has started. `automatic`
+    has the values that options set to `auto` get here. By default, everything already runs and stays.
     """
 
     budgets_mb: list[int]
+    automatic: Mapping[str, str]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        """Stop and remove everything that was started."""
 
     def ready(self) -> None:
         """Wait until everything has started in the background."""
 
     def high_priority(self) -> AbstractContextManager[bool]:
         """Return a context in which everything runs at the highest priority; it yields whether that is allowed."""
+        return nullcontext(False)
 
     def running(self, recorder: Recorder, logs: Path) -> AbstractContextManager[Running]:
         """Return a context in which a run can be driven, and is recorded."""
+        raise NotImplementedError
 
     def clear(self) -> None:
         """Stop and remove everything that the last run left, and write its last records."""
-
-
-class System(Protocol):
-    """A system that a plan can run on.
-
-    `budgets_mb` is an estimate of `Started.budgets_mb`. `automatic` has the values that options set to `auto` get here.
-    """
-
-    budgets_mb: list[int]
-    automatic: Mapping[str, str]
-
-    def start(self) -> AbstractContextManager[Started]:
-        """Return a context in which the system runs; it removes everything at the end."""
 
 
 def host_meter(requirements: Requirements, on_event: Callable[[dict[str, Any]], None]) -> Callable[[], None]:

@@ -2,7 +2,7 @@
 
 Four figures are fitted, and were named before the fit: the speed of one connection, how fast a function's network
 refills, how much it may move at once, and how much the functions of a round differ. Latencies come from the base
-profile. CPU time per byte is measured on this host and scaled (`slslab calibrate`).
+profile. CPU time per byte was measured on this project's host and scaled, as its sources say.
 """
 
 import math

@@ -6,7 +6,6 @@ from typing import Any
 from slslab_lab.studies.study import Study
 
 OF_TABLE2 = "Read Table 2's runs here (by default the project's own)."
-TABLES_OUT = "Where the tables go (by default reproduce-NAME-replayed next to the runs)."
 CURVES = "Read the curves of slslab accuracy here (by default the project's own)."
 
 
@@ -24,63 +23,39 @@ class Table2(Study):
     """
 
     name, paper = "table2", "barrak-2025"
-    source, document, folder = "experiments", "table2", "table2"
-    options = (
-        *("models", "fidelity", "batches", "dataset", "memory_format", "runs_on", "profile", "prices"),
-        *("recordings", "out"),
-    )
+    source, document = "experiments", "table2"
+    options = ("models", "fidelity", "batches", "dataset", "runs_on", "profile", "prices", "recordings", "out")
     texts: Mapping[str, str] = {
         "fidelity": "sampled runs some of the minibatches here, full all of them; replayed reads recordings, in "
         "seconds.",
         "dataset": "cifar10, synthetic, or folder:PATH of class folders. Times don't depend on the images.",
-        "out": "Where runs and tables go (by default reproduce-table2-FIDELITY next to the runs); runs in it are kept.",
     }
     # Minibatches of each worker; None means the value of --batches.
     effort: Mapping[str, Any] = {"sampled": None, "full": 24}
     further = "atlas.serverless_gpu"
 
 
-class Figure3(Table2):
-    """Time against cost of an epoch, the rows of Table 2 as points.
-
-    The paper doesn't say what Figure 3 shows. Time against cost is its only comparison that no other table or figure
-    shows.
-    """
-
-    name, document, further = "fig3", "figure3", ""
-
-
 class Table3(Study):
-    """Accuracy, and the time to it: epochs of the accuracy curves × modelled seconds of an epoch.
+    """Accuracy, and the time to it: epochs of the accuracy curves × modelled seconds of an epoch. Also Figure 4.
 
     \b
     slslab reproduce table3
     slslab reproduce table3 --target 0.6
+    slslab reproduce table3 --plot figure4.svg
 
     Curves are measured (slslab accuracy), canonical and as released. Architectures that compute the same parameters,
     bit by bit, share a curve. Seconds of an epoch are modelled from the recordings of reproduce table2. Curves aren't
-    extrapolated.
+    extrapolated. --plot draws all of them by epoch and by time; the paper doesn't print the data of its Figure 4.
     """
 
     name, paper = "table3", "barrak-2025"
     source, document = "accuracy_by_time", "table3"
-    options = ("target", "accuracy", "recordings", "dataset", "profile", "prices", "out")
+    options = ("target", "plot", "accuracy", "recordings", "dataset", "profile", "prices", "out")
     texts: Mapping[str, str] = {
         "accuracy": CURVES,
         "recordings": OF_TABLE2,
         "dataset": "Curves of this data set.",
-        "out": TABLES_OUT,
     }
-
-
-class Figure4(Table3):
-    """Accuracy by time: the points of all curves, and with --plot a picture.
-
-    The paper doesn't print the data of its Figure 4, so there is nothing to compare them with.
-    """
-
-    name, document = "fig4", "figure4"
-    options = ("plot", *Table3.options[1:])
 
 
 class MLLessFilter(Table3):
@@ -104,12 +79,8 @@ class Figure2(Study):
 
     name, paper = "fig2", "barrak-2025"
     source, document = "patterns", "communication"
-    options = ("out", "recordings", "profile", "polling", "run", "plot")
-    texts: Mapping[str, str] = {
-        "recordings": OF_TABLE2,
-        "profile": "The platform: a name or a TOML file (by default the table's own).",
-        "out": TABLES_OUT,
-    }
+    options = ("out", "recordings", "profile", "plot")
+    texts: Mapping[str, str] = {"recordings": OF_TABLE2}
 
 
 class LambdaMLTable3(Figure2):
@@ -136,29 +107,10 @@ class LambdaMLTable1(Study):
     source, document = "lambdaml.recordings", "lambdaml.table1"
     options = ("fidelity", "profile", "prices", "recordings", "out")
     texts: Mapping[str, str] = {
-        "fidelity": "sampled runs rounds of 2 workers with each channel here; replayed reads recordings, in seconds.",
-        "profile": "The platform of the model, such as aws-us-east-1, or a TOML file.",
-        "out": "Where runs and tables go (by default reproduce-lambdaml-table1-FIDELITY next to the runs).",
+        "fidelity": "sampled runs rounds of 2 workers with each channel here; replayed reads recordings, in seconds."
     }
     effort: Mapping[str, Any] = {"sampled": None}
     usual = "replayed"
-
-
-class LambdaMLTable2(Study):
-    """LambdaML, Table 2: seconds of sending 75 MB to a parameter server, and of adding them there.
-
-    \b
-    slslab reproduce lambdaml-table2
-
-    Times to write, read and add a vector are measured here, in half a minute. Each row is modelled from them.
-    """
-
-    name, paper, document = "lambdaml-table2", "lambdaml-2021", "lambdaml.table2"
-    options = ("profile", "out")
-    texts: Mapping[str, str] = {
-        "out": "Where the table goes (by default reproduce-lambdaml-table2-measured next to the runs)."
-    }
-    effort: Mapping[str, Any] = {"measured": None}
 
 
 class LambdaMLFigure7(Study):
@@ -221,7 +173,6 @@ class InDatabase(Study):
     texts: Mapping[str, str] = {
         "fidelity": "sampled measures each way a few times here, full more often; replayed reads measurements, in "
         "seconds.",
-        "out": "Where measurements and tables go (by default reproduce-in-database-FIDELITY next to the runs).",
     }
     # Repetitions of each way.
     effort: Mapping[str, Any] = {"sampled": 5, "full": 15}
@@ -242,11 +193,10 @@ class GradsSharding(Study):
     name, paper, document = "gradssharding", "gradssharding-2026", "gradssharding"
     profile = "aws-us-east-1-2026"
     options = ("profile", "out")
-    texts: Mapping[str, str] = {"profile": "The platform: a name or a TOML file.", "out": TABLES_OUT}
 
 
 class KubeMLTimes(Study):
-    """KubeML's seconds of 30 epochs of ResNet34 by merges, and to an accuracy.
+    """KubeML's seconds of 30 epochs of ResNet34 by merges.
 
     \b
     slslab reproduce kubeml-times
@@ -258,7 +208,6 @@ class KubeMLTimes(Study):
 
     name, paper, document = "kubeml-times", "kubeml-2023", "kubeml.times"
     options = ("profile", "out")
-    texts: Mapping[str, str] = {"out": TABLES_OUT}
 
 
 class KubeMLAccuracy(Study):
@@ -318,14 +267,13 @@ class ServerlessGpu(Study):
 
     name, paper, document = "serverless-gpu", "barrak-2025", "atlas.serverless_gpu"
     options = ("out",)
-    texts: Mapping[str, str] = {"out": TABLES_OUT}
 
 
 STUDIES: Mapping[str, Study] = {
     study.name: study
     for study in (
-        *(Table2(), Table3(), Figure2(), Figure3(), Figure4(), MLLessFilter()),
-        *(LambdaMLTable1(), LambdaMLTable2(), LambdaMLTable3(), LambdaMLFigure7(), LambdaMLFigure8()),
+        *(Table2(), Table3(), Figure2(), MLLessFilter()),
+        *(LambdaMLTable1(), LambdaMLTable3(), LambdaMLFigure7(), LambdaMLFigure8()),
         *(InDatabase(), GradsSharding(), KubeMLTimes(), KubeMLAccuracy(), Byzantine(), ServerlessGpu()),
     )
 }

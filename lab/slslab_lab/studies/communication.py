@@ -9,13 +9,12 @@ from typing import Any
 from slslab.predict.profiles.profile import Profile
 from slslab.report.formats import percent
 from slslab.run.metrics import grouped
-from slslab_lab.papers.recomputation import Recomputed, recompute
+from slslab_lab.papers.recomputation import Recomputed, recompute_row
 from slslab_lab.replay.crossings import TIE
-from slslab_lab.studies.accuracy_by_time import whole
 from slslab_lab.studies.documents import Cell, ReproducedRow, describe_profile, make_document
 from slslab_lab.studies.measured_rounds import PATTERNS, describe
-from slslab_lab.studies.minibatches import Estimate
-from slslab_lab.studies.patterns import NAMES, TABLES, Compared, Comparison
+from slslab_lab.studies.minibatches import Estimate, whole
+from slslab_lab.studies.patterns import NAMES, TABLES, Comparison
 from slslab_lab.studies.study import Setup
 
 RATIO = "ratio"
@@ -40,22 +39,19 @@ class FasterCell(Cell):
         return "" if self.follows is None else "agrees" if self.same else "differs"
 
 
-def build(setup: Setup, compared: Compared) -> dict[str, Any]:
+def build(setup: Setup, compared: Sequence[Sequence[Comparison]]) -> dict[str, Any]:
     """Return the document of compared rows."""
     paper, profile, table = setup.paper, setup.profile, TABLES[setup.study.name]
-    here = paper.table(table)
-    again = {id(row): comparisons for row, comparisons in zip(here.rows, recompute(paper, table), strict=True)}
-    comparisons = [comparison for variants in compared.rows for comparison in variants]
+    comparisons = [comparison for variants in compared for comparison in variants]
     exchanges = {each.run: each for comparison in comparisons for each in comparison.measured.values()}
     return make_document(
         setup,
-        here,
+        paper.table(table),
         COLUMNS,
-        [_row(each, again[id(each.row)], profile) for each in comparisons],
-        [*_notes(comparisons, profile, compared.run), *describe(exchanges.values())],
+        [_row(each, recompute_row(paper, table, each.row), profile) for each in comparisons],
+        [*_notes(comparisons, profile), *describe(exchanges.values())],
         profile=describe_profile(profile),
-        run=compared.run,
-        bars=list(_bars(compared.rows)),
+        bars=list(_bars(compared)),
     )
 
 
@@ -178,12 +174,11 @@ def _bars_of(variants: Sequence[Comparison]) -> Iterator[tuple[str, str, float]]
                 yield f"{variants[0].workers} workers\n{basis}", NAMES[name], seconds[name]
 
 
-def _notes(comparisons: Sequence[Comparison], profile: Profile, run: str | None) -> Iterator[str]:
-    compute = f"CPU seconds of {run}" if run else "no CPU time"
+def _notes(comparisons: Sequence[Comparison], profile: Profile) -> Iterator[str]:
     ways = {comparison.variant.name: comparison.variant for comparison in comparisons}
     polling = ", ".join(f"{comparison.polling} ({name})" for name, comparison in ways.items())
     yield (
-        f"Modelled: one round on {profile.name} of {profile.date}, until the last worker has the sum, {compute}; "
+        f"Modelled: one round on {profile.name} of {profile.date}, until the last worker has the sum, no CPU time; "
         f"polling {polling}. Seconds agree up to {percent(Cell.tolerance)}. A ratio agrees if both name the same "
         f"winner, or both a tie, a difference of less than {percent(TIE)}."
     )

@@ -3,7 +3,6 @@
 A cell has a published figure and up to three others, each with its basis: recomputed (arithmetic on the paper's own
 inputs), measured (on this host), modelled (on a platform's profile)."""
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -27,9 +26,8 @@ AGREES, AGREES_MEMORY = 0.25, 0.15
 @dataclass(frozen=True)
 class Cell:
     """One figure of a row: `published` has the printed digits; `tolerance` is the share within which ours agree with
-    it, `reason` says why they don't, `missing` why we have none. `least` and `most` are bounds for ours even without a
-    figure. A `fitted` figure has no verdict, since the model was fitted to the published one. A figure that isn't
-    printed is compared with what `follows` from printed figures."""
+    it, `reason` says why they don't, `missing` why we have none. A `fitted` figure has no verdict, since the model was
+    fitted to the published one. A figure that isn't printed is compared with what `follows` from printed figures."""
 
     published: Decimal | None = None
     recomputed: tuple[Recomputed, ...] = ()
@@ -38,8 +36,6 @@ class Cell:
     tolerance: float = AGREES
     reason: str = ""
     missing: str = ""
-    least: float = -math.inf
-    most: float = math.inf
     fitted: bool = False
     follows: Decimal | None = None
 
@@ -52,13 +48,9 @@ class Cell:
     @property
     def verdict(self) -> str:
         """Return whether the figures agree; empty if they can't be compared."""
-        if self.fitted:
+        if self.fitted or self.difference is None:
             return ""
-        if self.difference is not None:
-            return "agrees" if abs(self.difference) <= self.tolerance else "differs"
-        published = float(self.published or math.nan)
-        elsewhere = self.most < published * (1 - self.tolerance) or self.least > published * (1 + self.tolerance)
-        return "differs" if elsewhere else ""
+        return "agrees" if abs(self.difference) <= self.tolerance else "differs"
 
     def as_document(self) -> dict[str, Any]:
         """Return the cell for JSON; published and recomputed figures are decimal strings."""
@@ -67,11 +59,9 @@ class Cell:
             "published": None if self.published is None else str(self.published),
             "recomputed": [
                 {
-                    **{
-                        name: getattr(way, name)
-                        for name in ("way", "expression", "filled", "value", "verdict", "reason")
-                    },
+                    **{name: getattr(way, name) for name in ("way", "expression", "filled")},
                     "value": None if way.value is None else format(way.value, "f"),
+                    **{name: getattr(way, name) for name in ("verdict", "reason")},
                 }
                 for way in self.recomputed
             ],

@@ -1,28 +1,20 @@
 """The runs behind Table 2's reproduction: made now (`sampled`, `full`), or read from recordings (`replayed`)."""
 
 import itertools
-import time
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from slslab.errors import RequestError, RunError, counted
-from slslab.installation import RECORDINGS, plugin
+from slslab.errors import RequestError, RunError
 from slslab.run.directory import RunDirectory
 from slslab_lab.replay.measured import Measured, read_measured
-from slslab_lab.runs.alone import ENVIRONMENTS
-from slslab_lab.runs.execution import Order
 from slslab_lab.runs.planning import architectures, make_plan
-from slslab_lab.runs.sweeps.sweep import LOCAL, RAY
+from slslab_lab.runs.sweeps.sweep import LOCAL
 from slslab_lab.studies import MODELS, committed
-from slslab_lab.studies.recording import check_done, is_done, make_run, small_run
+from slslab_lab.studies.recording import Recording, describe_done, is_done, make_missing, small_run
 from slslab_lab.studies.study import Setup
-from slslab_workers.architecture import ALONE_BATCHES, read_plan
-
-if TYPE_CHECKING:
-    from slslab_lab.runs.accuracy.curve import Watcher
+from slslab_workers.architecture import read_plan
 
 WORKERS, BATCH_SIZE, BATCHES = 4, 512, 24
 GPU = "gpu"
@@ -35,8 +27,6 @@ ENDED = {
     "Runtime.OutOfMemory": "its functions were killed at their memory limit of {memory:,} MB",
     "Sandbox.Timedout": "its functions reached their time-out",
 }
-# Minibatches that one worker computes before each run.
-ALONE = ALONE_BATCHES * ENVIRONMENTS
 # SPIRT's functions all start cold in the first epoch, so its time isn't typical.
 EPOCHS = {"spirt": 2}
 # MLLess's filter holds back the first updates; in the others' number of minibatches it would send none.
@@ -61,37 +51,23 @@ class Experiment:
         """Return the variant in words."""
         return "as released" if self.released else "canonical"
 
-    def batches(self, sample: "Sample") -> int:
-        """Return minibatches of each worker and epoch."""
-        filtered = self.architecture == FILTERED and not self.released
-        return min(BATCHES, sample.batches * FILTERED_TIMES) if filtered else sample.batches
-
-    def values(self, sample: "Sample") -> dict[str, Any]:
-        """Return the values for `slslab run`."""
-        batches, epochs, memory_mb = self.batches(sample), EPOCHS.get(self.architecture, 1), RECORDED_MB[self.model]
+    def values(self, batches: int, dataset: str) -> dict[str, Any]:
+        """Return the values for `slslab run`, with this many minibatches of each worker, or more for a filter."""
+        if self.architecture == FILTERED and not self.released:
+            batches = min(BATCHES, batches * FILTERED_TIMES)
+        shape = (WORKERS, BATCH_SIZE, batches, EPOCHS.get(self.architecture, 1), RECORDED_MB[self.model])
         # Four workers on a host with fewer processors slow each other down.
-        more = {"as_released": self.released, "memory_format": sample.memory_format, "record": "alone"}
-        return small_run(self.model, sample.dataset, WORKERS, BATCH_SIZE, batches, epochs, memory_mb, **more)
-
-
-@dataclass(frozen=True)
-class Sample:
-    """The part of Table 2's epoch to run: minibatches (MLLess: more), images, and the memory format."""
-
-    batches: int
-    dataset: str
-    memory_format: str = "default"
+        return small_run(self.model, dataset, *shape, as_released=self.released, record="alone")
 
 
 @dataclass(frozen=True)
 class Runs:
     """Runs that are `done`, why others `failed` at a limit of Lambda, and `again` further sets of recordings of the
-    finished runs, each made by one host. `lacking` lists the missing rows of incomplete sets, by name."""
+    finished runs, each made by one host."""
 
     done: Mapping[Experiment, Measured]
     failed: Mapping[Experiment, str]
     again: Sequence[Mapping[Experiment, Measured]] = ()
-    lacking: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def experiments(models: Iterable[str]) -> tuple[Experiment, ...]:
@@ -113,18 +89,20 @@ def read(setup: Setup) -> Runs:
 
 
 def measure(setup: Setup) -> Runs:
-    """Make the runs of the chosen models."""
+    """Make the missing runs of the chosen models. A run that ends at a limit of Lambda is a result."""
     options = setup.options
-    sample = Sample(setup.effort or options["batches"], options["dataset"], options["memory_format"])
+    sample = setup.effort or options["batches"], options["dataset"]
     # On this host they are made one after another, too.
     place = None if options.get("on") == LOCAL else options.get("on")
     rows = experiments(options["models"] or MODELS)
-    return record_all(setup.out, rows, sample, setup.watcher, place)
+    runs = [Recording(row.name, row.architecture, row.values(*sample)) for row in rows]
+    make_missing(setup.out, runs, setup.watcher, is_kept, describe_end, place)
+    return read_all(setup.out, rows)
 
 
 def read_all(directory: Path, rows: Iterable[Experiment]) -> Runs:
-    """Return the recorded runs in a directory, and complete further sets of recordings next to it: DIRECTORY-2,
-    DIRECTORY-3 and so on. RunError if no run is finished."""
+    """Return the recorded runs in a directory, and the same of further sets next to it: DIRECTORY-2, DIRECTORY-3 and so
+    on. RunError if no run is finished, or a further set lacks one."""
     known = architectures()
     done: dict[Experiment, Measured] = {}
     failed: dict[Experiment, str] = {}
@@ -136,76 +114,14 @@ def read_all(directory: Path, rows: Iterable[Experiment]) -> Runs:
             done[experiment] = read_measured(place, known)
     if not done:
         raise RunError(f"{directory} has no recordings of Table 2.", "record them with --fidelity sampled.")
-    again: list[Mapping[Experiment, Measured]] = []
-    lacking: dict[str, Sequence[str]] = {}
-    beside = (directory.with_name(f"{directory.name}-{number}") for number in itertools.count(2))
-    for one in itertools.takewhile(Path.is_dir, beside):
+    further = (directory.with_name(f"{directory.name}-{number}") for number in itertools.count(2))
+    again = []
+    for one in itertools.takewhile(Path.is_dir, further):
         places = {experiment: one / experiment.name for experiment in done}
-        if absent := [place.name for place in places.values() if not place.is_dir() or _ended(place) is not None]:
-            lacking[one.name] = absent
-        else:
-            again.append({experiment: read_measured(place, known) for experiment, place in places.items()})
-    return Runs(done, failed, again, lacking)
-
-
-def record_all(
-    directory: Path, rows: Iterable[Experiment], sample: Sample, watcher: "Watcher", on: str | None = None
-) -> Runs:
-    """Make the missing runs of a directory, here one after another or `on` a Ray cluster (`make_runs`). Runs of the
-    same plan are kept.
-
-    It repeats a run that was interrupted or failed. If a run ends at a limit of Lambda, it continues with the others.
-    RequestError if the directory has a run of another plan; RunError if a run fails for another reason, or none
-    finishes; KeyboardInterrupt if a run is interrupted."""
-    rows = tuple(rows)
-    missing = [experiment for experiment in rows if not _is_there(directory, experiment, sample)]
-    estimate_s = estimate_seconds(missing, sample)
-    if missing:
-        kept = f", {len(rows) - len(missing)} of {len(rows)} exist" if len(missing) < len(rows) else ""
-        where = "on this host" if on is None else "if one host like this made them all"
-        watcher.say(
-            f"{counted(len(missing), 'run')} to make{kept}; about {max(1, round(estimate_s / 60))} min {where}."
-        )
-    began = time.monotonic()
-    made: list[Experiment] = []
-    try:
-        with closing(_make(directory, missing, sample, watcher, on)) as making:
-            for experiment, document in making:
-                made.append(experiment)
-                outcome = _outcome(directory / experiment.name, document)
-                spent = time.monotonic() - began
-                done = _work(made, sample) / _work(missing, sample)
-                watcher.say(
-                    f"{experiment.name}: {outcome}; {len(made)} of {len(missing)} runs, "
-                    f"about {max(0.0, spent / done - spent) / 60:.0f} min to go."
-                )
-    except KeyboardInterrupt:
-        there = len(rows) - len(missing) + len(made)
-        watcher.say(f"Interrupted: {there} of {len(rows)} runs exist; the same command makes the others.")
-        raise
-    return read_all(directory, rows)
-
-
-def _make(
-    directory: Path, missing: Iterable[Experiment], sample: Sample, watcher: "Watcher", on: str | None
-) -> Generator[tuple[Experiment, Mapping[str, Any]], None, None]:
-    places = {directory / experiment.name: experiment for experiment in missing}
-    if on is not None:
-        orders = [Order(place, each.architecture, each.values(sample)) for place, each in places.items()]
-        with closing(plugin(RECORDINGS, RAY)(on, orders, watcher.say)) as made:
-            yield from ((places[place], document) for place, document in made)
-        return
-    for place, experiment in places.items():
-        yield experiment, make_run(place, experiment.architecture, experiment.values(sample), {}, watcher)
-
-
-def _outcome(place: Path, document: Mapping[str, Any]) -> str:
-    why = _ended(place)
-    if why is None:
-        check_done(document, place)
-    node = document.get("host", {}).get("name")
-    outcome = f"failed, {why}" if why else f"{document['seconds']['measured']:.0f} s"
-    return f"{outcome} on {node}" if node else outcome
+        if absent := [place for place in places.values() if not is_done(place)]:
+            raise RunError(f"{absent[0]} has no finished run.", f"record it, or move {one} elsewhere.")
+        again.append({experiment: read_measured(place, known) for experiment, place in places.items()})
+    return Runs(done, failed, again)
 
 
 def _ended(place: Path) -> str | None:
@@ -215,45 +131,25 @@ def _ended(place: Path) -> str | None:
     return ENDED[kind].format(memory=int(run.plan()["memory_mb"])) if kind in ENDED else None
 
 
-def _is_there(directory: Path, experiment: Experiment, sample: Sample) -> bool:
-    run = RunDirectory(directory / experiment.name)
-    if not is_done(run.path):
+def describe_end(place: Path, document: Mapping[str, Any]) -> str:
+    """Return how a run ended, in words, and on which node; RunError if it failed for another reason than a limit."""
+    why = _ended(place)
+    ended = describe_done(place, document) if why is None else f"failed, {why}"
+    node = document.get("host", {}).get("name")
+    return f"{ended} on {node}" if node else ended
+
+
+def is_kept(place: Path, recording: Recording) -> bool:
+    """Return whether a finished run of this plan exists; RequestError for a run of another plan."""
+    if not is_done(place):
         return False
-    plan = make_plan(architectures()[experiment.architecture], experiment.values(sample), {}).to_document()
-    recorded = read_plan(run.plan()).to_document()
+    plan = make_plan(architectures()[recording.architecture], recording.values, {}).to_document()
+    recorded = read_plan(RunDirectory(place).plan()).to_document()
     # `auto` may have become anything in the recorded run.
     recorded["options"] |= {name: value for name, value in plan["options"].items() if value == "auto"}
     differs = [name for name, value in recorded.items() if name != "run" and plan.get(name) != value]
     if differs:
         raise RequestError(
-            f"{run.path} contains a run with another {differs[0]}.", "choose another --out, or remove that folder."
+            f"{place} contains a run with another {differs[0]}.", "choose another --out, or remove that folder."
         )
     return True
-
-
-def _work(runs: Iterable[Experiment], sample: Sample) -> float:
-    """Return the minibatches to compute, counted in MobileNet's, with a constant for the rest of each run."""
-    weight: Mapping[str, float] = {"mobilenet": 1.0, "resnet18": 3.0}
-    return sum(
-        (EPOCHS.get(experiment.architecture, 1) * experiment.batches(sample) * WORKERS + ALONE)
-        * weight[experiment.model]
-        + 16
-        for experiment in runs
-    )
-
-
-def estimate_seconds(runs: list[Experiment], sample: Sample) -> float:
-    """Return the seconds of all runs here, estimated from an eighth of a minibatch of MobileNet, computed now."""
-    if not runs:
-        return 0.0
-    import torch
-
-    from slslab_workers.training.models import build
-    from slslab_workers.training.step import compute_gradient
-
-    model = build("mobilenet", 0)
-    inputs, targets = torch.zeros(BATCH_SIZE // 8, 3, 32, 32), torch.zeros(BATCH_SIZE // 8, dtype=torch.long)
-    compute_gradient(model, inputs, targets)
-    began = time.monotonic()
-    compute_gradient(model, inputs, targets)
-    return _work(runs, sample) * 8 * (time.monotonic() - began)

@@ -5,24 +5,24 @@ the same accuracy. Epochs come from their curves. An epoch's seconds are modelle
 curve sent until then (without the filter all). Messages and bytes are exact, by the closed form for that share.
 """
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from slslab.report.formats import percent
 from slslab_lab.papers.paper import Paper
-from slslab_lab.papers.recomputation import recompute
+from slslab_lab.papers.recomputation import recompute_row
 from slslab_lab.studies import NAMES
-from slslab_lab.studies.accuracy_by_time import ACCURACY, MODEL, Learnt, percentages, whole
+from slslab_lab.studies.accuracy_by_time import ACCURACY, MODEL, Learnt, percentages
 from slslab_lab.studies.curves import LOWEST_TARGET, PROOFS, Curve, Point, common_target, curve_of, rule_of, target_note
 from slslab_lab.studies.documents import Cell, ReproducedRow, cell_of, make_curve, make_document
 from slslab_lab.studies.epochs import EpochTime, Recordings
 from slslab_lab.studies.experiments import BATCHES, WORKERS, Experiment
+from slslab_lab.studies.minibatches import whole
 from slslab_lab.studies.study import Setup
 from slslab_lab.studies.table2 import find_row
 from slslab_lab.studies.table3 import platform
-from slslab_workers.mlless.counts import counts
+from slslab_workers.mlless import architecture as mlless
 from slslab_workers.models import spec
 
 TABLE, ARCHITECTURE = "optimizations", "mlless"
@@ -45,13 +45,6 @@ class Arm:
     def seconds(self) -> float | None:
         """Return modelled seconds to the target."""
         return None if self.point is None or self.epoch.seconds is None else self.point.epoch * self.epoch.seconds
-
-    @property
-    def least_seconds(self) -> float | None:
-        """Return a lower bound of the time to the target: the whole curve's, if it doesn't reach the target."""
-        if self.point is not None or self.curve is None or self.epoch.seconds is None:
-            return self.seconds
-        return self.curve.last.epoch * self.epoch.seconds
 
     @property
     def why(self) -> str:
@@ -141,7 +134,7 @@ def _rows(
     paper: Paper, experiment: Experiment, arms: Mapping[str, Arm], accuracy: float | None
 ) -> Iterator[ReproducedRow]:
     row, group = find_row(paper, TABLE, architecture=ARCHITECTURE), NAMES[experiment.model]
-    again = recompute(paper, TABLE)[paper.table(TABLE).rows.index(row)]
+    again = recompute_row(paper, TABLE, row)
     reason = _reason(arms, accuracy)
 
     def compare(column: str, value: float | None, reason: str, missing: str) -> Cell:
@@ -174,40 +167,32 @@ def _rows(
     without, with_ = (arms[name].seconds for name in ARMS)
     why = "; ".join(dict.fromkeys(arm.why for arm in arms.values() if arm.why))
     ratio = change = None
-    least, most = _bounds(arms)
-    sides = (("above", least), ("below", most))
-    bounds = "".join(f", so the ratio is {side} {bound:.2f}" for side, bound in sides if math.isfinite(bound))
     if without and with_:
         ratio, change = without / with_, 100 * (with_ / without - 1)
     cells = {
-        "ratio": replace(compare("ratio", ratio, reason, why + bounds), least=least, most=most),
+        "ratio": compare("ratio", ratio, reason, why),
         "change": compare("change", change, reason, ""),
     }
     yield ReproducedRow("without ÷ with", group, experiment.variant, cells, row.note)
 
 
-def _bounds(arms: Mapping[str, Arm]) -> tuple[float, float]:
-    """Return bounds for the ratio if only one of both curves reaches the target."""
-    without, with_ = (arms[name] for name in ARMS)
-    if not without.least_seconds or not with_.least_seconds or bool(without.point) == bool(with_.point):
-        return -math.inf, math.inf
-    bound = without.least_seconds / with_.least_seconds
-    return (-math.inf, bound) if without.point else (bound, math.inf)
-
-
 def _traffic(arm: Arm, model: str) -> dict[str, float | None]:
     """Return the protocol's messages and bytes in a mean epoch until the target: exact for the updates sent."""
     parameters = spec(model).parameters
-    if arm.share is None or parameters is None:
+    if arm.share is None:
         return {"messages": None, "bytes": None}
     epochs = (arm.point.epoch if arm.point else arm.curve.last.epoch) if arm.curve else 1
-    sent = round(arm.share * WORKERS * BATCHES * epochs)
-    # The closed form is linear in the updates of a step, in any step.
-    updates = [0] * (BATCHES * epochs - 1) + [sent]
-    protocol = counts(WORKERS, BATCHES, epochs, parameters, updates=updates)
+    updates = WORKERS * BATCHES * epochs
+    sent = round(arm.share * updates)
+    all_sent, none_sent = (mlless.counts(WORKERS, BATCHES, epochs, parameters, share=share) for share in (1.0, 0.0))
+
+    def per_epoch(most: int, least: int) -> float:
+        # Each update adds the same.
+        return (least + (most - least) // updates * sent) / epochs
+
     return {
-        "messages": sum(protocol.operations.values()) / epochs,
-        "bytes": (protocol.bytes_in + protocol.bytes_out) / epochs,
+        "messages": per_epoch(*(sum(each.operations.values()) for each in (all_sent, none_sent))),
+        "bytes": per_epoch(*(each.bytes_in + each.bytes_out for each in (all_sent, none_sent))),
     }
 
 

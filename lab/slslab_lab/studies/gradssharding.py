@@ -19,7 +19,7 @@ from pydantic import Field
 from slslab.errors import RequestError
 from slslab.predict.profiles.profile import Profile, load_profile
 from slslab.report.formats import percent
-from slslab.toml_files import read_toml, validate
+from slslab.toml_files import DataFiles
 from slslab_lab.papers.paper import Paper
 from slslab_lab.studies.aggregation import Fitted, Observed, Setting, fit_network, play_round
 from slslab_lab.studies.documents import Cell, ReproducedRow, describe_profile, make_document
@@ -111,8 +111,7 @@ class Compared:
 @cache
 def predictions() -> Predictions:
     """Return RQ3's predictions as they were committed."""
-    document = read_toml(PREDICTIONS, "file of predictions", (), RequestError)
-    return validate(Predictions, document, PREDICTIONS, "file of predictions", RequestError)
+    return DataFiles(Predictions, "file of predictions", RequestError).load(PREDICTIONS)
 
 
 def observations(paper: Paper) -> list[Observed]:
@@ -165,7 +164,6 @@ def build(setup: Setup, _: None = None) -> dict[str, Any]:
         findings=list(_findings(comparison, profile)),
         fit={**vars(fit), "left_out": left_out},
         comparison=comparison,
-        bars=[_bars("RQ3", predicted, "predicted"), _bars("RQ2", fitted, "modelled")],
         matrices=[_predicted_matrix(predicted), _baselines_matrix(predicted), _fitted_matrix(fitted)],
     )
 
@@ -282,20 +280,6 @@ def _row(one: Compared) -> ReproducedRow:
     }
     variant = f"{one.experiment}, {'fitted' if fitted else 'predicted'}"
     return ReproducedRow(one.name, setting.model, variant, cells, more=more)
-
-
-def _bars(experiment: str, rows: Sequence[Compared], ours: str) -> dict[str, Any]:
-    return {
-        "title": f"{experiment}: a round",
-        "axis": "time of a round",
-        "unit": "s",
-        "series": ["measured on AWS", ours],
-        "values": [
-            [f"{row.setting.model}\n{row.setting.topology} {row.setting.shards}", series, seconds]
-            for row in rows
-            for series, seconds in (("measured on AWS", row.measured_s), (ours, row.seconds))
-        ],
-    }
 
 
 def _predicted_matrix(rows: Sequence[Compared]) -> dict[str, Any]:

@@ -1,16 +1,21 @@
 """The runs behind a study: made one at a time, and kept once they are finished."""
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from slslab.errors import RequestError, RunError
+from slslab.errors import RequestError, RunError, counted
+from slslab.installation import RECORDINGS, plugin
 from slslab.run.bill import DEFAULT_BOOK
 from slslab.run.directory import RunDirectory
 from slslab.run.document import EndedDocument
-from slslab_lab.runs.execution import run_plan
+from slslab_lab.runs.accuracy.curve import Watcher
+from slslab_lab.runs.execution import Order, run_plan
+from slslab_lab.runs.sweeps.sweep import RAY
 from slslab_workers.architecture import Progress
 from slslab_workers.plan import Value
 
@@ -57,20 +62,53 @@ def make_run(
     return document
 
 
-def make_missing(
-    directory: Path, recordings: Iterable[Recording], progress: Progress, is_kept: Callable[[Path], bool] = is_done
-) -> Iterator[tuple[Recording, EndedDocument]]:
-    """Make the missing runs of a directory, and yield each with its document; RunError if one fails."""
-    for each in recordings:
-        place = directory / each.name
-        if not is_kept(place):
-            document = make_run(place, each.architecture, each.values, each.options, progress)
-            check_done(document, place)
-            yield each, document
-
-
 def check_done(document: Mapping[str, Any], name: Path | str) -> None:
     """Raise RunError for a run that failed."""
     if document["status"] != "done":
         trouble = document["error"]
         raise RunError(f"The run {name} failed: {trouble['message']}", trouble["hint"])
+
+
+def describe_done(place: Path, document: Mapping[str, Any]) -> str:
+    """Return how long a run took, in words; RunError if it failed."""
+    check_done(document, place)
+    return f"{document['seconds']['measured']:.0f} s"
+
+
+def make_missing(
+    directory: Path,
+    recordings: Sequence[Recording],
+    watcher: Watcher,
+    is_kept: Callable[[Path, Recording], bool] = lambda place, _: is_done(place),
+    describe: Callable[[Path, Mapping[str, Any]], str] = describe_done,
+    on: str | None = None,
+) -> None:
+    """Make the missing runs of a directory, here one after another or `on` a Ray cluster, and say how each ended.
+
+    `describe` returns that in words, or raises RunError. KeyboardInterrupt if a run is interrupted: the same call
+    continues with the missing ones."""
+    missing = {place: each for each in recordings if not is_kept(place := directory / each.name, each)}
+    kept, number, began = len(recordings) - len(missing), 0, time.monotonic()
+    watcher.say(f"{counted(len(missing), 'run')} to make, {kept} of {len(recordings)} are kept.")
+    try:
+        with closing(_make(missing, watcher, on)) as making:
+            for number, (place, document) in enumerate(making, 1):
+                ended, rest = describe(place, document), len(missing) - number
+                minutes = (time.monotonic() - began) / number * rest / 60
+                watcher.say(f"{place.name}: {ended}; {number} of {len(missing)} runs, about {minutes:.0f} min to go.")
+    except KeyboardInterrupt:
+        there = f"{kept + number} of {len(recordings)} runs exist"
+        watcher.say(f"Interrupted: {there}; the same command makes the others.")
+        raise
+
+
+def _make(
+    missing: Mapping[Path, Recording], watcher: Watcher, on: str | None
+) -> Generator[tuple[Path, Mapping[str, Any]], None, None]:
+    if on is not None:
+        orders = [Order(place, each.architecture, each.values) for place, each in missing.items()]
+        with closing(plugin(RECORDINGS, RAY)(on, orders, watcher.say)) as made:
+            yield from made
+        return
+    for place, each in missing.items():
+        yield place, make_run(place, each.architecture, each.values, each.options, watcher)

@@ -1,12 +1,11 @@
-"""Save a reproduction: its document, its cells as a table (or the points of a figure without cells), and its page; and
-the atlas, with its points in a separate file."""
+"""Save a reproduction: its document, its cells as a table, and its page; and the atlas, with its points in a separate
+file."""
 
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from slslab_lab.pages.grids import distinct_lines
 from slslab_lab.studies.kept import csv_text, write_texts
 
 ATLAS, CHECKS = "atlas.json", "checks.json"
@@ -22,13 +21,11 @@ def save(document: Mapping[str, Any], directory: Path) -> tuple[Path, ...]:
     from slslab_lab.pages.reproduction import describe_reproduction
 
     name = document["reproduces"]
-    figure = not document["columns"] and document["curves"]
-    fields = ("variant", "curve", *(document["curves"][0][axis]["name"] for axis in "xy")) if figure else FIELDS
     return write_texts(
         directory,
         {
             f"{name}.json": json.dumps(document, indent=2) + "\n",
-            f"{name}.csv": csv_text(fields, points(document) if figure else cells(document)),
+            f"{name}.csv": csv_text(FIELDS, cells(document)),
             f"{name}.html": make_page(describe_reproduction(document)),
         },
     )
@@ -59,15 +56,6 @@ def save_checks(document: Mapping[str, Any], directory: Path) -> Path:
 
 def _text(document: Mapping[str, Any]) -> str:
     return json.dumps({"schema": 1, **document}, indent=1) + "\n"
-
-
-def points(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield one record per point of each line, under the names of its axes."""
-    curves = document["curves"]
-    x_name, y_name = (curves[0][axis]["name"] for axis in "xy")
-    for variant, line in distinct_lines(curves):
-        for x, y in zip(line["x"], line["y"], strict=True):
-            yield {"variant": variant, "curve": line["name"], x_name: x, y_name: y}
 
 
 def cells(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

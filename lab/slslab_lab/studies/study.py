@@ -29,7 +29,6 @@ DEFAULTS: Mapping[str, Any] = {
     "models": (),
     "batches": 4,
     "dataset": "cifar10",
-    "memory_format": "default",
     "prices": BOOK,
 }
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -63,7 +62,7 @@ class Study:
 
     `options` are its command's options in the order of its help, `texts` their help where it is special. `effort` says
     how much to measure, by fidelity. `kept` names its results in words, and the file of results that are one file. Its
-    files are in reproduce-FOLDER-FIDELITY unless --out says otherwise. The module `further` adds to the document if the
+    files are in reproduce-NAME-FIDELITY unless --out says otherwise. The module `further` adds to the document if the
     project's own recordings are replayed.
     """
 
@@ -83,11 +82,6 @@ class Study:
         return self.document
 
     @property
-    def folder(self) -> str:
-        """Return the middle of the name of its files' directory."""
-        return self.name
-
-    @property
     def usual(self) -> str:
         """Return the default fidelity."""
         return next(iter(self.effort), REPLAYED)
@@ -103,7 +97,7 @@ class Study:
         from slslab_lab.papers.paper import load_paper
 
         if watcher is None:
-            from slslab_lab.runs.accuracy.several import Unwatched
+            from slslab_lab.runs.accuracy.curve import Unwatched
 
             watcher = Unwatched()
         given = {name: value for name, value in options.items() if value is not None}
@@ -119,7 +113,7 @@ class Study:
             load_profile(values["profile"]),
             load_book(values["prices"]),
             fidelity,
-            values.get("out") or root() / f"reproduce-{self.folder}-{fidelity}",
+            values.get("out") or root() / f"reproduce-{self.name}-{fidelity}",
             watcher,
             values,
         )

@@ -20,7 +20,7 @@ from slslab.run.bill import Book
 from slslab.run.metrics import grouped
 from slslab_lab.papers.expressions import Expression
 from slslab_lab.papers.paper import Paper, Row
-from slslab_lab.papers.recomputation import Recomputed, rank, recompute
+from slslab_lab.papers.recomputation import rank, recompute_row
 from slslab_lab.replay.combining import half_width, likelihood
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.kernel.timeline import Timeline
@@ -71,17 +71,14 @@ def build(setup: Setup, runs: Runs) -> dict[str, Any]:
         for of_set, speed in zip(sets, speeds, strict=True)
         for run in of_set
     )
-    again = recompute(paper, TABLE)
     results: dict[Experiment, tuple[ReproducedRow, tuple[tuple[BillLine, ...], str]]] = {}
     for number, run in enumerate(played, 1):
-        reproduced = _row(paper, run, platform, again[table.rows.index(run.row)])
+        reproduced = _row(paper, run, platform)
         reproduced = _with_further(paper, reproduced, run, further[run.experiment], platform)
         results[run.experiment] = reproduced, _bill(run, platform, setup.book)
         setup.watcher.report("playing runs", number, len(played))
     for experiment, why in runs.failed.items():
-        row = row_of(paper, experiment)
-        failed = _failed_row(experiment, row, why, again[table.rows.index(row)])
-        results[experiment] = failed, ((), f"The run is missing: {why}.")
+        results[experiment] = _failed_row(paper, experiment, why), ((), f"The run is missing: {why}.")
     order = [run for run in experiments(dict.fromkeys(run.model for run in results)) if run in results]
     bills = [results[run][1] for run in order]
     rows = [results[run][0] for run in order]
@@ -187,8 +184,8 @@ def _holds(ranking: Mapping[str, Any], samples: Mapping[tuple[str, str], list[fl
     return found
 
 
-def _row(paper: Paper, run: Played, platform: Profile, again: Sequence[Recomputed]) -> ReproducedRow:
-    recording, row = run.measured, run.row
+def _row(paper: Paper, run: Played, platform: Profile) -> ReproducedRow:
+    recording, row, again = run.measured, run.row, recompute_row(paper, TABLE, run.row)
     timeline = play(run.program, platform)
     seconds = estimate(played_calls(timeline, recording), BATCHES)
     measured = estimate(measured_calls(recording), BATCHES)
@@ -259,7 +256,9 @@ def _together(estimates: Sequence[Estimate]) -> Estimate:
     )
 
 
-def _failed_row(experiment: Experiment, row: Row, why: str, again: Sequence[Recomputed]) -> ReproducedRow:
+def _failed_row(paper: Paper, experiment: Experiment, why: str) -> ReproducedRow:
+    row = row_of(paper, experiment)
+    again = recompute_row(paper, TABLE, row)
     cells = {
         name: cell_of(row, again, name, missing=f"The run is missing: {why}." if name in row.published else "")
         for name, *_ in COLUMNS
@@ -359,8 +358,6 @@ def _notes_of_sets(runs: Runs, speeds: Sequence[Calibration]) -> Iterator[str]:
             "the probability that the means of two rows are in this order (Welch's t). Each further set is fitted "
             f"with its own host's speed: {', '.join(f'{one.speed:.3g}' for one in speeds)}."
         )
-    for name, rows in runs.lacking.items():
-        yield f"The recordings in {name} are incomplete and not used; {', '.join(rows)} are missing."
     sets = [[run.document["host"] for run in one.values()] for one in (runs.done, *runs.again)]
     if mixed := list(dict.fromkeys(sentence for one in sets for sentence in mixed_hosts(one))):
         yield from mixed
@@ -399,7 +396,4 @@ def _notes(played: Sequence[Played], calibration: Calibration, profile: Profile)
             "one piece from a list, which takes Python 32 bytes a number, so its peak is higher than the measured "
             "one."
         )
-    formats = sorted({plan.memory_format for plan in plans})
-    if formats != ["default"]:
-        notes.append(f"Memory formats: {', '.join(formats)}; the papers' code uses PyTorch's default.")
     return notes

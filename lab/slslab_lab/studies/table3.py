@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from slslab.report.formats import percent
-from slslab_lab.papers.recomputation import Recomputed, recompute
+from slslab_lab.papers.recomputation import Recomputed, recompute_row
 from slslab_lab.studies import NAMES
 from slslab_lab.studies.accuracy_by_time import (
     TABLE,
@@ -22,12 +22,12 @@ from slslab_lab.studies.accuracy_by_time import (
     equal_ones,
     shared_curves,
     variants,
-    whole,
 )
 from slslab_lab.studies.curves import common_target, target_note
 from slslab_lab.studies.documents import Cell, ReproducedRow, cell_of, describe_prices, describe_profile, make_document
 from slslab_lab.studies.epochs import FIRST, LAST, Recordings
 from slslab_lab.studies.experiments import BATCHES, WORKERS
+from slslab_lab.studies.minibatches import whole
 from slslab_lab.studies.rankings import Standing, rank_rows
 from slslab_lab.studies.study import Setup
 
@@ -42,12 +42,11 @@ def build(setup: Setup, learnt: Learnt) -> dict[str, Any]:
     paper, progressions, recordings = setup.paper, learnt.progressions, learnt.recordings
     target = setup.options.get("target")
     common = target if target is not None else common_target(curve for curve, _ in equal_ones(progressions))
-    again = dict(zip((row.name for row in paper.table(TABLE).rows), recompute(paper, TABLE), strict=True))
     return make_document(
         setup,
         paper.table(TABLE),
         _columns(common),
-        [_row(each, again[each.row.name], common) for each in progressions],
+        [_row(each, recompute_row(paper, TABLE, each.row), common) for each in progressions],
         [*describe(progressions), *target_note(common, target is not None), *time_notes(progressions, recordings)],
         rankings=_rankings(progressions, common),
         curves=[*by_epoch(progressions), *by_time(progressions)],

@@ -6,7 +6,6 @@ Properties are resolved and comply with CloudFormation's registry. Each sentence
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,32 +56,28 @@ def nothing(_properties: Properties, _files: Files) -> Iterator[str]:
     yield from ()
 
 
-@contextmanager
-def _collected(problems: list[str]) -> Iterator[None]:
+def _refused(call: Callable[[], object]) -> Iterator[str]:
+    """Yield the message of a service's refusal, if the call raises one."""
     try:
-        yield
+        call()
     except ServiceError as error:
-        problems.append(error.message.rstrip("."))
+        yield error.message.rstrip(".")
 
 
 def lambda_members(operation: str, *named: str) -> Callable[[Properties, Files], Iterator[str]]:
     """Return a check by Lambda's model of an operation; slslab names the members `named` itself."""
 
     def check(properties: Properties, _files: Files) -> Iterator[str]:
-        found: list[str] = []
-        with _collected(found):
-            members("lambda", operation, json.dumps({**dict.fromkeys(named, "name"), **properties}).encode())
-        yield from found
+        request = json.dumps({**dict.fromkeys(named, "name"), **properties}).encode()
+        yield from _refused(lambda: members("lambda", operation, request))
 
     return check
 
 
 def permission(properties: Properties, files: Files) -> Iterator[str]:
     """Yield the errors that AddPermission would return."""
-    found = list(lambda_members("AddPermission", "StatementId")(properties, files))
-    with _collected(found):
-        function_statement({"StatementId": "name", **properties}, "*")
-    yield from found
+    yield from lambda_members("AddPermission", "StatementId")(properties, files)
+    yield from _refused(lambda: function_statement({"StatementId": "name", **properties}, "*"))
 
 
 def url(properties: Properties, files: Files) -> Iterator[str]:
@@ -101,10 +96,8 @@ def table(properties: Properties, _files: Files) -> Iterator[str]:
         yield "ProvisionedThroughput cannot be specified when BillingMode is PAY_PER_REQUEST"
     elif "BillingMode" in properties and provisioned and "ProvisionedThroughput" not in properties:
         yield "BillingMode PROVISIONED needs ProvisionedThroughput"
-    found: list[str] = []
-    with _collected(found):
-        members("dynamodb", "CreateTable", json.dumps({"TableName": "name", **table_members(properties)}).encode())
-    if found:
+    request = json.dumps({"TableName": "name", **table_members(properties)}).encode()
+    if found := list(_refused(lambda: members("dynamodb", "CreateTable", request))):
         yield from found
         return
     indexes = [*properties.get("GlobalSecondaryIndexes", ()), *properties.get("LocalSecondaryIndexes", ())]
@@ -119,22 +112,20 @@ def table(properties: Properties, _files: Files) -> Iterator[str]:
 
 def function(properties: Properties, _files: Files) -> Iterator[str]:
     """Yield the errors that CreateFunction would return."""
-    found: list[str] = []
-    with _collected(found):
-        request = {"FunctionName": "name", **function_members(properties), "Code": properties["Code"]}
-        settings(members("lambda", "CreateFunction", json.dumps(request).encode()), lambda_limits())
-    yield from found
+    request = json.dumps({"FunctionName": "name", **function_members(properties), "Code": properties["Code"]}).encode()
+    yield from _refused(lambda: settings(members("lambda", "CreateFunction", request), lambda_limits()))
 
 
 def source(properties: Properties, _files: Files) -> Iterator[str]:
     """Yield the errors that CreateEventSourceMapping would return."""
-    found: list[str] = []
-    with _collected(found):
+
+    def create() -> None:
         request = members("lambda", "CreateEventSourceMapping", json.dumps(properties).encode())
         queue = str(request.get("EventSourceArn", ""))
         check_source(queue)
         with_request(EventSourceMapping("", queue, parse(request["FunctionName"])), request)
-    yield from found
+
+    yield from _refused(create)
 
 
 def visibility(mapping: Planned, others: Iterable[Planned]) -> Iterator[str]:
@@ -170,15 +161,9 @@ def machine(properties: Properties, files: Files) -> Iterator[str]:
         return
     for problem in problems(definition(files, properties), lambda_limits().definition_bytes):
         yield f"the definition is refused: {problem}".rstrip(".")
-    for refused in (
-        lambda: check_settings(machine_settings(properties)),
-        lambda: check_name(properties.get("StateMachineName", "none")),
-        lambda: check_role(properties["RoleArn"]),
-    ):
-        found: list[str] = []
-        with _collected(found):
-            refused()
-        yield from found
+    yield from _refused(lambda: check_settings(machine_settings(properties)))
+    yield from _refused(lambda: check_name(properties.get("StateMachineName", "none")))
+    yield from _refused(lambda: check_role(properties["RoleArn"]))
 
 
 def bucket(properties: Properties, _files: Files) -> Iterator[str]:

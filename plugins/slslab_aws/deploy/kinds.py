@@ -25,22 +25,23 @@ class Kind:
     """How to make, change (None: remove and make again) and remove resources of one type.
 
     `expect` returns, before anything is made, the values of Ref and attributes: exact ones, or a value of the same form
-    where the service chooses it. Its attributes are the attributes of this type.
+    where the service chooses it. Its attributes are the attributes of this type. `create` takes what it returned, and
+    returns it with what the service has chosen. `named` is the property with a resource's name.
     """
 
     properties: frozenset[str]
     expect: Expect
-    create: Callable[[Services, str, Properties], Made]
+    create: Callable[[Services, Made, Properties], Made]
     delete: Callable[[Services, Made], object]
     update: Callable[[Services, Made, Properties], Made] | None = None
     check: Check = checks.nothing
+    named: str = ""
 
 
-def _named(member: str, ref: str, **attributes: str) -> Expect:
+def _forms(ref: str, **attributes: str) -> Expect:
     """Return an `expect` function for these forms, with the resource's name for {name}."""
 
-    def expect(name: str, properties: Properties) -> Made:
-        name = str(properties.get(member, name))
+    def expect(name: str, _properties: Properties) -> Made:
         return Made(ref.format(name=name), {key: form.format(name=name) for key, form in attributes.items()})
 
     return expect
@@ -71,17 +72,18 @@ def _url(_name: str, properties: Properties) -> Made:
     return Made(arn, {"FunctionUrl": f"https://{ID.replace('-', '')}.lambda-url.{REGION}.on.aws/", "FunctionArn": arn})
 
 
-def _bucket(name: str, properties: Properties) -> Made:
-    name = str(properties.get("BucketName", name.lower()))
-    return Made(name, other_resources.bucket_attributes(name))
+def _bucket(name: str, _properties: Properties) -> Made:
+    # The domain names are AWS's, and can't be reached here.
+    domains = {"": "s3", "DualStack": f"s3.dualstack.{REGION}", "Regional": f"s3.{REGION}"}
+    attributes = {f"{kind}DomainName": f"{name}.{domain}.amazonaws.com" for kind, domain in domains.items()}
+    return Made(name, {"Arn": f"arn:aws:s3:::{name}", **attributes})
 
 
 def _bucket_policy(_name: str, properties: Properties) -> Made:
     return Made(str(properties.get("Bucket")))
 
 
-def _queue(name: str, properties: Properties) -> Made:
-    name = str(properties.get("QueueName", name + ".fifo" * bool(properties.get("FifoQueue"))))
+def _queue(name: str, _properties: Properties) -> Made:
     url = f"http://127.0.0.1:4566/{ACCOUNT}/{name}"
     return Made(url, {"Arn": _arn("sqs", name), "QueueName": name, "QueueUrl": url})
 
@@ -92,13 +94,11 @@ def _subscription(_name: str, properties: Properties) -> Made:
 
 
 def _role(name: str, properties: Properties) -> Made:
-    name = str(properties.get("RoleName", name))
     path = properties.get("Path", "/")
     return Made(name, {"Arn": f"arn:aws:iam::{ACCOUNT}:role{path}{name}", "RoleId": "AROA00000000000000000"})
 
 
 def _table(name: str, properties: Properties) -> Made:
-    name = str(properties.get("TableName", name))
     arn = _arn("dynamodb", f"table/{name}")
     stream = {"StreamArn": f"{arn}/stream/2026-01-01T00:00:00.000"} if "StreamSpecification" in properties else {}
     return Made(name, {"Arn": arn, **stream})
@@ -130,18 +130,20 @@ def _lambda() -> dict[str, Kind]:
             _names("""Architectures Code CodeSigningConfigArn DeadLetterConfig Description Environment EphemeralStorage
             FileSystemConfigs FunctionName Handler ImageConfig KmsKeyArn Layers LoggingConfig MemorySize PackageType
             ReservedConcurrentExecutions Role Runtime SnapStart Tags Timeout TracingConfig VpcConfig"""),
-            _named("FunctionName", "{name}", Arn=function_arn("{name}")),
+            _forms("{name}", Arn=function_arn("{name}")),
             resources.create_function,
             _by("lambda", "delete_function", "FunctionName"),
             resources.change_function,
             checks.function,
+            named="FunctionName",
         ),
         "AWS::Lambda::LayerVersion": Kind(
             _names("CompatibleArchitectures CompatibleRuntimes Content Description LayerName LicenseInfo"),
-            _named("LayerName", layer, LayerVersionArn=layer),
+            _forms(layer, LayerVersionArn=layer),
             resources.publish_layer,
             _by_keys("delete_layer_version"),
             check=checks.lambda_members("PublishLayerVersion", "LayerName"),
+            named="LayerName",
         ),
         "AWS::Lambda::Version": Kind(
             _names("FunctionName Description CodeSha256"),
@@ -161,7 +163,7 @@ def _lambda() -> dict[str, Kind]:
         "AWS::Lambda::Permission": Kind(
             _names("""Action EventSourceToken FunctionName FunctionUrlAuthType InvokedViaFunctionUrl Principal
             PrincipalOrgID SourceAccount SourceArn"""),
-            _named("", "{name}", Id="{name}"),
+            _forms("{name}", Id="{name}"),
             resources.add_permission,
             _by_keys("remove_permission"),
             check=checks.permission,
@@ -176,14 +178,14 @@ def _lambda() -> dict[str, Kind]:
         ),
         "AWS::Lambda::EventInvokeConfig": Kind(
             _names("DestinationConfig FunctionName MaximumEventAgeInSeconds MaximumRetryAttempts Qualifier"),
-            _named("", "{name}"),
+            _forms("{name}"),
             resources.put_event_settings,
             _by_keys("delete_function_event_invoke_config"),
             check=checks.lambda_members("PutFunctionEventInvokeConfig"),
         ),
         "AWS::Lambda::EventSourceMapping": Kind(
             properties_of("AWS::Lambda::EventSourceMapping"),  # its check refuses properties that aren't emulated
-            _named("", ID, Id=ID, EventSourceMappingArn=source),
+            _forms(ID, Id=ID, EventSourceMappingArn=source),
             resources.create_source,
             _by_keys("delete_event_source_mapping"),
             resources.change_source,
@@ -203,21 +205,23 @@ def _messaging() -> dict[str, Kind]:
             _by("sqs", "delete_queue", "QueueUrl"),
             other_resources.change_queue,
             checks.queue,
+            named="QueueName",
         ),
         "AWS::SQS::QueuePolicy": Kind(
             _names("PolicyDocument Queues"),
-            _named("", "{name}", Id="{name}"),
+            _forms("{name}", Id="{name}"),
             other_resources.put_queue_policy,
             other_resources.remove_queue_policy,
             check=checks.queue_policy,
         ),
         "AWS::SNS::Topic": Kind(
             _names("DisplayName TopicName Subscription Tags"),
-            _named("TopicName", topic, TopicArn=topic, TopicName="{name}"),
+            _forms(topic, TopicArn=topic, TopicName="{name}"),
             other_resources.create_topic,
             _by("sns", "delete_topic", "TopicArn"),
             other_resources.change_topic,
             checks.topic,
+            named="TopicName",
         ),
         "AWS::SNS::Subscription": Kind(
             _names("TopicArn Protocol Endpoint FilterPolicy FilterPolicyScope RawMessageDelivery"),
@@ -235,11 +239,12 @@ def _others() -> dict[str, Kind]:
         "AWS::StepFunctions::StateMachine": Kind(
             _names("""Definition DefinitionS3Location DefinitionString DefinitionSubstitutions LoggingConfiguration
             RoleArn StateMachineName StateMachineType Tags TracingConfiguration"""),
-            _named("StateMachineName", machine, Arn=machine, Name="{name}"),
+            _forms(machine, Arn=machine, Name="{name}"),
             resources.create_machine,
             _by("stepfunctions", "delete_state_machine", "stateMachineArn"),
             resources.change_machine,
             checks.machine,
+            named="StateMachineName",
         ),
         "AWS::S3::Bucket": Kind(
             _names("BucketName CorsConfiguration PublicAccessBlockConfiguration Tags VersioningConfiguration"),
@@ -248,13 +253,14 @@ def _others() -> dict[str, Kind]:
             _by("s3", "delete_bucket", "Bucket"),
             other_resources.change_bucket,
             checks.bucket,
+            named="BucketName",
         ),
         "AWS::S3::BucketPolicy": Kind(
             _names("Bucket PolicyDocument"),
             _bucket_policy,
             other_resources.put_bucket_policy,
             _by("s3", "delete_bucket_policy", "Bucket"),
-            lambda services, _made, properties: other_resources.put_bucket_policy(services, "", properties),
+            other_resources.put_bucket_policy,
             checks.bucket_policy,
         ),
         "AWS::IAM::Role": Kind(
@@ -264,6 +270,7 @@ def _others() -> dict[str, Kind]:
             other_resources.create_role,
             other_resources.remove_role,
             check=checks.role,
+            named="RoleName",
         ),
         "AWS::DynamoDB::Table": Kind(
             _names("""AttributeDefinitions BillingMode DeletionProtectionEnabled GlobalSecondaryIndexes KeySchema
@@ -273,25 +280,39 @@ def _others() -> dict[str, Kind]:
             _by("dynamodb", "delete_table", "TableName"),
             other_resources.change_table,
             checks.table,
+            named="TableName",
         ),
         "AWS::Logs::LogGroup": Kind(
             _names("LogGroupClass LogGroupName RetentionInDays Tags"),
-            _named("LogGroupName", "{name}", Arn=_arn("logs", "log-group:{name}:*")),
+            _forms("{name}", Arn=_arn("logs", "log-group:{name}:*")),
             other_resources.create_log_group,
             _by("logs", "delete_log_group", "logGroupName"),
             other_resources.change_log_group,
+            named="LogGroupName",
         ),
         "AWS::Events::Rule": Kind(
             _names("Description EventPattern Name RoleArn ScheduleExpression State Tags Targets"),
-            _named("Name", "{name}", Arn=rule, RuleName="{name}"),
+            _forms("{name}", Arn=rule, RuleName="{name}"),
             other_resources.create_rule,
             other_resources.remove_rule,
             other_resources.change_rule,
             checks.rule,
+            named="Name",
         ),
     }
 
 
+def with_name(kind: str, name: str, properties: Properties) -> Properties:
+    """Return properties with this name, in the form that the service accepts, if resources of the type have names."""
+    named = kinds()[kind].named
+    if kind == "AWS::S3::Bucket":
+        name = name.lower()
+    elif kind == "AWS::SQS::Queue":
+        name += ".fifo" * bool(properties.get("FifoQueue"))
+    return {named: name, **properties} if named else properties
+
+
 def expected(kind: str, name: str, properties: Mapping[str, Any]) -> Made:
-    """Return the values of Ref and the attributes of a resource before it is made."""
-    return kinds()[kind].expect(name, dict(properties))
+    """Return the values of Ref and the attributes of a resource before it is made; its properties may name it."""
+    complete = with_name(kind, name, dict(properties))
+    return kinds()[kind].expect(str(complete.get(kinds()[kind].named, name)), complete)

@@ -1,10 +1,10 @@
 """Make, change and remove a template's buckets, queues, topics, roles, tables, log groups and rules."""
 
 import json
+from dataclasses import replace
 
 from botocore.exceptions import ClientError
 
-from slslab.aws.arns import ACCOUNT, REGION
 from slslab_aws.deploy.resources import Made, Properties, Services, change_tags, pairs, tags_of, texts
 
 # documented: API_SetQueueAttributes.html.
@@ -14,11 +14,10 @@ QUEUE_DEFAULTS = {
 }
 
 
-def create_bucket(services: Services, name: str, properties: Properties) -> Made:
+def create_bucket(services: Services, made: Made, properties: Properties) -> Made:
     """Create a bucket."""
-    name = properties.get("BucketName", name.lower())
-    services("s3").create_bucket(Bucket=name)
-    return change_bucket(services, Made(name, bucket_attributes(name)), properties)
+    services("s3").create_bucket(Bucket=made.ref)
+    return change_bucket(services, made, properties)
 
 
 def change_bucket(services: Services, made: Made, properties: Properties) -> Made:
@@ -49,44 +48,27 @@ def _cors(configuration: Properties) -> Properties:
     return {"CORSRules": [{names.get(name, name): value for name, value in rule.items()} for rule in rules]}
 
 
-def put_bucket_policy(services: Services, _name: str, properties: Properties) -> Made:
+def put_bucket_policy(services: Services, made: Made, properties: Properties) -> Made:
     """Set the policy of a bucket."""
     policy = properties["PolicyDocument"]
     text = policy if isinstance(policy, str) else json.dumps(policy)
-    services("s3").put_bucket_policy(Bucket=properties["Bucket"], Policy=text)
-    return Made(properties["Bucket"])
+    services("s3").put_bucket_policy(Bucket=made.ref, Policy=text)
+    return made
 
 
-def bucket_attributes(name: str) -> dict[str, str]:
-    """Return a bucket's attributes; its domain names are AWS's and can't be reached here."""
-    return {
-        "Arn": f"arn:aws:s3:::{name}",
-        "DomainName": f"{name}.s3.amazonaws.com",
-        "DualStackDomainName": f"{name}.s3.dualstack.{REGION}.amazonaws.com",
-        "RegionalDomainName": f"{name}.s3.{REGION}.amazonaws.com",
-    }
-
-
-def create_queue(services: Services, name: str, properties: Properties) -> Made:
+def create_queue(services: Services, made: Made, properties: Properties) -> Made:
     """Create a queue."""
-    name = properties.get("QueueName", name + ".fifo" * bool(properties.get("FifoQueue")))
-    url = services("sqs").create_queue(QueueName=name, Attributes=_attributes(properties), tags=tags_of(properties))
-    arn = f"arn:aws:sqs:{REGION}:{ACCOUNT}:{name}"
-    return Made(url["QueueUrl"], {"Arn": arn, "QueueName": name, "QueueUrl": url["QueueUrl"]})
+    given = {"QueueName": properties["QueueName"], "Attributes": _attributes(properties), "tags": tags_of(properties)}
+    url = services("sqs").create_queue(**given)["QueueUrl"]
+    return replace(made, ref=url, attributes={**made.attributes, "QueueUrl": url})
 
 
 def change_queue(services: Services, made: Made, properties: Properties) -> Made:
     """Change the attributes of a queue; attributes that were removed from its template get their defaults."""
     attributes = {name: value for name, value in _attributes(properties).items() if name != "FifoQueue"}
     attributes = QUEUE_DEFAULTS | attributes
-    client = services("sqs")
-    client.set_queue_attributes(QueueUrl=made.ref, Attributes=attributes)
-    change_tags(
-        client.list_queue_tags(QueueUrl=made.ref).get("Tags"),
-        properties,
-        lambda new: client.tag_queue(QueueUrl=made.ref, Tags=new),
-        lambda gone: client.untag_queue(QueueUrl=made.ref, TagKeys=gone),
-    )
+    services("sqs").set_queue_attributes(QueueUrl=made.ref, Attributes=attributes)
+    change_tags(services, "sqs", made.ref, properties)
     return made
 
 
@@ -96,13 +78,13 @@ def _attributes(properties: Properties) -> dict[str, str]:
     return texts({name: value for name, value in properties.items() if name not in left_out})
 
 
-def put_queue_policy(services: Services, name: str, properties: Properties) -> Made:
+def put_queue_policy(services: Services, made: Made, properties: Properties) -> Made:
     """Set the policy of queues."""
     policy, queues = properties["PolicyDocument"], properties["Queues"]
     for queue in queues:
         attributes = {"Policy": policy if isinstance(policy, str) else json.dumps(policy)}
         services("sqs").set_queue_attributes(QueueUrl=queue, Attributes=attributes)
-    return Made(name, {"Id": name}, {"queues": queues})
+    return replace(made, keys={"queues": queues})
 
 
 def remove_queue_policy(services: Services, made: Made) -> None:
@@ -111,11 +93,10 @@ def remove_queue_policy(services: Services, made: Made) -> None:
         services("sqs").set_queue_attributes(QueueUrl=queue, Attributes={"Policy": ""})
 
 
-def create_topic(services: Services, name: str, properties: Properties) -> Made:
+def create_topic(services: Services, made: Made, properties: Properties) -> Made:
     """Create a topic with its subscriptions."""
-    arn = services("sns").create_topic(Name=properties.get("TopicName", name))["TopicArn"]
-    made = Made(arn, {"TopicArn": arn, "TopicName": arn.rpartition(":")[2]}, {"subscriptions": []})
-    return change_topic(services, made, properties)
+    services("sns").create_topic(Name=properties["TopicName"])
+    return change_topic(services, replace(made, keys={"subscriptions": []}), properties)
 
 
 def change_topic(services: Services, made: Made, properties: Properties) -> Made:
@@ -123,12 +104,7 @@ def change_topic(services: Services, made: Made, properties: Properties) -> Made
     client = services("sns")
     name = properties.get("DisplayName", "")
     client.set_topic_attributes(TopicArn=made.ref, AttributeName="DisplayName", AttributeValue=name)
-    change_tags(
-        client.list_tags_for_resource(ResourceArn=made.ref)["Tags"],
-        properties,
-        lambda new: client.tag_resource(ResourceArn=made.ref, Tags=pairs(new)),
-        lambda gone: client.untag_resource(ResourceArn=made.ref, TagKeys=gone),
-    )
+    change_tags(services, "sns", made.ref, properties)
     # Subscribing again returns the existing subscription.
     arns = [
         client.subscribe(TopicArn=made.ref, ReturnSubscriptionArn=True, **subscription)["SubscriptionArn"]
@@ -136,37 +112,37 @@ def change_topic(services: Services, made: Made, properties: Properties) -> Made
     ]
     for gone in sorted(set(made.keys["subscriptions"]) - set(arns)):
         client.unsubscribe(SubscriptionArn=gone)
-    return Made(made.ref, made.attributes, {"subscriptions": arns})
+    return replace(made, keys={"subscriptions": arns})
 
 
-def subscribe(services: Services, _name: str, properties: Properties) -> Made:
+def subscribe(services: Services, _made: Made, properties: Properties) -> Made:
     """Subscribe a queue or a function to a topic."""
     given = {name: properties[name] for name in ("TopicArn", "Protocol", "Endpoint")}
     attributes = texts({name: value for name, value in properties.items() if name not in given})
-    made = services("sns").subscribe(**given, Attributes=attributes, ReturnSubscriptionArn=True)
-    return Made(made["SubscriptionArn"], {"Arn": made["SubscriptionArn"]})
+    answer = services("sns").subscribe(**given, Attributes=attributes, ReturnSubscriptionArn=True)
+    return Made(answer["SubscriptionArn"], {"Arn": answer["SubscriptionArn"]})
 
 
-def create_role(services: Services, name: str, properties: Properties) -> Made:
+def create_role(services: Services, made: Made, properties: Properties) -> Made:
     """Create a role with its inline policies, which are not enforced."""
-    client, name = services("iam"), properties.get("RoleName", name)
+    client = services("iam")
     trust = properties["AssumeRolePolicyDocument"]
     members = {name: properties[name] for name in ("Description", "MaxSessionDuration", "Path") if name in properties}
     role = client.create_role(
-        RoleName=name,
+        RoleName=made.ref,
         AssumeRolePolicyDocument=trust if isinstance(trust, str) else json.dumps(trust),
         Tags=pairs(tags_of(properties)),
         **members,
     )["Role"]
     # AWS's managed policies don't exist here, and policies aren't enforced.
-    made = Made(name, {"Arn": role["Arn"], "RoleId": role["RoleId"]}, {"policies": []})
+    made = Made(made.ref, {"Arn": role["Arn"], "RoleId": role["RoleId"]}, {"policies": []})
     for policy in properties.get("Policies") or []:
         # AWS treats a policy without a version as one of 2008; moto refuses it.
         document = policy["PolicyDocument"]
         if not isinstance(document, str):
             document = json.dumps({"Version": "2012-10-17", **document})
         try:
-            client.put_role_policy(RoleName=name, PolicyName=policy["PolicyName"], PolicyDocument=document)
+            client.put_role_policy(RoleName=made.ref, PolicyName=policy["PolicyName"], PolicyDocument=document)
         except ClientError:
             remove_role(services, made)
             raise
@@ -182,7 +158,7 @@ def remove_role(services: Services, made: Made) -> None:
 
 
 def table_members(properties: Properties) -> Properties:
-    """Return the members of CreateTable, except the name, which slslab sets."""
+    """Return the members of CreateTable."""
     given = {"BillingMode": "PAY_PER_REQUEST", **properties}
     if "ProvisionedThroughput" in properties:
         given["BillingMode"] = properties.get("BillingMode", "PROVISIONED")
@@ -191,11 +167,11 @@ def table_members(properties: Properties) -> Properties:
     return given
 
 
-def create_table(services: Services, name: str, properties: Properties) -> Made:
+def create_table(services: Services, made: Made, properties: Properties) -> Made:
     """Create a table."""
-    made = services("dynamodb").create_table(**{"TableName": name, **table_members(properties)})["TableDescription"]
-    stream = {"StreamArn": made["LatestStreamArn"]} if "StreamSpecification" in properties else {}
-    return Made(made["TableName"], {"Arn": made["TableArn"], **stream})
+    table = services("dynamodb").create_table(**table_members(properties))["TableDescription"]
+    stream = {"StreamArn": table["LatestStreamArn"]} if "StreamSpecification" in properties else {}
+    return replace(made, attributes={**made.attributes, **stream})
 
 
 def change_table(services: Services, made: Made, properties: Properties) -> Made:
@@ -215,27 +191,21 @@ def change_table(services: Services, made: Made, properties: Properties) -> Made
         given["GlobalSecondaryIndexUpdates"] = updates
     client.update_table(TableName=made.ref, **given)
     arn = made.attributes["Arn"]
-    change_tags(
-        client.list_tags_of_resource(ResourceArn=arn)["Tags"],
-        properties,
-        lambda new: client.tag_resource(ResourceArn=arn, Tags=pairs(new)),
-        lambda gone: client.untag_resource(ResourceArn=arn, TagKeys=gone),
-    )
+    change_tags(services, "dynamodb", arn, properties)
     latest = client.describe_table(TableName=made.ref)["Table"].get("LatestStreamArn")
     return Made(made.ref, {"Arn": arn, **({"StreamArn": latest} if "StreamSpecification" in members else {})})
 
 
-def create_log_group(services: Services, name: str, properties: Properties) -> Made:
+def create_log_group(services: Services, made: Made, properties: Properties) -> Made:
     """Create a log group, or take over the one that a function's logs have made."""
-    client, name = services("logs"), properties.get("LogGroupName", name)
+    tags = tags_of(properties)
     try:
-        client.create_log_group(logGroupName=name, **({"tags": tags} if (tags := tags_of(properties)) else {}))
+        services("logs").create_log_group(logGroupName=made.ref, **({"tags": tags} if tags else {}))
     except ClientError as error:
         # A function of the same name may have written there, since names are the same at each deployment, unlike on
         # AWS.
         if error.response["Error"]["Code"] != "ResourceAlreadyExistsException":
             raise
-    made = Made(name, {"Arn": f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:{name}:*"})
     return change_log_group(services, made, properties)
 
 
@@ -248,9 +218,9 @@ def change_log_group(services: Services, made: Made, properties: Properties) -> 
     return made
 
 
-def create_rule(services: Services, name: str, properties: Properties) -> Made:
+def create_rule(services: Services, made: Made, properties: Properties) -> Made:
     """Create a rule with its targets."""
-    made = Made(properties.get("Name", name), {}, {"targets": []})
+    made = replace(made, keys={"targets": []})
     try:
         return change_rule(services, made, properties)
     except ClientError:
@@ -264,20 +234,15 @@ def change_rule(services: Services, made: Made, properties: Properties) -> Made:
     members = {name: value for name, value in properties.items() if name not in ("Name", "Tags", "Targets")}
     if "EventPattern" in members and not isinstance(members["EventPattern"], str):
         members["EventPattern"] = json.dumps(members["EventPattern"])
-    arn = client.put_rule(Name=made.ref, **members)["RuleArn"]
+    client.put_rule(Name=made.ref, **members)
     targets = properties.get("Targets") or []
     if targets:
         client.put_targets(Rule=made.ref, Targets=targets)
-    change_tags(
-        client.list_tags_for_resource(ResourceARN=arn)["Tags"],
-        properties,
-        lambda new: client.tag_resource(ResourceARN=arn, Tags=pairs(new)),
-        lambda gone: client.untag_resource(ResourceARN=arn, TagKeys=gone),
-    )
+    change_tags(services, "events", made.attributes["Arn"], properties)
     ids = [target["Id"] for target in targets]
     if gone := sorted(set(made.keys["targets"]) - set(ids)):
         client.remove_targets(Rule=made.ref, Ids=gone)
-    return Made(made.ref, {"Arn": arn, "RuleName": made.ref}, {"targets": ids})
+    return replace(made, keys={"targets": ids})
 
 
 def remove_rule(services: Services, made: Made) -> None:

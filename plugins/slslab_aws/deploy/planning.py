@@ -12,7 +12,7 @@ from typing import Any
 from slslab_aws.deploy import checks
 from slslab_aws.deploy.expansion import Expanded
 from slslab_aws.deploy.intrinsics import Scope, Unresolvable, references
-from slslab_aws.deploy.kinds import expected, kinds
+from slslab_aws.deploy.kinds import expected, kinds, with_name
 from slslab_aws.deploy.schemas import closest, convert, fixed_properties, properties_of, text_of, violations
 from slslab_aws.deploy.template import PSEUDO, SERVERLESS, Template
 
@@ -41,9 +41,10 @@ def scope_of(stack: str, template: Template, expanded: Expanded) -> Scope:
     )
 
 
-def resolved(kind: str, resource: Mapping[str, Any], scope: Scope) -> dict[str, Any]:
-    """Return a resource's properties, resolved and converted to their types. Raises Unresolvable."""
-    return convert(kind, scope.resolve(resource.get("Properties") or {}))
+def resolved(name: str, resource: Mapping[str, Any], scope: Scope) -> dict[str, Any]:
+    """Return a resource's properties, resolved and converted to their types, with its name. Raises Unresolvable."""
+    kind, properties = resource["Type"], scope.resolve(resource.get("Properties") or {})
+    return with_name(kind, physical_name(scope.stack, name), convert(kind, properties))
 
 
 def identity(kind: str, properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -91,7 +92,7 @@ def plan(stack: str, template: Template, expanded: Expanded) -> list[str]:
     made = [
         name for name in order if "Condition" not in (it := expanded.resources[name]) or scope.holds(it["Condition"])
     ]
-    planned = {name: _planned(stack, template, expanded, name, scope) for name in made}
+    planned = {name: _planned(template, expanded, name, scope) for name in made}
     owners: dict[tuple[str, str], str] = {}
     for name, resource in planned.items():
         own = resource.properties.get("Name" if resource.kind == RULE else f"{resource.kind.rpartition('::')[2]}Name")
@@ -151,11 +152,11 @@ def _order(template: Template, expanded: Expanded) -> list[str]:
         return []
 
 
-def _planned(stack: str, template: Template, expanded: Expanded, name: str, scope: Scope) -> checks.Planned:
+def _planned(template: Template, expanded: Expanded, name: str, scope: Scope) -> checks.Planned:
     resource, line, written = expanded.resources[name], template.line(name), template.properties(name)
     kind = resource["Type"]
     try:
-        properties = resolved(kind, resource, scope)
+        properties = resolved(name, resource, scope)
     except Unresolvable as error:
         template.wrong(line, f"{name} cannot be resolved: {error}.")
         properties = {}
@@ -164,6 +165,6 @@ def _planned(stack: str, template: Template, expanded: Expanded, name: str, scop
         found = found or [(line, problem) for problem in kinds()[kind].check(properties, expanded.files)]
         for at, problem in found:
             template.wrong(at, f"{name}: {problem}.")
-    made = expected(kind, physical_name(stack, name), properties)
+    made = expected(kind, physical_name(scope.stack, name), properties)
     scope.refs[name], scope.attributes[name] = made.ref, made.attributes
     return checks.Planned(kind, properties, made)

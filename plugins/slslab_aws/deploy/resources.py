@@ -5,8 +5,8 @@ types of CloudFormation's registry, and the same names as the operations' member
 """
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from botocore.exceptions import ClientError
@@ -58,15 +58,32 @@ def tags_of(properties: Properties) -> dict[str, str]:
     return tags if isinstance(tags, dict) else {tag["Key"]: tag.get("Value", "") for tag in tags}
 
 
-def change_tags(
-    before: Any, properties: Properties, add: Callable[[dict[str, str]], object], remove: Callable[[list[str]], object]
-) -> None:
-    """Add new and changed tags, and remove old ones."""
-    known, given = tags_of({"Tags": before}), tags_of(properties)
+# By service: the member that names a resource, the operations that list, add and remove tags, and whether tags are
+# pairs.
+TAGGING = {
+    "lambda": ("Resource", "list_tags", "tag_resource", "untag_resource", False),
+    "sqs": ("QueueUrl", "list_queue_tags", "tag_queue", "untag_queue", False),
+    "sns": ("ResourceArn", "list_tags_for_resource", "tag_resource", "untag_resource", True),
+    "dynamodb": ("ResourceArn", "list_tags_of_resource", "tag_resource", "untag_resource", True),
+    "events": ("ResourceARN", "list_tags_for_resource", "tag_resource", "untag_resource", True),
+    "stepfunctions": ("resourceArn", "list_tags_for_resource", "tag_resource", "untag_resource", True),
+}
+
+
+def change_tags(services: Services, service: str, resource: str, properties: Properties) -> None:
+    """Add new and changed tags of a resource, and remove old ones."""
+    member, listing, add, remove, are_pairs = TAGGING[service]
+    client, of, given = services(service), {member: resource}, tags_of(properties)
+    answer = getattr(client, listing)(**of)
+    known = {tag["key"]: tag["value"] for tag in answer["tags"]} if "tags" in answer else tags_of(answer)
+
+    def tell(operation: str, **members: Any) -> None:
+        getattr(client, operation)(**of, **(_lower_names(members) if service == "stepfunctions" else members))
+
     if new := {name: value for name, value in given.items() if known.get(name) != value}:
-        add(new)
+        tell(add, Tags=pairs(new) if are_pairs else new)
     if gone := sorted(known.keys() - given.keys()):
-        remove(gone)
+        tell(remove, TagKeys=gone)
 
 
 def pairs(tags: Mapping[str, str]) -> list[dict[str, str]]:
@@ -105,17 +122,16 @@ def _reserve(services: Services, name: str, properties: Properties) -> None:
         services("lambda").put_function_concurrency(FunctionName=name, ReservedConcurrentExecutions=reserved)
 
 
-def create_function(services: Services, name: str, properties: Properties) -> Made:
+def create_function(services: Services, made: Made, properties: Properties) -> Made:
     """Create a function."""
-    given = {"FunctionName": name, **function_members(properties)}
     client = services("lambda")
-    made = client.create_function(**given, Code=_code(services, properties["Code"]))
+    client.create_function(**function_members(properties), Code=_code(services, properties["Code"]))
     try:
-        _reserve(services, given["FunctionName"], properties)
+        _reserve(services, made.ref, properties)
     except ClientError:
-        client.delete_function(FunctionName=given["FunctionName"])
+        client.delete_function(FunctionName=made.ref)
         raise
-    return Made(made["FunctionName"], {"Arn": made["FunctionArn"]})
+    return made
 
 
 def change_function(services: Services, made: Made, properties: Properties) -> Made:
@@ -130,18 +146,8 @@ def change_function(services: Services, made: Made, properties: Properties) -> M
     if properties.get("ReservedConcurrentExecutions") is None:
         client.delete_function_concurrency(FunctionName=made.ref)
     _reserve(services, made.ref, properties)
-    _change_lambda_tags(services, made.attributes["Arn"], properties)
+    change_tags(services, "lambda", made.attributes["Arn"], properties)
     return made
-
-
-def _change_lambda_tags(services: Services, arn: str, properties: Properties) -> None:
-    client = services("lambda")
-    change_tags(
-        client.list_tags(Resource=arn)["Tags"],
-        properties,
-        lambda new: client.tag_resource(Resource=arn, Tags=new),
-        lambda gone: client.untag_resource(Resource=arn, TagKeys=gone),
-    )
 
 
 def _defaults() -> Properties:
@@ -156,28 +162,26 @@ def _defaults() -> Properties:
     }
 
 
-def publish_layer(services: Services, name: str, properties: Properties) -> Made:
+def publish_layer(services: Services, _made: Made, properties: Properties) -> Made:
     """Publish a version of a layer."""
-    content = properties["Content"]
-    given = {"LayerName": name, **properties, "Content": _code(services, content)}
-    made = services("lambda").publish_layer_version(**given)
-    arn = made["LayerVersionArn"]
-    return Made(arn, {"LayerVersionArn": arn}, {"LayerName": made["LayerArn"], "VersionNumber": made["Version"]})
+    given = {**properties, "Content": _code(services, properties["Content"])}
+    layer = services("lambda").publish_layer_version(**given)
+    arn = layer["LayerVersionArn"]
+    return Made(arn, {"LayerVersionArn": arn}, {"LayerName": layer["LayerArn"], "VersionNumber": layer["Version"]})
 
 
-def publish_version(services: Services, _name: str, properties: Properties) -> Made:
+def publish_version(services: Services, _made: Made, properties: Properties) -> Made:
     """Publish a version of a function."""
-    made = services("lambda").publish_version(**properties)
-    arn = made["FunctionArn"]
-    attributes = {"Version": made["Version"], "FunctionArn": arn}
-    return Made(arn, attributes, {"FunctionName": made["FunctionName"], "Qualifier": made["Version"]})
+    function = services("lambda").publish_version(**properties)
+    arn, version = function["FunctionArn"], function["Version"]
+    keys = {"FunctionName": function["FunctionName"], "Qualifier": version}
+    return Made(arn, {"Version": version, "FunctionArn": arn}, keys)
 
 
-def create_alias(services: Services, _name: str, properties: Properties) -> Made:
+def create_alias(services: Services, made: Made, properties: Properties) -> Made:
     """Create an alias."""
-    made = services("lambda").create_alias(**properties)
-    arn = made["AliasArn"]
-    return Made(arn, {"AliasArn": arn}, {"FunctionName": properties["FunctionName"], "Name": properties["Name"]})
+    services("lambda").create_alias(**properties)
+    return replace(made, keys={name: properties[name] for name in ("FunctionName", "Name")})
 
 
 def change_alias(services: Services, made: Made, properties: Properties) -> Made:
@@ -186,20 +190,18 @@ def change_alias(services: Services, made: Made, properties: Properties) -> Made
     return made
 
 
-def add_permission(services: Services, name: str, properties: Properties) -> Made:
+def add_permission(services: Services, made: Made, properties: Properties) -> Made:
     """Add a statement to the policy of a function."""
-    given = {**properties, "StatementId": name}
-    services("lambda").add_permission(**given)
-    return Made(name, {"Id": name}, {"FunctionName": properties["FunctionName"], "StatementId": name})
+    services("lambda").add_permission(**properties, StatementId=made.ref)
+    return replace(made, keys={"FunctionName": properties["FunctionName"], "StatementId": made.ref})
 
 
-def create_url(services: Services, _name: str, properties: Properties) -> Made:
+def create_url(services: Services, made: Made, properties: Properties) -> Made:
     """Create the URL of a function."""
     target = properties["TargetFunctionArn"]
     members = {name: value for name, value in properties.items() if name != "TargetFunctionArn"}
-    made = services("lambda").create_function_url_config(FunctionName=target, **members)
-    arn = made["FunctionArn"]
-    return Made(arn, {"FunctionUrl": made["FunctionUrl"], "FunctionArn": arn}, {"FunctionName": target})
+    url = services("lambda").create_function_url_config(FunctionName=target, **members)["FunctionUrl"]
+    return Made(made.ref, {**made.attributes, "FunctionUrl": url}, {"FunctionName": target})
 
 
 def change_url(services: Services, made: Made, properties: Properties) -> Made:
@@ -210,24 +212,24 @@ def change_url(services: Services, made: Made, properties: Properties) -> Made:
     return made
 
 
-def put_event_settings(services: Services, name: str, properties: Properties) -> Made:
+def put_event_settings(services: Services, made: Made, properties: Properties) -> Made:
     """Set how a function handles events."""
     services("lambda").put_function_event_invoke_config(**properties)
-    return Made(name, {}, {key: properties[key] for key in ("FunctionName", "Qualifier") if key in properties})
+    return replace(made, keys={key: properties[key] for key in ("FunctionName", "Qualifier") if key in properties})
 
 
-def create_source(services: Services, _name: str, properties: Properties) -> Made:
+def create_source(services: Services, _made: Made, properties: Properties) -> Made:
     """Create an event source mapping."""
-    made = services("lambda").create_event_source_mapping(**properties)
-    attributes = {"Id": made["UUID"], "EventSourceMappingArn": made["EventSourceMappingArn"]}
-    return Made(made["UUID"], attributes, {"UUID": made["UUID"]})
+    source = services("lambda").create_event_source_mapping(**properties)
+    attributes = {"Id": source["UUID"], "EventSourceMappingArn": source["EventSourceMappingArn"]}
+    return Made(source["UUID"], attributes, {"UUID": source["UUID"]})
 
 
 def change_source(services: Services, made: Made, properties: Properties) -> Made:
     """Change an event source mapping."""
     members = {name: value for name, value in properties.items() if name not in ("EventSourceArn", "Tags")}
     services("lambda").update_event_source_mapping(**members, **made.keys)
-    _change_lambda_tags(services, made.attributes["EventSourceMappingArn"], properties)
+    change_tags(services, "lambda", made.attributes["EventSourceMappingArn"], properties)
     return made
 
 
@@ -245,27 +247,18 @@ def definition(files: Mapping[str, bytes], properties: Properties) -> str:
     return str(text)
 
 
-def create_machine(services: Services, name: str, properties: Properties) -> Made:
+def create_machine(services: Services, made: Made, properties: Properties) -> Made:
     """Create a state machine."""
-    name = properties.get("StateMachineName", name)
-    made = services("stepfunctions").create_state_machine(
-        name=name,
-        **_machine_members(services, properties),
-        tags=_lower_names(pairs(tags_of(properties))),
-    )
-    return Made(made["stateMachineArn"], {"Arn": made["stateMachineArn"], "Name": name})
+    members, tags = _machine_members(services, properties), _lower_names(pairs(tags_of(properties)))
+    services("stepfunctions").create_state_machine(name=properties["StateMachineName"], **members, tags=tags)
+    return made
 
 
 def change_machine(services: Services, made: Made, properties: Properties) -> Made:
     """Change a state machine."""
-    client = services("stepfunctions")
-    client.update_state_machine(stateMachineArn=made.ref, **_machine_members(services, properties))
-    change_tags(
-        {tag["key"]: tag["value"] for tag in client.list_tags_for_resource(resourceArn=made.ref)["tags"]},
-        properties,
-        lambda new: client.tag_resource(resourceArn=made.ref, tags=_lower_names(pairs(new))),
-        lambda gone: client.untag_resource(resourceArn=made.ref, tagKeys=gone),
-    )
+    members = _machine_members(services, properties)
+    services("stepfunctions").update_state_machine(stateMachineArn=made.ref, **members)
+    change_tags(services, "stepfunctions", made.ref, properties)
     return made
 
 

@@ -17,7 +17,7 @@ import botocore.parsers
 from slslab.errors import RequestError, RunError
 from slslab_aws.deploy.expansion import expand
 from slslab_aws.deploy.intrinsics import Scope, Unresolvable
-from slslab_aws.deploy.kinds import kinds
+from slslab_aws.deploy.kinds import expected, kinds
 from slslab_aws.deploy.planning import identity, output_values, physical_name, plan, resolved, scope_of
 from slslab_aws.deploy.resources import Made, Services
 from slslab_aws.deploy.template import Template
@@ -85,7 +85,7 @@ class Stack:
         kind, before = kinds()[resource["Type"]], self.made.get(name)
         where = f"{template.path}:{template.line(name)}: {name} ({resource['Type']})"
         try:
-            properties = resolved(resource["Type"], resource, scope)
+            properties = resolved(name, resource, scope)
         except Unresolvable as error:
             raise RunError(f"{where} cannot be resolved: {error}.", AGAIN) from error
         digest = _digest([resource["Type"], properties])
@@ -100,7 +100,8 @@ class Stack:
                         kinds()[before["type"]].delete(services, _made(before))
                         del self.made[name]
                     what = "made" if before is None else "replaced"
-                    made = kind.create(services, physical_name(self.name, name), properties)
+                    upcoming = expected(resource["Type"], physical_name(self.name, name), properties)
+                    made = kind.create(services, upcoming, properties)
             except REFUSALS as error:
                 self._write()
                 raise RunError(f"{where} was refused: {_reason(error)}", AGAIN) from error

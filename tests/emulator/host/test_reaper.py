@@ -128,7 +128,7 @@ def test_a_control_group_is_emptied_and_removed_frozen_or_not(
         pytest.skip("no writable control groups on this host")
     nested = hierarchy.nested(f"slslab-{emulator_id}")
     parents = sorted(set(nested.parents.values()))
-    group = Cgroup(nested, "one", memory_bytes=64 * 2**20, cpu_share=0.5, processes=16)
+    group = Cgroup(nested, "one", memory_mb=64, cpu_share=0.5, processes=16)
     unmarked = start()
     for file in group.join_files:
         file.write_text(str(unmarked.pid))

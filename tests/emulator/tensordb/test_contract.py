@@ -136,9 +136,7 @@ def test_strings_and_counters(wire: Wire) -> None:
     assert [wire("INCR", "a"), wire("INCRBY", "a", 5), wire("DECR", "a"), wire("DECRBY", "a", 9)] == [3, 8, 7, -2]
     wire("SET", "a", "-1.5")
     assert error(wire, "INCR", "a") == "ERR value is not an integer or out of range"
-    assert [wire("SETNX", "a", 1), wire("SETNX", "c", 1), wire("GETSET", "c", 2), wire("GETDEL", "c")] == [
-        *(0, 1, b"1", b"2")
-    ]
+    assert [wire("SETNX", "a", 1), wire("SETNX", "c", 1), wire("GETDEL", "c")] == [0, 1, b"1"]
     assert [wire("APPEND", "d", "ab"), wire("APPEND", "d", "c"), wire("STRLEN", "d"), wire("STRLEN", "e")] == [
         2,
         3,
@@ -180,7 +178,7 @@ def test_lists(wire: Wire) -> None:
 
 
 def test_hashes_and_sets(wire: Wire) -> None:
-    assert [wire("HSET", "h", "a", 1, "b", 2), wire("HSET", "h", "a", 3), wire("HSETNX", "h", "a", 4)] == [2, 0, 0]
+    assert [wire("HSET", "h", "a", 1, "b", 2), wire("HSET", "h", "a", 3)] == [2, 0]
     assert [wire("HGET", "h", "a"), wire("HGET", "h", "z"), wire("HMGET", "h", "b", "z")] == [b"3", None, [b"2", None]]
     assert wire("HGETALL", "h") == [b"a", b"3", b"b", b"2"]
     assert [wire("HKEYS", "h"), wire("HVALS", "h"), wire("HLEN", "h")] == [[b"a", b"b"], [b"3", b"2"], 2]
@@ -213,9 +211,6 @@ def test_keys(wire: Wire) -> None:
     assert sorted(wire("KEYS", "key:?")) == [b"key:%d" % number for number in range(10)]
     assert wire("KEYS", "k[^e]*") == []
     assert [wire("UNLINK", "key:0", "key:1", "absent"), wire("EXISTS", "key:2", "key:2", "key:0")] == [2, 2]
-    assert wire("RENAME", "key:2", "new") == "OK"
-    assert wire("GET", "new") == b"2"
-    assert error(wire, "RENAME", "key:2", "new") == "ERR no such key"
     assert wire("FLUSHDB") == "OK"
     assert wire("DBSIZE") == 0
 

@@ -42,7 +42,7 @@ def test_nothing_of_a_client_stays_until_the_collector_of_cycles_runs(
             wire("SET", "k", "text")
             assert error(wire, "INCR", "k").startswith("ERR value is not an integer")
             assert error(wire, "NOTHING", "k").startswith("ERR unknown command")
-            assert not [known for known in gc.get_objects() if isinstance(known, CommandError)]
+            assert not [known for known in gc.get_objects() if issubclass(type(known), CommandError)]
         end = time.monotonic() + 30
         while readers[0]() is not None and time.monotonic() < end:
             time.sleep(0.01)
@@ -67,7 +67,6 @@ def test_memory_is_counted_and_given_back(peer: Make) -> None:
             ("HINCRBY", "h", "b", 1000),
             ("SADD", "m", *range(50)),
             ("SREM", "m", *range(25)),
-            ("RENAME", "m", "a longer name"),
             ("INCRBY", "n", 125),
             ("SET", "n", "2", "PX", 100_000),
         ]
@@ -77,7 +76,7 @@ def test_memory_is_counted_and_given_back(peer: Make) -> None:
         assert 4 * MB < info(wire, "used_memory") < 4 * MB + 120_000
         for key in ("l", "l2"):
             wire("LPOP", key, 1000)
-        wire("SREM", "a longer name", *range(25, 50))
+        wire("SREM", "m", *range(25, 50))
         wire("HDEL", "h", "b")
         wire("DEL", "t", "s", "n")
         assert (wire("DBSIZE"), info(wire, "used_memory")) == (0, 0)
@@ -94,7 +93,6 @@ def test_an_upload_for_which_there_is_no_room_is_drained_and_the_connection_live
             ("SET", "b", data),
             ("MSET", "b", data, "c", data),
             ("RPUSH", "b", *[bytes(10_000)] * 500),
-            ("AI.DAGEXECUTE", "PERSIST", 1, "b", "|>", "AI.TENSORSET", "b", "FLOAT", 2 * MB, "BLOB", data),
         ):
             assert error(wire, *command) == OOM
         assert wire("KEYS", "*") == [b"a"]

@@ -135,8 +135,8 @@ def test_instances_are_billed_by_the_second(recorded_runs: RecordedRuns) -> None
         assert bill["host"]["notes"] == ["ran on the CPU, not on a GPU, though g4dn.xlarge is billed"]
     shown = slslab("show", path, "--full").out
     assert shown.startswith("On AWS (us-east-1, modelled): ")
-    assert shown.count("ran on the CPU, not on a GPU") == 1
-    assert "2 on cpu" in shown
+    assert shown.count("Ran on the CPU, not on a GPU") == 1
+    assert "2, on cpu" in shown
     assert "REPORT" not in shown
     compared = slslab("compare", recorded_runs["allreduce"].path, path).out
     assert "The GPU baseline ran on the CPU, not on a GPU" in compared
@@ -146,7 +146,7 @@ def test_instances_are_billed_by_the_second(recorded_runs: RecordedRuns) -> None
 def test_run_directory_is_complete(recorded_runs: RecordedRuns, architecture: str) -> None:
     path, document = recorded_runs[architecture]
     assert {file.name for file in path.iterdir()} == {
-        "plan.toml", "trace.parquet", "invocations.jsonl", "bill.json", "metrics.json", "run.json", "logs",
+        "plan.toml", "trace.parquet", "invocations.jsonl", "bill.json", "run.json", "logs",
         "report.html", *(("instances.jsonl",) if architecture in INSTANCES else ()),
     }  # fmt: skip
     assert document["report"] == {"file": "report.html", "error": None}

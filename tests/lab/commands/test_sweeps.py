@@ -1,6 +1,5 @@
 """`--on`: the same documents as without it, bit for bit; Ctrl-C; and what is refused."""
 
-import json
 import os
 import signal
 import subprocess
@@ -13,7 +12,6 @@ from pathlib import Path
 import psutil
 import pytest
 from tests.commands import slslab
-from tests.lab.commands.test_accuracy import learnt
 from tests.lab.replay.recordings import TRACES
 
 from slslab.installation import install_command
@@ -77,14 +75,10 @@ def test_what_is_kept_of_other_epochs_is_no_answer() -> None:
             "reproduce byzantine --fidelity replayed --on local",
             "--on doesn't apply here: measured runs need the host to themselves",
         ),
-        ("reproduce fig3 --fidelity replayed --on ray", "--on doesn't apply here: measured runs need"),
+        ("reproduce table2 --fidelity replayed --on ray", "--on doesn't apply here: measured runs need"),
         ("reproduce table2 --on dask", "--on 'dask' is not a place to compute."),
         ("reproduce kubeml-accuracy --on ray://head:10001", "Invalid value for '--on'"),
         ("atlas --check --out checks --on local", "need the host to themselves"),
-        ("accuracy mlless --seed 0,1 --on ray", "Invalid value for '--on'"),
-        ("accuracy mlless --on local", "One curve is trained in one process"),
-        ("accuracy mlless --seed 0,1 --plot c.svg", "A picture shows one curve."),
-        ("accuracy mlless --seed 0,", "'' is not a valid integer"),
     ],
 )
 def test_what_is_refused(command: str, says: str, tmp_path: Path) -> None:
@@ -103,8 +97,8 @@ def test_ray_that_is_not_installed_is_named_with_its_extra(monkeypatch: pytest.M
 
 
 @contextmanager
-def sweeping(folder: Path, *command: object, kept: str = "*.pickle") -> Iterator[subprocess.Popen[str]]:
-    """A command in the middle of its sweep, which keeps files in a folder, in a session of its own as at a terminal."""
+def sweeping(folder: Path, *command: object) -> Iterator[subprocess.Popen[str]]:
+    """A command in the middle of its sweep, which keeps results in a folder, in a session as at a terminal."""
     with subprocess.Popen(
         [sys.executable, "-m", "slslab", *map(str, command)],
         stdout=subprocess.PIPE,
@@ -113,7 +107,7 @@ def sweeping(folder: Path, *command: object, kept: str = "*.pickle") -> Iterator
         start_new_session=True,
     ) as process:
         try:
-            while not list(folder.rglob(kept)):
+            while not list(folder.rglob("*.pickle")):
                 assert process.poll() is None, process.communicate()
                 time.sleep(0.05)
             yield process
@@ -153,28 +147,6 @@ def test_a_signal_to_all_of_the_job_ends_it_before_the_next_points(number: signa
     # What each process was about to write, of 200 points.
     assert len(list(cache.rglob("*.pickle"))) <= computed + (os.cpu_count() or 1)
     assert all(path.suffix == ".pickle" for path in cache.rglob("*") if path.is_file()), "each is whole"
-
-
-def test_ctrl_c_keeps_the_complete_epochs_of_several_curves(tmp_path: Path) -> None:
-    """What many processes learnt is what one learns."""
-    out = tmp_path / "curves"
-    few = ("--dataset", "digits", "--workers", "2", "--batches", "2", "--batch-size", "8", "--seed", "0,1", "--json")
-    with sweeping(
-        out, "accuracy", "mlless", *few, "--out", out, "--on", "local", "--epochs", "10000", kept="curve.json"
-    ) as process:
-        os.killpg(process.pid, signal.SIGINT)
-        printed, said = process.communicate(timeout=60)
-        assert (process.returncode, printed) == (130, "")
-        assert "complete epochs are kept, --resume continues" in said
-        assert_ended(process.pid)
-    kept = [len(json.loads(path.read_text())["epochs"]) for path in out.glob("*/curve.json")]
-    assert kept
-    curves = ("accuracy", "mlless", *few, "--epochs", max(kept) + 1)
-    resumed, through = (
-        slslab(*curves, "--out", folder, *more).document["curves"]
-        for folder, more in ((out, ("--resume",)), (tmp_path / "through", ()))
-    )
-    assert list(map(learnt, resumed)) == list(map(learnt, through))
 
 
 def test_processes_end_with_a_command_that_is_killed(cache: Path) -> None:

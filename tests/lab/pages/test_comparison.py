@@ -38,7 +38,7 @@ def test_who_is_fastest_cheapest_and_most_accurate_and_by_how_much() -> None:
         on_lambda(10.0, "0.0041", architecture="spirt", accuracy=[0.1]),
         on_lambda(40.0, "0.04", architecture="gpu", accuracy=[0.9312]),
     ]
-    assert describe_comparison([one | {"plan": {}, "stack": {}} for one in runs], [None] * 3).answers == (
+    assert describe_comparison([one | {"plan": {}, "stack": {}} for one in runs]).answers == (
         "B SPIRT is fastest on AWS: 8 to 13 s, 2.6 to 3.5 times faster than A AllReduce and 3.5 to 4.6 times faster "
         "than C GPU baseline.",
         "A AllReduce (0.0032 to 0.0050 USD) can't be told apart from B SPIRT (0.0033 to 0.0052 USD) as the cheapest on "
@@ -100,7 +100,7 @@ def test_runs_of_unequal_work_are_named_after_the_verdicts() -> None:
         on_lambda(60.0, "0.008", architecture="spirt", epochs=1, batch_size=512, plan={}, stack={}),
     ]
     assert "Their plans differ in minibatch size: 64 and 512; epochs: 2 and 1." in sentences(shown(*given))
-    assert describe_comparison(given, [None, None]).answers[-1].startswith("Their plans differ in ")
+    assert describe_comparison(given).answers[-1].startswith("Their plans differ in ")
 
 
 def test_another_run_may_be_cheapest_with_a_cache_of_its_own() -> None:

@@ -90,8 +90,8 @@ def run_page(document: Document, events: Rows | None = None, live: Live | None =
     return make_page(describe_run(document, events, ()), live)
 
 
-def comparison_page(documents: Sequence[Document], traces: Sequence[Rows | None]) -> str:
-    return make_page(describe_comparison(documents, traces))
+def comparison_page(documents: Sequence[Document]) -> str:
+    return make_page(describe_comparison(documents))
 
 
 def reproduction_page(document: Document) -> str:
@@ -180,7 +180,7 @@ def test_what_must_be_known_stands_above() -> None:
     assert "The trace could not be read" in text
     assert "computed on CPU: times are no GPU" in run_page(document("gpu")).replace("Computed", "computed")
     error = {"type": "Runtime.OutOfMemory", "message": "killed", "hint": "more --memory."}
-    assert "Runtime.OutOfMemory: killed Hint: more --memory." in run_page({**found, "status": "failed", "error": error})
+    assert "Runtime.OutOfMemory: killed\nHint: more --memory." in run_page({**found, "status": "failed", "error": error})
     events = recording("allreduce").events
     assert "Invocations waited for" not in run_page(found, events)
     waits = [{**events[0], "op": "host.wait", "start_ns": 0, "end_ns": 1_500_000_000}] * 2
@@ -275,7 +275,7 @@ def test_runs_are_compared_on_lambda_first() -> None:
         of_schema_2("mobilenet-busy", oversubscribed=True),
         document("allreduce"),
     ]
-    text = comparison_page(documents[:2], [None, None])
+    text = comparison_page(documents[:2])
     parts = Parts(text)
     assert ["fastest on AWS" in parts.answers[0], "cheapest on AWS" in parts.answers[1]] == [True, True]
     second = f"B {title(documents[1]['architecture'])}"
@@ -291,30 +291,21 @@ def test_runs_are_compared_on_lambda_first() -> None:
     ]
     assert len(picture["spec"]["layer"]) == 4, "points, texts, and a bar each way"
     assert text.index("time on AWS") < text.index("first to last")
-    mixed = comparison_page(documents, [None] * 3)
+    mixed = comparison_page(documents)
     assert "C AllReduce is not modelled;" in mixed
     assert "Bill, modelled" in Parts(mixed).headings
 
 
-def test_a_comparison_has_differences_and_intervals() -> None:
-    names = ("allreduce", "scatterreduce")
-    documents = [document(name) for name in names]
-    text = comparison_page(documents, [recording(name).events for name in names])
+def test_a_comparison_has_the_difference_of_each_figure() -> None:
+    documents = [document(name) for name in ("allreduce", "scatterreduce")]
+    text = comparison_page(documents)
     parts = Parts(text)
     assert parts.headings[0] == "AllReduce and ScatterReduce"
     assert [("on this host" in answer, "most accurate" in answer) for answer in parts.answers] == [
         (True, False), (True, False), (False, True),
     ]  # fmt: skip
-    [chart] = [chart for chart in parts.charts if chart["id"] == "differences-1"]
-    rows = chart["data"]["data"]["rows"]
-    assert [row[0] for row in rows][:2] == ["fetch a minibatch, s", "compute a minibatch, s"]
-    assert all(low < value < high for _, value, low, high in rows)
     billed = [one["billed_seconds"] for one in documents]
     assert percent(billed[1] / billed[0] - 1, "+.1") in text
-    assert "zero is within" in text
-    without = comparison_page(documents, [None, None])
-    assert "billed time a worker" in without
-    assert "compute a minibatch" not in without
 
 
 def test_lines_that_lie_upon_each_other_are_all_seen() -> None:
@@ -338,7 +329,7 @@ def test_a_reproduction_has_its_cells_rankings_bills_and_curves() -> None:
     text = reproduction_page(reproduction())
     parts = Parts(text)
     assert [chart["id"] for chart in parts.charts] == [
-        "agreement", "ranking-0", "bars-0", "curve-0", "bills-0", "column-function_seconds-0", "column-total_cost-0",
+        "agreement", "bars-0", "curve-0", "bills-0", "column-function_seconds-0", "column-total_cost-0",
     ]  # fmt: skip
     for words in (
         "15.44",
@@ -346,6 +337,7 @@ def test_a_reproduction_has_its_cells_rankings_bills_and_curves() -> None:
         "6.00 (5.40 to 6.60)",
         "of 8",
         "Ranking differs.",
+        "SPIRT 0.0660",
         "Lambda init (not in the paper)",
     ):
         assert words in text
@@ -356,10 +348,6 @@ def test_a_reproduction_has_its_cells_rankings_bills_and_curves() -> None:
         "Ranking of cost per epoch, MobileNet: differs.",
         "2 of 4 printed numbers follow from the paper's own inputs.",
     ]
-    [ranking] = [chart for chart in parts.charts if chart["id"] == "ranking-0"]
-    assert ranking["data"]["data"]["rows"][-2:] == [
-        ["SPIRT", "modelled, canonical", 1, 0.066, 2], ["AllReduce", "modelled, canonical", 2, 0.0427, 2],
-    ]  # fmt: skip
     [bars] = [chart for chart in parts.charts if chart["id"] == "bars-0"]
     assert bars["data"]["data"]["rows"][0] == ["16 workers\npublished", "AllReduce", 4.77]
     for words in ("Which pattern is faster, and at which latency × bandwidth ÷ size", "above 0.5", "≈tie"):

@@ -7,8 +7,8 @@ from slslab_lab.replay.kernel.program import Track
 from slslab_lab.replay.programs.step_costs import Cost, Key, StepCosts, is_first, is_request, name_of, unit_of
 from slslab_lab.runs.planning import architectures
 from slslab_workers import patterns
-from slslab_workers.architecture import NO_OPTIONS, Architecture, Cloud, Outcome, Progress
-from slslab_workers.patterns import Counts, Pattern, Workload
+from slslab_workers.architecture import Architecture, Cloud, Outcome, Progress
+from slslab_workers.patterns import Pattern, Workload
 from slslab_workers.plan import Plan, Value
 
 MS = 1_000_000
@@ -21,11 +21,6 @@ class PatternOnly(Architecture):
 
     name = "architecture"
     summary = ""
-
-    def counts(
-        self, workers: int, batches: int, epochs: int, parameters: int, options: Mapping[str, Value] = NO_OPTIONS
-    ) -> Counts:
-        raise NotImplementedError
 
     def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
         raise NotImplementedError

@@ -30,7 +30,7 @@ def test_a_cache_that_may_be_too_small_is_named_with_one_that_is_not() -> None:
     assert short.message == (
         "allreduce with 512 workers keeps up to 6.61 GB in one cache.t3.medium, which has 3.09 GiB."
     )
-    assert short.hint == "choose --channel-host cache.m5.large, which has 6.38 GiB."
+    assert short.hint == "run it with --channel-host cache.m5.large, which has 6.38 GiB."
     assert found(plan("allreduce", 512, channel="memcached", channel_host="cache.m5.large")) == []
     assert found(plan("allreduce", 250, channel="memcached")) == []
 
@@ -40,8 +40,7 @@ def test_a_database_that_is_too_small_whatever_the_timing() -> None:
     (short,) = found(asked, RESNET18)
     assert short.is_certain
     assert short.message == "spirt with 4 workers keeps 4.56 to 4.6 GB in one t3.medium, which has 4 GiB."
-    assert short.hint == "choose --tensor-host m5.large, which has 8 GiB."
-    assert short.replay_hint == "record it with --tensor-host m5.large, which has 8 GiB."
+    assert short.hint == "run it with --tensor-host m5.large, which has 8 GiB."
     (huge,) = found(replace(asked, batches=20_000), RESNET18)
     assert huge.hint == "choose a smaller model or fewer workers: no host in the price book has as much memory."
 
@@ -60,7 +59,7 @@ def test_hosts_are_those_of_the_plan_s_price_book(tmp_path: Path) -> None:
     book.write_text(f'base = "aws-us-east-1"\nprices."host.cache.own" = {{ price = "0", {given}, {memory} }}\n')
     asked = replace(plan("allreduce", 512, channel="memcached"), prices=str(book))
     (short,) = found(asked)
-    assert short.hint == "choose --channel-host cache.own, which has 7 GiB."
+    assert short.hint == "run it with --channel-host cache.own, which has 7 GiB."
     assert found(replace(asked, options={**asked.options, "channel-host": "cache.own"})) == []
     book.unlink()
     assert found(asked) == []

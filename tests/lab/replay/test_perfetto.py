@@ -13,11 +13,9 @@ from tests.lab.replay.platform import platform
 from tests.lab.replay.small_programs import MS, handing_over, programs
 
 from slslab.errors import RequestError
-from slslab.run.run import Run
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.kernel.program import Program, Step, Track
-from slslab_lab.replay.perfetto import write_measured_perfetto, write_perfetto
-from slslab_workers.plan import Plan
+from slslab_lab.replay.perfetto import write_perfetto
 
 REQUIRED = {
     "X": {"name", "cat", "ts", "dur", "pid", "tid", "args"},
@@ -37,10 +35,12 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def check(events: Events) -> None:
-    """What the format asks for: known events with their keys, order of time, slices that nest, arrows with two ends."""
-    timed = [event for event in events if event["ph"] != "M"]
+    """What the format asks for: known events with their keys, slices that nest, arrows with two ends, in any order.
+
+    Viewers sort by time, and keep the order of events at the same time.
+    """
+    timed = sorted((event for event in events if event["ph"] != "M"), key=lambda event: float(event["ts"]))
     assert all(event.keys() >= REQUIRED[event["ph"]] for event in events)
-    assert [event["ts"] for event in timed] == sorted(event["ts"] for event in timed)
     named = {(event["pid"], event["tid"]) for event in events if event["name"] == "thread_name"}
     open_slices: dict[tuple[int, int], list[int]] = {place: [] for place in named}
     arrows: dict[int, dict[str, int]] = {}
@@ -142,42 +142,3 @@ def test_every_timeline_is_a_valid_trace(program: Program, tmp_path: Path) -> No
     check(events)
     steps = [event for event in events if event["ph"] == "X" and "requests" in event["args"]]
     assert len(steps) == len(timeline.steps)
-
-
-def recorded(number: int, op: str, worker: int, start: int, end: int, causes: Sequence[int] = ()) -> dict[str, Any]:
-    return {
-        "event": number, "op": op, "worker": worker, "phase": "other", "start_ns": start, "end_ns": end,
-        "invocation": f"request-{worker}" if worker >= 0 else "request-0", "environment": "", "resource": "r",
-        "epoch": 0, "step": 0, "bytes": 7, "requests": 1, "failed": False, "causes": list(causes),
-    }  # fmt: skip
-
-
-def test_what_was_measured_has_the_same_form(tmp_path: Path) -> None:
-    events = [
-        recorded(0, "invoke", -1, 1_000, 9_000),
-        {**recorded(1, "environment.start", -1, 1_500, 2_500), "environment": "warmed"},
-        recorded(2, "object.put", 0, 3_000, 4_000),
-        recorded(3, "object.get", 1, 2_900, 4_500, [2]),
-        recorded(4, "transition", -1, 1_000, 9_500),
-    ]
-    record = {"function": "train", "memory_mb": 1769, "duration_ms": 6.0, "billed_ms": 7}
-    records = [
-        {**record, "request_id": "request-0", "start_ns": 2_600, "end_ns": 8_000, "cold_start": True,
-         "environment": "warmed"},
-        {**record, "request_id": "request-1", "start_ns": 2_000, "end_ns": 5_000, "cold_start": False,
-         "environment": "other"},
-    ]  # fmt: skip
-    plan = Plan("20261121-one", "allreduce", "lenet", "digits", batch_size=64, batches=5, memory_mb=1769)
-    write_measured_perfetto(Run(plan=plan, events=events, invocations=records), tmp_path / "measured.json")
-    found = read(tmp_path / "measured.json")
-    check(found)
-    slices = [(e["name"], e["pid"], e["ts"], e["dur"]) for e in found if e["ph"] == "X"]
-    assert slices == [
-        ("r", 1, 0.0, 8.5),
-        ("train", 3, 0.0, 8.0),
-        ("init", 3, 0.5, 1.0),
-        ("train", 4, 1.0, 3.0),
-        ("object.get", 4, 1.9, 1.6),
-        ("object.put", 3, 2.0, 1.0),
-    ]
-    assert [(e["ph"], e["pid"], e["ts"]) for e in found if e["ph"] in "sf"] == [("s", 3, 2.0), ("f", 4, 2.0)]

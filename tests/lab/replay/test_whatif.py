@@ -27,7 +27,6 @@ from slslab_lab.replay.whatif import (
     Platform,
     Variant,
     as_document,
-    check_memory,
     evaluate,
     measured_row,
     vary_profile,
@@ -120,13 +119,6 @@ def test_less_memory_than_was_used_is_refused(run: Measured) -> None:
         "variant": {"memory_mb": 299, "threads": 1},
         "trouble": "Refused: the run's functions used 300 MB at their peak.",
     }
-
-
-@pytest.mark.parametrize("size", [127, 10_241])
-def test_a_size_that_lambda_does_not_have(size: int) -> None:
-    with pytest.raises(RequestError, match=f"no functions of {size} MB"):
-        check_memory(size)
-    assert [check_memory(size) for size in (128, 10_240)] == [128, 10_240]
 
 
 def test_memory_changes_for_training_functions_alone() -> None:
@@ -251,7 +243,7 @@ def test_a_host_with_too_little_memory(run: Measured, monkeypatch: pytest.Monkey
     )
     monkeypatch.setattr(Measured, "shortages", lambda _self, workers: [short] * (workers == 2))
     row = evaluate(run, Variant(), rounded())
-    said = f"{short.message} To change that, {short.replay_hint}"
+    said = f"{short.message} To change that, {short.hint}"
     assert (row.trouble, row.warnings) == ((said, ()) if certain else ("", (said,)))
     assert as_document(row).get("warnings") == (None if certain else [said])
     assert bool(row.figures) is not certain

@@ -67,7 +67,7 @@ def test_a_cache_that_may_be_too_small_is_said_before_the_run(capsys: pytest.Cap
     admit_hosts(plan, allreduce, said.append)
     assert said == [
         "Warning: allreduce with 512 workers keeps up to 6.61 GB in one cache.t3.medium, which has 3.09 GiB. "
-        "Hint: choose --channel-host cache.m5.large, which has 6.38 GiB."
+        "Hint: run it with --channel-host cache.m5.large, which has 6.38 GiB."
     ]
     admit_hosts(plan, allreduce, print_warning)
     assert capsys.readouterr() == ("", said[0] + "\n")

@@ -18,7 +18,7 @@ from slslab.run.log import TraceWriter, read_log
 from slslab_lab.runs.embedded import EmbeddedSystem
 from slslab_lab.runs.planning import architectures, make_plan
 from slslab_lab.runs.recorder import Recorder
-from slslab_lab.runs.system import Running, Started
+from slslab_lab.runs.system import Running, System
 from slslab_workers.architecture import Requirements
 from slslab_workers.channels import scripts
 from slslab_workers.channels.endpoints import tensor_urls
@@ -53,14 +53,14 @@ def plan() -> Plan:
 
 
 @pytest.fixture(scope="module")
-def started(plan: Plan) -> Iterator[Started]:
-    with EmbeddedSystem(plan, Requirements(tensor_databases=1)).start() as started:
+def started(plan: Plan) -> Iterator[System]:
+    with EmbeddedSystem(plan, Requirements(tensor_databases=1)) as started:
         started.ready()
         yield started
 
 
 @contextmanager
-def running(started: Started, plan: Plan, folder: Path) -> Iterator[Running]:
+def running(started: System, plan: Plan, folder: Path) -> Iterator[Running]:
     """Record a run in a folder, to its last record."""
     (folder / "logs").mkdir(parents=True)
     with (
@@ -112,7 +112,7 @@ def average(running: Running, name: str) -> set[str]:
         return {bytes(key).decode() for key in database.command("KEYS", "*")}
 
 
-def test_a_run_holds_nothing_of_the_one_before(started: Started, plan: Plan, tmp_path: Path) -> None:
+def test_a_run_holds_nothing_of_the_one_before(started: System, plan: Plan, tmp_path: Path) -> None:
     """Neither of what has ended, nor of an invocation and a database's keys that were left."""
     first, second = tmp_path / "first", tmp_path / "second"
     with running(started, replace(plan, faults=None), first) as one, created(one, "apart", size=100_000) as client:
@@ -150,7 +150,7 @@ def test_a_run_holds_nothing_of_the_one_before(started: Started, plan: Plan, tmp
     assert own[0] - own[1] > BUSY_S / 2, "both have the start, and the first alone what it took"
 
 
-def test_only_what_runs_meanwhile_has_a_high_priority(started: Started, plan: Plan, tmp_path: Path) -> None:
+def test_only_what_runs_meanwhile_has_a_high_priority(started: System, plan: Plan, tmp_path: Path) -> None:
     nice, without = {}, replace(plan, faults=None)
     with started.high_priority() as raised:
         if not raised:

@@ -81,8 +81,8 @@ def test_functions_know_the_memory_of_the_platforms_gpu(tmp_path: Path) -> None:
         ),
         (
             "allreduce",
-            {"timeout": 5401},
-            "The platform modal-t4 has time-outs of at most 5,400 s here, and the plan wants 5,401 s.",
+            {"platform": "cloud-run-l4", "memory": "1024", "timeout": 3601},
+            "The platform cloud-run-l4 has time-outs of at most 3,600 s here, and the plan wants 3,601 s.",
             "choose a smaller --timeout, or leave out --platform.",
         ),
         ("gpu", {}, "gpu runs on instances, not on functions.", "leave out --platform."),

@@ -50,9 +50,8 @@ def start() -> Iterator[Start]:
 
 
 @pytest.fixture
-def watch(tmp_path: Path) -> Iterator[Watch]:
-    with Watch(tmp_path) as watch:
-        yield watch
+def watch(tmp_path: Path) -> Watch:
+    return Watch(tmp_path)
 
 
 def break_off(watch: Watch, **servers: ServerProcess) -> str:

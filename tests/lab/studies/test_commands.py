@@ -1,4 +1,4 @@
-"""`slslab reproduce table2` and `fig3` on the project's own recordings, and what they refuse."""
+"""`slslab reproduce table2` on the project's own recordings, and what it refuses."""
 
 import csv
 import json
@@ -18,7 +18,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture(scope="module", autouse=True)
 def build_once() -> Iterator[None]:
-    """Build the table of the same recordings once, as Figure 3 is drawn of it, too."""
+    """Build the table of the same recordings once."""
     built: dict[tuple[Experiment, ...], Any] = {}
     build = table2.build
 
@@ -26,7 +26,7 @@ def build_once() -> Iterator[None]:
         key = tuple(runs.done)
         if key not in built:
             built[key] = build(setup, runs)
-        return {**deepcopy(built[key]), "reproduces": setup.study.name}
+        return deepcopy(built[key])
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(table2, "build", build_or_copy)
@@ -60,14 +60,6 @@ def test_printed(slslab: Run) -> None:
     code, out, _ = slslab("reproduce", "table2", "--fidelity", "replayed", "--model", "mobilenet", "--full")
     assert "Ranking: cost of an epoch, MobileNet (USD)" in out
     assert "ResNet-18" not in out
-
-
-def test_figure3(slslab: Run) -> None:
-    code, out, _ = slslab("reproduce", "fig3", "--fidelity", "replayed", "--model", "mobilenet", "--json")
-    document = json.loads(out)
-    assert code == 0
-    assert document["reproduces"] == "fig3"
-    assert [curve["title"] for curve in document["curves"]] == ["Time and cost of an epoch, MobileNet"]
 
 
 def test_refusals(slslab: Run, tmp_path: Path) -> None:

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 import tomli_w
-from tests.lab.studies.setups import Watching
+from tests.lab.studies.setups import Watching, setup
 
 from slslab.errors import RequestError, RunError
 from slslab.run.directory import DOCUMENT, PLAN
 from slslab_lab.runs.planning import architectures, make_plan
 from slslab_lab.studies import experiments, recording
-from slslab_lab.studies.experiments import Experiment, Sample, read_all, record_all
+from slslab_lab.studies.experiments import Experiment, is_kept, read_all
+from slslab_lab.studies.recording import Recording
 
 RECORDED = Path(__file__).parents[1] / "replay" / "traces" / "allreduce" / DOCUMENT
 ALLREDUCE = Experiment("allreduce", "mobilenet", released=False)
@@ -33,7 +34,6 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return {"status": "done", "error": None, "seconds": {"measured": 1.0}}
 
     monkeypatch.setattr(recording, "run_plan", run_plan)
-    monkeypatch.setattr(experiments, "estimate_seconds", lambda *_: 120.0)
     monkeypatch.setattr(experiments, "read_measured", lambda path, architectures: path.name)  # noqa: ARG005
     return names
 
@@ -49,7 +49,10 @@ def write(place: Path, values: dict[str, Any], status: str = "done") -> None:
 def record(tmp_path: Path) -> Callable[..., list[str]]:
     def call(*wanted: Experiment, batches: int = 4) -> list[str]:
         watching = Watching()
-        found = record_all(tmp_path, wanted, Sample(batches, "synthetic"), watching)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(experiments, "experiments", lambda _: wanted)
+            options = {"fidelity": "sampled", "batches": batches, "dataset": "synthetic"}
+            found = experiments.measure(setup("table2", {"watcher": watching, "out": tmp_path}, **options))
         assert {*found.done, *found.failed} == set(wanted)
         return watching.said
 
@@ -73,8 +76,8 @@ def test_all_rows_in_both_variants() -> None:
 
 @pytest.mark.parametrize(("batches", "filtered"), [(4, 12), (7, 21), (9, 24), (24, 24)])
 def test_a_filter_has_minibatches_to_send_in(batches: int, filtered: int) -> None:
-    sample = Sample(batches, "synthetic")
-    found = {one.name: one.values(sample)["batches"] for one in experiments.experiments(("mobilenet",))}
+    sample = batches, "synthetic"
+    found = {one.name: one.values(*sample)["batches"] for one in experiments.experiments(("mobilenet",))}
     assert {name for name, number in found.items() if number != batches} <= {"mobilenet-mlless"}
     assert found["mobilenet-mlless"] == filtered
 
@@ -82,22 +85,23 @@ def test_a_filter_has_minibatches_to_send_in(batches: int, filtered: int) -> Non
 def test_made_one_after_another(made: list[str], record: Callable[..., list[str]]) -> None:
     told = record(ALLREDUCE, RELEASED)
     assert made == ["mobilenet-allreduce", "mobilenet-allreduce-as-released"]
-    assert told[0].startswith("2 runs to make; about 2 min")
+    assert told[0] == "2 runs to make, 0 of 2 are kept."
     assert "2 of 2 runs, about 0 min to go" in told[2]
 
 
 def test_what_is_there_is_kept(made: list[str], record: Callable[..., list[str]], tmp_path: Path) -> None:
-    write(tmp_path / ALLREDUCE.name, ALLREDUCE.values(Sample(4, "synthetic")))
+    write(tmp_path / ALLREDUCE.name, ALLREDUCE.values(4, "synthetic"))
     told = record(ALLREDUCE, RELEASED)
     assert made == ["mobilenet-allreduce-as-released"]
-    assert "1 of 2 exist" in told[0]
+    assert "1 of 2 are kept" in told[0]
 
 
 def test_a_run_of_schema_1_and_one_whose_queue_was_settled_are_there(tmp_path: Path) -> None:
-    sample = Sample(4, "synthetic")
+    sample = 4, "synthetic"
     spirt = Experiment("spirt", "mobilenet", released=False)
     for experiment, change in ((ALLREDUCE, {}), (spirt, {"queue": "rabbitmq"})):
-        plan = make_plan(architectures()[experiment.architecture], experiment.values(sample), {}).to_document()
+        run = Recording(experiment.name, experiment.architecture, experiment.values(*sample))
+        plan = make_plan(architectures()[run.architecture], run.values, {}).to_document()
         if not change:
             del plan["schema"], plan["prices"]
         plan["options"] = plan["options"] | change if change else {}
@@ -105,7 +109,7 @@ def test_a_run_of_schema_1_and_one_whose_queue_was_settled_are_there(tmp_path: P
         place.mkdir()
         (place / PLAN).write_text(tomli_w.dumps(plan))
         (place / DOCUMENT).write_text(RECORDED.read_text())
-        assert experiments._is_there(tmp_path, experiment, sample)
+        assert is_kept(place, run)
 
 
 @pytest.mark.parametrize("status", ["failed", "interrupted", "killed"])
@@ -113,7 +117,7 @@ def test_what_has_not_come_to_its_end_is_made_again(
     made: list[str], record: Callable[..., list[str]], tmp_path: Path, status: str
 ) -> None:
     place = tmp_path / ALLREDUCE.name
-    write(place, ALLREDUCE.values(Sample(4, "synthetic")), "done" if status == "killed" else status)
+    write(place, ALLREDUCE.values(4, "synthetic"), "done" if status == "killed" else status)
     if status == "killed":
         (place / DOCUMENT).unlink()
     record(ALLREDUCE)
@@ -121,7 +125,7 @@ def test_what_has_not_come_to_its_end_is_made_again(
 
 
 def test_another_plan_is_never_overwritten(made: list[str], record: Callable[..., list[str]], tmp_path: Path) -> None:
-    write(tmp_path / ALLREDUCE.name, ALLREDUCE.values(Sample(6, "synthetic")))
+    write(tmp_path / ALLREDUCE.name, ALLREDUCE.values(6, "synthetic"))
     with pytest.raises(RequestError, match="another batches"):
         record(ALLREDUCE)
     assert made == []
@@ -175,15 +179,15 @@ def test_what_a_limit_of_lambda_ends_is_told_and_the_others_are_made(
 
 
 @pytest.mark.usefixtures("made")
-def test_a_further_set_counts_when_it_is_whole(record: Callable[..., list[str]], tmp_path: Path) -> None:
+def test_a_further_set_must_be_whole(record: Callable[..., list[str]], tmp_path: Path) -> None:
     record(ALLREDUCE, RELEASED)
     beside = tmp_path.with_name(f"{tmp_path.name}-2")
     shutil.copytree(tmp_path / ALLREDUCE.name, beside / ALLREDUCE.name)
-    found = read_all(tmp_path, [ALLREDUCE, RELEASED])
-    assert (found.again, found.lacking) == ([], {beside.name: [RELEASED.name]})
+    with pytest.raises(RunError, match=f"{beside / RELEASED.name} has no finished run"):
+        read_all(tmp_path, [ALLREDUCE, RELEASED])
     shutil.copytree(tmp_path / RELEASED.name, beside / RELEASED.name)
     found = read_all(tmp_path, [ALLREDUCE, RELEASED])
-    assert ([set(each) for each in found.again], found.lacking) == ([{ALLREDUCE, RELEASED}], {})
+    assert [set(each) for each in found.again] == [{ALLREDUCE, RELEASED}]
 
 
 def test_nothing_recorded(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from tests.lab.studies.setups import setup
 from slslab.errors import RequestError, RunError
 from slslab.predict.profiles.profile import Profile
 from slslab.report.terminal import render
+from slslab.stack.channels import find_server
 from slslab_lab.pages.reproduction import reproduction
 from slslab_lab.papers.paper import load_paper
 from slslab_lab.papers.recomputation import recompute
@@ -36,7 +37,6 @@ from slslab_lab.studies.in_database.arms import (
 )
 from slslab_lab.studies.in_database.comparisons import Exchange, compare_released, seconds
 from slslab_lab.studies.in_database.measurements import IN_DATABASE, Measurements, measure_models
-from slslab_lab.studies.in_database.redis import is_installed
 from slslab_lab.studies.in_database.table import build
 from slslab_lab.studies.rankings import middle
 from slslab_lab.studies.study import Setup
@@ -206,7 +206,7 @@ def test_a_small_measurement_of_the_real_thing(monkeypatch: pytest.MonkeyPatch, 
         assert set(samples) == {*NAIVE, IN_DATABASE}
         assert all(len(one.seconds) == 2 and min(one.seconds) > 0 for one in samples.values())
         assert min(samples[IN_DATABASE].script_cpu_s) > 0
-    if is_installed():
+    if find_server("redis-server"):
         assert found.released is not None
         assert len(found.released.json_bytes) == 3
         assert found.released.text_bytes > 10

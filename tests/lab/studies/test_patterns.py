@@ -2,17 +2,15 @@
 
 import csv
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from rich.console import Console
 from tests.lab.replay.platform import operation, platform
-from tests.lab.replay.recordings import make_plan, write_run
 from tests.lab.studies.setups import setup
 
 from slslab.errors import RequestError
@@ -24,29 +22,18 @@ from slslab_lab.papers.paper import PaperError, Row, Table, load_paper
 from slslab_lab.papers.recomputation import recompute
 from slslab_lab.replay.crossings import Interval
 from slslab_lab.replay.rounds import chain
-from slslab_lab.studies import patterns
 from slslab_lab.studies.catalogue import STUDIES
 from slslab_lab.studies.communication import build, ratio_of
 from slslab_lab.studies.measured_rounds import PATTERNS, Exchange
 from slslab_lab.studies.minibatches import Estimate
-from slslab_lab.studies.patterns import (
-    TABLES,
-    Compared,
-    Comparison,
-    Variant,
-    compare_rounds,
-    find_log,
-    free_costs,
-    variants,
-)
+from slslab_lab.studies.patterns import TABLES, Comparison, Variant, compare_rounds, variants
 
 INTERVALS = (
     Interval(0.001, 0.5, "scatterreduce"),
     Interval(0.5, 2.0, ""),
     Interval(2.0, 1000, "allreduce"),
 )
-COSTS = free_costs()
-CANONICAL = Variant("canonical", "adaptive")
+CANONICAL, TOLD = Variant("canonical", "adaptive"), Variant("canonical", "none")
 Run = Callable[..., tuple[int, str, str]]
 
 
@@ -92,38 +79,6 @@ def test_what_differs_says_where_the_model_would_say_what_was_published() -> Non
     assert never.reason.endswith("the model gives that at no latency × bandwidth ÷ size.")
 
 
-def test_what_differs_says_what_log_traffic_does() -> None:
-    one = replace(compared(("1", "2"), (4.0, 3.0)), unlogged={"allreduce": 3.0, "scatterreduce": 2.0})
-    assert one.reason.endswith(
-        "Log traffic changes AllReduce ÷ ScatterReduce from 1.50 to 1.33; logs of any length don't make it AllReduce."
-    )
-    log = (12_400_000, {"allreduce": 7.0, "scatterreduce": 8.25})
-    assert replace(one, long_log=log).reason.endswith(
-        "from 1.50 to 1.33; only logs of 12 MB make it AllReduce, at 7.0 s and 8.2 s instead of the published 1 s and "
-        "2 s."
-    )
-
-
-def test_the_shortest_logs_are_found() -> None:
-    """With x seconds a line 4 + 3x and 2 + 4x: AllReduce wins from 2 + 4x = 1.15 (4 + 3x) on, at x = 52 ÷ 11."""
-
-    def seconds(log: int) -> Mapping[str, float]:
-        line = log / 1e6
-        return {"allreduce": 4 + 3 * line, "scatterreduce": 2 + 4 * line}
-
-    found = find_log(seconds, "allreduce")
-    assert found is not None
-    length, at = found
-    assert 52 / 11 * 1e6 <= length <= 1.01 * 52 / 11 * 1e6
-    assert at == seconds(length)
-    tie = find_log(seconds, "")
-    assert tie is not None
-    assert tie[0] == pytest.approx((4 - 2.3) / (4.6 - 3) * 1e6, rel=0.01)
-    at_once = find_log(lambda log: {"allreduce": 2.0 - (log > 1), "scatterreduce": 1.5}, "allreduce")
-    assert at_once == (2, {"allreduce": 1.0, "scatterreduce": 1.5})
-    assert find_log(lambda _: {"allreduce": 2.0, "scatterreduce": 1.0}, "allreduce") is None
-
-
 def table(**inputs: Any) -> Table:
     row = Row(name="row", inputs=inputs, published={"allreduce": Decimal(1), "scatterreduce": Decimal(2)})
     return Table(title="Times", source="Table 1", units={"allreduce": "s", "scatterreduce": "s"}, rows=(row,))
@@ -134,40 +89,30 @@ def test_variants_are_slslabs_own_and_those_of_the_tables_code() -> None:
     assert variants(one, one.rows[0]) == (CANONICAL, Variant("as released", "released", 0, "allreduce"))
     plain = table(workers=2, bytes=1)
     assert variants(plain, plain.rows[0]) == (CANONICAL, Variant("as released", "released"))
-    assert [each.polling for each in variants(one, one.rows[0], "none")] == ["none", "none"]
 
 
 def test_a_row_is_played_with_its_workers_and_bytes() -> None:
     """As calculated in tests/lab/replay/test_rounds.py."""
     one = table(workers=2, bytes=1_000_000)
-    found, _ = compare_rounds(one, platform(), COSTS, "none")(one.rows[0])
+    found = compare_rounds(one, platform())(one.rows[0], TOLD)
     assert found.modelled == {"allreduce": pytest.approx(0.090), "scatterreduce": pytest.approx(0.055)}
     by_formula = {name: each.seconds(platform()) for name, each in found.chains.items()}
     assert by_formula == {"allreduce": pytest.approx(0.085), "scatterreduce": pytest.approx(0.050)}
     # 5 ms × 100 MB/s ÷ 1 MB
     assert found.share == pytest.approx(0.5)
     assert found.differs
-    assert found.unlogged == {}
-    at_once = table(workers=2, bytes=1_000_000, deletes_at_once="allreduce")
-    canonical, released = compare_rounds(at_once, platform(), COSTS, "none")(at_once.rows[0])
-    assert canonical.modelled["allreduce"] == pytest.approx(0.090)
+    released = compare_rounds(one, platform())(one.rows[0], replace(TOLD, deletes_at_once="allreduce"))
     assert released.modelled["allreduce"] == pytest.approx(0.085)
 
 
 def test_log_traffic_is_played_as_released() -> None:
     """Lines of 15 ms and a few µs: three before AllReduce's sum is there, four before ScatterReduce's."""
     one = table(workers=2, bytes=1_000_000, log_traffic="S3")
-    canonical, released = compare_rounds(one, platform(), COSTS, "none")(one.rows[0])
-    assert canonical.unlogged == {}
-    assert released.unlogged == canonical.modelled
+    released = compare_rounds(one, platform())(one.rows[0], replace(TOLD, log_bytes=0))
     assert released.modelled == {
         "allreduce": pytest.approx(0.090 + 3 * 0.015, abs=2e-5),
         "scatterreduce": pytest.approx(0.055 + 4 * 0.015, abs=2e-5),
     }
-    # Published is AllReduce, by a factor of 2: (0.055 + 4x) = 1.15 (0.090 + 3x) at x = 0.0485 ÷ 0.55 s a line, of which
-    # 15 ms are latency; two transfers at 100 MB/s have the rest.
-    assert released.long_log is not None
-    assert released.long_log[0] == pytest.approx((0.0485 / 0.55 - 0.015) * 100e6 / 2, rel=0.02)
 
 
 def test_measured_rounds_stand_beside_the_row_that_they_are_of() -> None:
@@ -179,10 +124,10 @@ def test_measured_rounds_stand_beside_the_row_that_they_are_of() -> None:
 
     fitting, released = exchange(), exchange(polling="released", logged=True)
     others = (exchange(workers=3), exchange(size=1_011_000), exchange(polling="released"), exchange(logged=True))
-    both = compare_rounds(one, platform(), COSTS, exchanges=(*others, fitting, released, *others))(one.rows[0])
+    compare = compare_rounds(one, platform(), (*others, fitting, released, *others))
+    both = [compare(one.rows[0], variant) for variant in variants(one, one.rows[0])]
     assert [each.measured for each in both] == [{"allreduce": fitting}, {"allreduce": released}]
-    told = compare_rounds(one, platform(), COSTS, "none", (fitting, released))(one.rows[0])
-    assert [each.measured for each in told] == [{}, {}]
+    assert compare(one.rows[0], TOLD).measured == {}
 
 
 def test_intervals_are_those_of_the_kernel() -> None:
@@ -190,7 +135,7 @@ def test_intervals_are_those_of_the_kernel() -> None:
     who are told take 2 (1 + 2x) + 5 (1 + x) + 4x - x = 7 + 12x in AllReduce and 4 (¼ + 2x) + 6 (¼ + x) + 3x =
     2.5 + 17x in ScatterReduce."""
     one = table(workers=4, bytes=1_000_000)
-    canonical, _ = compare_rounds(one, platform(), COSTS, "none")(one.rows[0])
+    canonical = compare_rounds(one, platform())(one.rows[0], TOLD)
     first, tie, last = canonical.intervals
     assert (first.winner, tie.winner, last.winner) == ("scatterreduce", "", "allreduce")
     assert first.end == pytest.approx((7 - 1.15 * 2.5) / (1.15 * 17 - 12), rel=0.005)
@@ -199,29 +144,29 @@ def test_intervals_are_those_of_the_kernel() -> None:
 
 def test_a_row_beyond_the_sweep_is_swept_to() -> None:
     one = table(workers=2, bytes=40)
-    found, _ = compare_rounds(one, platform(), COSTS, "none")(one.rows[0])
+    found = compare_rounds(one, platform())(one.rows[0], TOLD)
     assert found.intervals[-1].end == found.share == pytest.approx(12_500)
 
 
 def test_a_row_without_workers_and_a_profile_without_latency_are_refused() -> None:
     one = table(bytes=1)
     with pytest.raises(PaperError, match="The row 'row' of Table 1 has no workers"):
-        compare_rounds(one, platform(), COSTS, "none")(one.rows[0])
+        compare_rounds(one, platform())(one.rows[0], TOLD)
     objects = {name: Operation.model_validate(operation(0, 100)) for name in ("put", "get", "list", "delete")}
     store = platform().channels["object"].model_copy(update={"operations": objects})
     profile: Profile = platform().model_copy(update={"channels": {"object": store}})
     with pytest.raises(RequestError, match=r"The profile round has no latency for object\.get"):
-        compare_rounds(one, profile, COSTS, "none")
+        compare_rounds(one, profile)
 
 
-def document(*found: Comparison, **more: Any) -> dict[str, Any]:
+def document(*found: Comparison) -> dict[str, Any]:
     """LambdaML's table, as if these were rows of it."""
     paper = load_paper("lambdaml-2021")
     rows = paper.table("table3").rows
     mine = [(replace(one, row=row.model_copy(update={"published": one.row.published})),)
             for one, row in zip(found, rows, strict=False)]  # fmt: skip
     given = setup("lambdaml-table3", {"paper": with_rows(paper, mine), "profile": platform()})
-    return build(given, Compared(mine, **more))
+    return build(given, mine)
 
 
 def with_rows(paper: Any, found: list[tuple[Comparison]]) -> Any:
@@ -303,7 +248,7 @@ def test_the_interval_of_a_ratio() -> None:
 def test_a_pattern_that_wins_everywhere_and_intervals_that_come_back() -> None:
     everywhere = compared(None, (2.0, 1.0), (Interval(0.1, 10, "scatterreduce"),))
     back = compared(("1", "2"), (2.0, 1.0), (*INTERVALS[:2], Interval(2.0, 3.0, "scatterreduce")))
-    made = document(everywhere, replace(back, share=23214.2), run="last")
+    made = document(everywhere, replace(back, share=23214.2))
     first, second = thresholds(made).rows
     assert first[3:] == ("–", "≈ScatterReduce", "0.1", "everywhere", "–", "–")
     assert second[3:] == ("AllReduce", "≈ScatterReduce", "23,214", "below 0.5, above 2", "0.5 to 2", "–")
@@ -311,7 +256,6 @@ def test_a_pattern_that_wins_everywhere_and_intervals_that_come_back() -> None:
     with console.capture() as captured:
         console.print(render(reproduction(made)))
     assert "ScatterReduce wins" in captured.get()
-    assert "CPU seconds of last" in captured.get()
 
 
 @pytest.fixture
@@ -327,7 +271,7 @@ def test_figure_2_is_printed_saved_and_drawn(slslab: Run, tmp_path: Path) -> Non
     picture, folder = tmp_path / "fig2.svg", tmp_path / "out"
     code, out, err = slslab("reproduce", "fig2", "--json", "--plot", picture, "--out", folder)
     made = json.loads(out)
-    assert (code, made["reproduces"], made["fidelity"], made["run"]) == (0, "fig2", "replayed", None)
+    assert (code, made["reproduces"], made["fidelity"]) == (0, "fig2", "replayed")
     assert f"Saved: {folder / 'fig2.json'}" in err
     assert json.loads((folder / "fig2.json").read_text()) == made
     assert "<title>" in (folder / "fig2.html").read_text()
@@ -349,7 +293,6 @@ def test_figure_2_is_printed_saved_and_drawn(slslab: Run, tmp_path: Path) -> Non
     # Log traffic brings both nearer to each other, and does not turn them round.
     ratios = [row["cells"]["ratio"]["modelled"]["value"] for row in (canonical, released)]
     assert 1.15 < ratios[1] < ratios[0]
-    assert "Log traffic changes AllReduce ÷ ScatterReduce from" in released["cells"]["ratio"]["reason"]
     # Table 2's recordings are of four workers, and there are none of ResNet-50.
     for (model, workers, variant), row in rows.items():
         if model == "MobileNet" and workers == 4:
@@ -362,42 +305,17 @@ def test_figure_2_is_printed_saved_and_drawn(slslab: Run, tmp_path: Path) -> Non
 
 @pytest.mark.usefixtures("unswept")
 def test_lambdamls_table_on_another_profile(slslab: Run, tmp_path: Path) -> None:
-    code, out, _ = slslab(
-        "reproduce", "lambdaml-table3", "--profile", "aws-us-east-1", "--polling", "none", "--full", "--out", tmp_path
-    )
+    code, out, _ = slslab("reproduce", "lambdaml-table3", "--profile", "aws-us-east-1", "--full", "--out", tmp_path)
     assert code == 0
     made = json.loads((tmp_path / "lambdaml-table3.json").read_text())
     assert made["profile"]["name"] == "aws-us-east-1"
     # 24.5 ms × 78.125 MB/s
     assert made["rows"][2]["latency_bandwidth_size"] == pytest.approx(24.5e-3 * 78.125e6 / 12_868_904)
     assert made["rows"][2]["cells"]["allreduce"]["published"] == "3.3"
-    assert {row["polling"] for row in made["rows"]} == {"none"}
+    assert {row["polling"] for row in made["rows"]} == {"adaptive", "released"}
     assert {row["log_bytes"] for row in made["rows"]} == {None}
     assert "Nothing was measured" in out
     assert "Which pattern is faster, and at which latency × bandwidth ÷ size of a gradient" in out
-
-
-@pytest.mark.usefixtures("unswept")
-def test_a_run_gives_cpu_seconds_to_the_rows_of_its_model(
-    slslab: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    directory = write_run(tmp_path / "run")
-    run = SimpleNamespace(
-        plan=make_plan(),
-        document={"gradient_bytes": 94_083_368},
-        costs=COSTS["allreduce"],
-    )
-    monkeypatch.setattr("slslab_lab.studies.FOLDERS", ())
-    monkeypatch.setattr(patterns, "read_measured", lambda path, architectures: run)  # noqa: ARG005
-    monkeypatch.setattr(
-        patterns,
-        "transfer",
-        lambda costs, architecture, plan: COSTS[architecture.name],  # noqa: ARG005
-    )
-    code, out, _ = slslab("reproduce", "lambdaml-table3", "--run", directory, "--json")
-    made = json.loads(out)
-    assert (code, made["run"]) == (0, make_plan().run)
-    assert {row["group"] for row in made["rows"]} == {"ResNet-50"}
 
 
 def test_what_cannot_be_reproduced_is_refused(slslab: Run, tmp_path: Path) -> None:
@@ -413,13 +331,6 @@ def test_what_cannot_be_reproduced_is_refused(slslab: Run, tmp_path: Path) -> No
     code, _, err = slslab("reproduce", "fig2", "--recordings", tmp_path)
     assert code == 1
     assert f"{tmp_path} has no recordings of Table 2." in err
-    code, _, err = slslab("reproduce", "fig2", "--run", write_run(tmp_path / "small"))
-    assert code == 2
-    assert "has gradients of 1,000,000 bytes, unlike all rows of Figure 2 and Section 4.2" in err
-    assert "Hint: name a run of a model with 12,868,904 or 94,083,368 or 44,695,848 bytes." in err
-    code, _, err = slslab("reproduce", "fig2", "--run", write_run(tmp_path / "other", "spirt"))
-    assert code == 2
-    assert " ran spirt" in err
 
 
 @pytest.mark.parametrize("name", TABLES)

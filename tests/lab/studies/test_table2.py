@@ -20,7 +20,6 @@ from slslab_lab.pages.reproduction import reproduction
 from slslab_lab.replay.measured import Measured, read_measured
 from slslab_lab.replay.programs.recorded import make_program
 from slslab_lab.runs.planning import architectures
-from slslab_lab.studies import figure3
 from slslab_lab.studies.experiments import Experiment, Runs
 from slslab_lab.studies.saving import FIELDS, cells
 from slslab_lab.studies.study import Setup
@@ -211,16 +210,6 @@ def test_printed_and_saved() -> None:
     records = list(cells(document()))
     assert all(set(record) <= set(FIELDS) for record in records)
     assert {record["column"] for record in records} == {column["name"] for column in document()["columns"]}
-
-
-def test_figure3_says_that_it_is_a_guess() -> None:
-    found = figure3.of_table(document())
-    assert [column["name"] for column in found["columns"]] == ["epoch_seconds", "total_cost"]
-    assert "doesn't say what Figure 3 shows" in found["notes"][0]
-    (curve,) = found["curves"]
-    points = {line["name"]: (line["x"][0], line["y"][0]) for line in curve["lines"]}
-    assert points["gpu, published"] == (4.0, 8.0)
-    assert len(points) == 10
 
 
 def slower(run: Measured, factor: float) -> Measured:

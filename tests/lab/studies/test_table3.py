@@ -14,11 +14,9 @@ from tests.lab.studies.setups import setup
 
 from slslab.report.terminal import render
 from slslab.run.bill import load_book
-from slslab_lab.pages.accuracy import curves_by_time
-from slslab_lab.pages.pictures import draw_reproduction
 from slslab_lab.pages.reproduction import reproduction
 from slslab_lab.papers.paper import load_paper
-from slslab_lab.studies import figure4, table3
+from slslab_lab.studies import table3
 from slslab_lab.studies.accuracy_by_time import Learnt, Progression, pair_up
 from slslab_lab.studies.curves import read_curves
 from slslab_lab.studies.epochs import EpochTime, Recordings
@@ -32,17 +30,14 @@ RECORDINGS = Recordings({}, platform(), Calibration(0.5, ("a", "b")), load_book(
 SECONDS = {"spirt": 60.0, "mlless": 240.0, "scatterreduce": 120.0, "allreduce": 90.0, "gpu": 30.0}
 
 
-def progressions(directory: Path, without: Sequence[str] = ()) -> tuple[Progression, ...]:
-    """SPIRT reaches 32 % in four epochs, MLLess 82 % in three, the mean 81 % in two, the sum 85 % at once. The epochs
-    of `without` have no recorded time."""
+def progressions(directory: Path) -> tuple[Progression, ...]:
+    """SPIRT reaches 32 % in four epochs, MLLess 82 % in three, the mean 81 % in two, the sum 85 % at once."""
     write_curve(directory, "spirt", [0.1, 0.2, 0.3, 0.32])
     write_curve(directory, "mlless", [0.3, 0.6, 0.82], sent=24, ended="patience")
     write_curve(directory, "allreduce", [0.4, 0.81])
     write_curve(directory, "allreduce", [0.85], as_released=True, name="allreduce-as-released")
     times = {
-        one: EpochTime(None, None, reason="not recorded")
-        if one.architecture in without
-        else EpochTime(
+        one: EpochTime(
             SECONDS[one.architecture] * (1.5 if one.released else 1),
             SECONDS[one.architecture] / 1000,
             0.25 if one.architecture == "mlless" else 1.0,
@@ -55,11 +50,6 @@ def progressions(directory: Path, without: Sequence[str] = ()) -> tuple[Progress
 def build(found: Sequence[Progression], target: float | None = None) -> dict[str, Any]:
     """Table 3 of these rows."""
     return table3.build(setup("table3", target=target), Learnt((), RECORDINGS, found))
-
-
-def build_figure(found: Sequence[Progression]) -> dict[str, Any]:
-    """Figure 4 of these rows."""
-    return figure4.build(setup("fig4"), Learnt((), RECORDINGS, found))
 
 
 def rows(document: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
@@ -182,29 +172,3 @@ def test_printed_and_saved(document: dict[str, Any]) -> None:
     assert "330.1554" in text, "of SPIRT's epochs there is only what is recomputed"
     assert "80 % not reached in 4 epochs" in text
     assert {one["column"] for one in cells(document)} == {column["name"] for column in document["columns"]}
-
-
-def test_figure_4(tmp_path: Path) -> None:
-    document = build_figure(progressions(tmp_path, without=("gpu",)))
-    canonical, released = ({line["name"]: line for line in one["lines"]} for one in document["curves"])
-    assert (canonical["MLLess"]["x"], canonical["MLLess"]["y"]) == ([4, 8, 12], [30, 60, 82])
-    assert (canonical["AllReduce"]["x"], released["AllReduce"]["x"]) == ([1.5, 3], [2.25])
-    assert released["MLLess"] == canonical["MLLess"], "it has no curve as released"
-    assert "GPU" not in canonical
-    assert "GPU (canonical) isn't drawn: not recorded." in document["notes"]
-    assert "The paper doesn't print the data" in document["table"]["notes"][0]
-    console = Console(width=200, record=True, file=io.StringIO())
-    console.print(render(curves_by_time(document)))
-    text = console.export_text()
-    assert "≈12.0 min (3)" in text
-    assert text.count("MLLess, ") == 1
-    picture = tmp_path / "figure.svg"
-    draw_reproduction(document, picture)
-    assert picture.read_text().startswith("<svg")
-
-
-def test_a_figure_without_lines_is_printed(tmp_path: Path) -> None:
-    document = build_figure(progressions(tmp_path, without=tuple(SECONDS)))
-    console = Console(width=200, record=True, file=io.StringIO())
-    console.print(render(curves_by_time(document)))
-    assert "isn't drawn" in console.export_text()

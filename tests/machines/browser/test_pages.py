@@ -42,7 +42,7 @@ WIDTHS = (390, 1600)
 SCHEMES = ("light", "dark")
 UNIT = re.compile(r",\s(s|MB|USD|%|min|nats)$|^multiple of ")
 # Of what is counted or named, and has no unit.
-UNITLESS = {"epoch", "place", "to worker", "from worker", "ours ÷ published"}
+UNITLESS = {"epoch", "to worker", "from worker", "ours ÷ published"}
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium: tests/machines/browser/install installs it")
 
@@ -152,7 +152,7 @@ def _running() -> str:
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A page of each kind, as files."""
     names = ("allreduce", "scatterreduce")
-    comparison = describe_comparison([document(name) for name in names], [recording(name).events for name in names])
+    comparison = describe_comparison([document(name) for name in names])
     texts = {
         "run": page_of(recording("mobilenet-busy").replace(document=modelled("mobilenet-busy"))),
         "spirt": page_of(recording("spirt")),

@@ -92,7 +92,7 @@ def test_the_hierarchy_is_found() -> None:
 @pytest.fixture
 def group() -> Iterator[Cgroup]:
     """A control group of 64 MB and a quarter of a core."""
-    made = Cgroup(detect(), f"slslab-check-{os.getpid()}", memory_bytes=64 * MB, cpu_share=0.25, processes=16)
+    made = Cgroup(detect(), f"slslab-check-{os.getpid()}", memory_mb=64, cpu_share=0.25, processes=16)
     yield made
     made.remove()
 

@@ -112,12 +112,6 @@ def test_an_accuracy_differs_only_by_the_buffers() -> None:
     ("name", "options", "values", "said"),
     [
         ("allreduce", {}, {"model": "lr"}, "lr-64 has no buffers"),
-        (
-            "allreduce",
-            {},
-            {"model": "torchvision:resnet18", "dataset": "synthetic"},
-            "it isn't supported for torchvision",
-        ),
         ("allreduce", {"synchronisation": "s-asp"}, {}, "S-ASP"),
         ("allreduce", {"combine": "median"}, {}, "rules against them are for gradients"),
         ("gpu", {"attack": "sign-flip:1"}, {}, "are for gradients"),

@@ -127,7 +127,7 @@ def test_instances_that_attack_read_the_honest_gradients_first(
             "functions have only some clients' gradients",
         ),
         ("gradssharding", {"attack": "ipm:4"}, "clients end before any can read the others'"),
-        ("gradssharding", {"attack": "nan:4", "gradients": "uploaded"}, "so clients can't attack"),
+        ("gradssharding", {"attack": "nan:4", "gradients": "uploaded"}, "so --attack doesn't apply"),
         (
             "gradssharding",
             {**told("median"), "gradients": "uploaded", "parameters": 774_030_080},

@@ -290,10 +290,6 @@ def told(rule: str, **options: Any) -> dict[str, Any]:
             {"model": "mobilenet", "dataset": "synthetic", "options": told("krum")},
             "BatchNorm's statistics and counters",
         ),
-        (
-            {"model": "torchvision:vgg11", "dataset": "synthetic", "options": told("geometric-median")},
-            "has, or may have, BatchNorm",
-        ),
         ({"workers": 40, "model": "resnet50", "dataset": "synthetic", "options": told("median")}, "needs 22,095 MB"),
         ({"options": {"attack": "alie:1"}}, "stores its model before it can read the others'"),
         ({"options": {"attack": "sign-flip:9"}}, "There is no worker 9"),

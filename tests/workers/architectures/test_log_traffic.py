@@ -5,10 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.workers.mlless.closed_form import counts as mlless_counts
 
 from slslab.run.metrics import object_requests, protocol
 from slslab_lab.runs.planning import architectures
-from slslab_workers.mlless.counts import counts as mlless_counts
 from slslab_workers.plan import Plan
 from slslab_workers.training.released_log import LINE_BYTES, PHASE
 

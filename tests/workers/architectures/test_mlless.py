@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from tests.memory import queues
+from tests.workers.mlless.closed_form import counts, removal_counts
 
 from slslab_workers.architecture import RunFailed
 from slslab_workers.channels.queues import Message, QueueError
-from slslab_workers.mlless.counts import counts, removal_counts
 from slslab_workers.plan import Plan
 from slslab_workers.training import gradients
 from slslab_workers.training.state import WorkerState

@@ -14,6 +14,7 @@ import redis
 from tests import commands
 from tests.commands import IMPORTS, forked_environments
 from tests.memory.training import Trained, hurry
+from tests.workers.mlless.closed_form import counts
 
 from slslab.aws.keys import Keyring
 from slslab.lambda_.emulator import Emulator
@@ -23,7 +24,6 @@ from slslab_workers.channels import endpoints
 from slslab_workers.channels.queues import scoped
 from slslab_workers.driver.deployment import FunctionSpec, deploy_and_train
 from slslab_workers.mlless import supervisor
-from slslab_workers.mlless.counts import counts
 from slslab_workers.mlless.driver import MLLessDeployment
 from slslab_workers.mlless.handlers import MLLessWorker
 from slslab_workers.plan import Plan

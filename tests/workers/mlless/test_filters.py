@@ -13,6 +13,7 @@ from slslab_workers.mlless.filters import Coordinate, Filter, NormRatio, Unfilte
 from slslab_workers.mlless.settings import check
 from slslab_workers.plan import Plan, PlanError
 from slslab_workers.training import gradients
+from slslab_workers.training.optimisers import Sgd
 from slslab_workers.training.state import WorkerState
 
 LR = 0.1
@@ -27,7 +28,7 @@ def make_plan(**options: Any) -> Plan:
 def make_state(weights: list[float]) -> WorkerState:
     model = torch.nn.Linear(len(weights), 1, bias=False)
     gradients.write_parameters(model, torch.tensor(weights))
-    return WorkerState(model, torch.optim.SGD(model.parameters(), lr=LR))
+    return WorkerState(model, Sgd(make_plan(), model.parameters()))
 
 
 def residual(state: WorkerState) -> torch.Tensor:
@@ -115,7 +116,7 @@ def test_coordinates_are_sent_by_their_relative_change_and_the_threshold_sinks()
 def test_coordinates_travel_with_their_indices_bit_for_bit() -> None:
     """Indices of any size, as bits of floats, through bytes: 8 bytes a coordinate."""
     parameters = 3_000_001
-    state = WorkerState(torch.nn.Linear(parameters, 1, bias=False), torch.optim.SGD([torch.zeros(1)]))
+    state = WorkerState(torch.nn.Linear(parameters, 1, bias=False), Sgd(make_plan(), []))
     gradients.write_parameters(state.model, torch.ones(parameters))
     gradient = torch.zeros(parameters)
     chosen_indices = [0, 1, 255, 8_388_609 % parameters, 2_999_999, 3_000_000]

@@ -1,7 +1,5 @@
 """The networks are the papers' networks, and equal seeds give equal bits."""
 
-import importlib.util
-
 import pytest
 import torch
 
@@ -53,18 +51,3 @@ def test_a_memory_format_changes_no_value(name: str) -> None:
 def test_unknown_models_are_refused() -> None:
     with pytest.raises(PlanError, match="There is no model 'vgg'"):
         models.build("vgg", 0)
-
-
-@pytest.mark.skipif(importlib.util.find_spec("torchvision") is not None, reason="torchvision is installed")
-def test_without_torchvision_its_models_are_refused_with_the_extra_to_install() -> None:
-    with pytest.raises(PlanError) as caught:
-        models.build("torchvision:resnet18", 0)
-    assert caught.value.hint == "pip install torchvision"
-
-
-@pytest.mark.skipif(importlib.util.find_spec("torchvision") is None, reason="torchvision is not installed")
-def test_torchvision_models_have_ten_classes() -> None:
-    model = models.build("torchvision:mobilenet_v3_small", 0)
-    assert model.eval()(torch.zeros(1, 3, 32, 32)).shape == (1, 10)
-    with pytest.raises(PlanError, match="torchvision has no model"):
-        models.build("torchvision:no_such", 0)

@@ -49,9 +49,4 @@ POLICIES = {
 
 def poll_policy(plan: Plan) -> PollPolicy:
     """Return the plan's polling policy."""
-    return policy(str(POLLING.of(plan.options)))
-
-
-def policy(polling: str) -> PollPolicy:
-    """Return the policy for one of POLLING's choices."""
-    return POLICIES[polling]
+    return POLICIES[str(POLLING.of(plan.options))]

@@ -160,7 +160,7 @@ for j = 1, #total do
 end
 return cjson.encode(total)
 """
-"""SPIRT's average as released: the mean, as JSON, of the first ARGV[1] gradients of a list of JSON texts.
+"""The average in the authors' code: the mean, as JSON, of the first ARGV[1] gradients of a list of JSON texts.
 
 Redis adds in float64 and writes 14 significant digits.
 """

@@ -19,7 +19,7 @@ def channel_requirements(plan: Plan, object_bytes: int) -> Requirements:
     if channel == "dynamodb" and object_bytes > ITEM_BYTES - BESIDE_BYTES:
         raise PlanError(
             f"DynamoDB's items hold at most 400 KB, but {plan.model} needs objects of {object_bytes / 1024:,.0f} KB.",
-            "choose scatterreduce with more --workers, a smaller model, or another --channel.",
+            "choose another --channel, a smaller model, or an architecture that exchanges parts of vectors.",
         )
     if SERIALISATION.of(plan.options) == "doubles" and channel != PARAMETER_SERVER:
         raise PlanError(

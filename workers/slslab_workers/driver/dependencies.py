@@ -4,7 +4,6 @@ Functions run on the driver's Python, so the files of an installed distribution 
 """
 
 import json
-import re
 import sys
 from collections.abc import Container, Iterable, Iterator
 from functools import cache
@@ -18,15 +17,11 @@ from importlib.metadata import (
 )
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from slslab_workers.models import TORCHVISION
-from slslab_workers.plan import Plan, PlanError
-
-if TYPE_CHECKING:
-    from packaging.requirements import Requirement
+from slslab_workers.plan import PlanError
 
 # What functions get from an image or a layer, in addition to Lambda's runtime.
 LAYER = ("boto3", "cryptography", "numpy", "pika", "redis", "torch")
@@ -37,26 +32,20 @@ INSTALLER = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}
 
 
 class Requested(NamedTuple):
-    """A requirement, the distribution that declares it, and the distribution that is installed under its name."""
+    """A required distribution's name, the one that requires it, and what is installed under that name."""
 
-    requirement: "Requirement"
-    by: str
     name: str
+    by: str
     installed: Distribution | None
-
-
-def layer_of(plan: Plan) -> tuple[str, ...]:
-    """Return the distributions that a plan's functions get from an image or a layer, without their dependencies."""
-    return (*LAYER, "torchvision") if plan.model.startswith(TORCHVISION) else LAYER
 
 
 def required(names: Iterable[str], without: Container[str] = ()) -> Iterator[Requested]:
     """Yield these distributions and all that they require, each as often as it is required.
 
-    Distributions in `without`, and what only these require, are left out. PlanError for metadata that can't be read.
+    Distributions in `without`, and what only these require, are left out.
     """
     # Only drivers of plug-ins need it, and images don't have it.
-    from packaging.requirements import InvalidRequirement, Requirement
+    from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
     waiting = [(Requirement(name), "", name) for name in names]
@@ -70,25 +59,18 @@ def required(names: Iterable[str], without: Container[str] = ()) -> Iterator[Req
             installed = distribution(name)
         except PackageNotFoundError:
             installed = None
-        yield Requested(wanted, by, name, installed)
+        yield Requested(name, by, installed)
         extras = frozenset({"", *wanted.extras})
         if installed is None or (name, extras) in seen:
             continue
         seen.add((name, extras))
-        for text in installed.requires or ():
-            try:
-                waiting += [(Requirement(text), extra, name) for extra in extras]
-            except InvalidRequirement as error:
-                raise PlanError(
-                    f"The package {name} {installed.version} requires {text!r}, which can't be read.",
-                    f"install a newer version: pip install --upgrade {name}",
-                ) from error
+        waiting += [(Requirement(text), extra, name) for text in installed.requires or () for extra in extras]
 
 
 @cache
-def layer_distributions(names: tuple[str, ...] = LAYER) -> tuple[str, ...]:
-    """Return the normalised names of these distributions and of all installed ones that they require."""
-    return tuple(sorted({each.name for each in required(names) if each.installed is not None}))
+def layer_distributions() -> tuple[str, ...]:
+    """Return the normalised names of the layer's distributions and of all installed ones that they require."""
+    return tuple(sorted({each.name for each in required(LAYER) if each.installed is not None}))
 
 
 def package_of(module: str) -> Path:
@@ -105,42 +87,26 @@ def files_below(root: Path) -> dict[str, Path]:
     return {str(path.relative_to(root.parent)): path for path in found if path.is_file() and path.suffix != ".pyc"}
 
 
-def files_for(modules: Iterable[str]) -> dict[str, dict[str, Path]]:
-    """Return the files that the distributions of these modules require and the layer lacks, by distribution.
+def files_for(modules: Iterable[str]) -> dict[str, Path]:
+    """Return the files that the distributions of these modules require and the layer lacks, by name in an archive.
 
     A module without a distribution, such as a file of the working directory, declares nothing. PlanError for a
-    distribution that isn't installed as required, is compiled for something else, or is editable under another name.
+    distribution that isn't installed, or is editable under another name.
     """
     own = {module.partition(".")[0] for module in modules} - {__name__.partition(".")[0]}
     owners = {owner for module in own if (owner := _owner(module, tuple(sys.path)))}
     if not owners:
         return {}
-    files: dict[str, dict[str, Path]] = {}
-    needed = {each.name: _satisfied(each) for each in required(owners, {"slslab", *layer_distributions()})}
-    for name, installed in sorted(needed.items()):
+    files: dict[str, Path] = {}
+    needed = {each.name: each for each in required(owners, {"slslab", *layer_distributions()})}
+    for name, by, installed in sorted(needed.values(), key=lambda each: each.name):
+        if installed is None:
+            raise PlanError(f"The package {name} is not installed, and {by} requires it.", f"pip install {name}")
         if not _is_editable(installed):
-            found = _files_of(installed)
+            files |= _files_of(installed)
         elif name not in owners:
-            found = files_below(_edited(name))
-        else:
-            continue
-        if any(path.suffix == ".so" for path in found.values()):
-            _check_build(installed)
-        files[f"{name} {installed.version}"] = found
+            files |= files_below(_edited(name))
     return files
-
-
-def _satisfied(requested: Requested) -> Distribution:
-    """Return the installed distribution; PlanError if there is none, or not in the version that is required."""
-    wanted, by, name, installed = requested
-    if installed is None:
-        raise PlanError(f"The package {name} is not installed, and {by} requires it.", f"pip install {name}")
-    if not wanted.specifier.contains(installed.version, prereleases=True):
-        raise PlanError(
-            f"The package {name} {installed.version} is installed, and {by} requires {name}{wanted.specifier}.",
-            f"pip install '{name}{wanted.specifier}'",
-        )
-    return installed
 
 
 @cache
@@ -189,16 +155,3 @@ def _files_of(installed: Distribution) -> dict[str, Path]:
     listed = [file for file in installed.files or () if ".." not in file.parts and file.name not in INSTALLER]
     files = {str(file): Path(str(file.locate())) for file in listed if file.suffix not in (".pyc", ".pth")}
     return {name: path for name, path in sorted(files.items()) if path.is_file()}
-
-
-def _check_build(installed: Distribution) -> None:
-    """Raise PlanError for a compiled distribution that functions can't load."""
-    from packaging.tags import parse_tag, sys_tags
-
-    builds = re.findall(r"^Tag: *(\S+)", installed.read_text("WHEEL") or "", re.MULTILINE)
-    if builds and not {tag for build in builds for tag in parse_tag(build)} & set(sys_tags()):
-        python, machine = f"python3.{sys.version_info[1]}", next(sys_tags()).platform
-        raise PlanError(
-            f"The package {installed.name} is compiled for {builds[0]}, and functions run on {python}, {machine}.",
-            f"install the build for that: pip install --force-reinstall {installed.name}",
-        )

@@ -45,11 +45,14 @@ def package(handler: str, *others: str) -> bytes:
     the distributions that theirs require.
 
     It contains all files except bytecode and the shipped data, which only the driver reads. It leaves out times, so
-    that equal sources give equal bytes. PlanError if a package is missing or compiled for something else.
+    that equal sources give equal bytes. PlanError if a package is missing.
     """
-    files: dict[str, Path] = {}
-    for found in _contents(handler, *others).values():
-        files |= found
+    workers, modules = Path(__file__).parents[1], (handler, *others)
+    shipped = set((workers / "training").glob("*.npz"))
+    files = dependencies.files_for(modules)
+    # A package that is found elsewhere than it was installed counts.
+    for root in sorted({workers, *map(package_of, modules)}):
+        files |= {name: path for name, path in dependencies.files_below(root).items() if path not in shipped}
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, path in files.items():
@@ -57,15 +60,6 @@ def package(handler: str, *others: str) -> bytes:
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, path.read_bytes(), zipfile.ZIP_DEFLATED)
     return buffer.getvalue()
-
-
-def _contents(*modules: str) -> dict[str, dict[str, Path]]:
-    """Return the files of a package by their names in it, for each package or distribution."""
-    workers = Path(__file__).parents[1]
-    shipped = set((workers / "training").glob("*.npz"))
-    found = {root.stem: dependencies.files_below(root) for root in sorted({workers, *map(package_of, modules)})}
-    found[workers.name] = {name: path for name, path in found[workers.name].items() if path not in shipped}
-    return dependencies.files_for(modules) | found  # a package that is found elsewhere than it was installed counts
 
 
 def worker_function(plan: Plan) -> str:
@@ -310,7 +304,6 @@ def refuse_modes(plan: Plan, why: str) -> None:
 
 def create_function(client: Any, function: FunctionSpec, plan: Plan) -> str:
     """Create a plan's function with Lambda's client, wait until it can be invoked, and return its ARN."""
-    modules = (function.handler, *own_packages(plan))
     try:
         created = client.create_function(
             FunctionName=function.name,
@@ -318,7 +311,7 @@ def create_function(client: Any, function: FunctionSpec, plan: Plan) -> str:
             Runtime=f"python3.{sys.version_info[1]}",
             Role=ROLE,
             Handler=function.handler,
-            Code={"ZipFile": package(*modules)},
+            Code={"ZipFile": package(function.handler, *own_packages(plan))},
             MemorySize=function.memory_mb,
             Timeout=plan.timeout,
             Environment={"Variables": PASSIVE},
@@ -327,16 +320,9 @@ def create_function(client: Any, function: FunctionSpec, plan: Plan) -> str:
         message = error.response["Error"]["Message"]
         if "size must be smaller" not in message and "Request must be smaller" not in message:
             raise
-        sizes = {
-            name: sum(path.stat().st_size for path in files.values()) for name, files in _contents(*modules).items()
-        }
-        largest = max(sizes, key=lambda name: sizes[name])
         raise PlanError(
-            f"The package of {function.handler} is too large for Lambda: {message}. "
-            f"The largest part is {largest}, {sizes[largest] / 2**20:,.0f} MB unpacked.",
-            f"move what functions don't need out of {largest}."
-            if largest in {package_of(module).stem for module in modules}
-            else f"leave {largest} out of what your package requires.",
+            f"The package of {function.handler} is too large for Lambda: {message}.",
+            "move files that functions don't need out of your package, or require fewer packages.",
         ) from error
     client.get_waiter("function_active_v2").wait(FunctionName=function.name)
     return str(created["FunctionArn"])

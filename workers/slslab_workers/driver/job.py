@@ -156,5 +156,5 @@ class Job:
 
 
 def gradient_mb(plan: Plan) -> int:
-    """Return the memory of one gradient of the plan's model, MB rounded up; 0 for a model of unknown size."""
-    return math.ceil(4 * (spec_of(plan).parameters or 0) / (1 << 20))
+    """Return the memory of one gradient of the plan's model, MB rounded up."""
+    return math.ceil(4 * spec_of(plan).parameters / (1 << 20))

@@ -91,6 +91,11 @@ class Fault:
     count: int = 1
     probability: float = 1.0
 
+    @property
+    def title(self) -> str:
+        """Return its name in messages."""
+        return f"Fault {self.number} ({self.kind})"
+
     def is_at(self, worker: int, epoch: int, step: int, phase: str) -> bool:
         """Return whether it may happen at this place."""
         asked = zip((self.worker, self.epoch, self.step, self.phase), (worker, epoch, step, phase), strict=True)
@@ -139,30 +144,21 @@ class FaultPlan:
             for name, many in (("worker", plan.workers), ("epoch", plan.epochs), ("step", plan.batches)):
                 chosen = getattr(fault, name)
                 if chosen is not None and chosen not in range(many):
-                    raise _wrong(
-                        fault.number,
-                        fault.kind,
-                        f"has {name} {chosen}, but the plan's {name}s are 0 to {many - 1}",
+                    raise PlanError(
+                        f"{fault.title} has {name} {chosen}, but the plan's {name}s are 0 to {many - 1}.",
                         f"count from 0; --{'batches' if name == 'step' else name + 's'} sets their number.",
                     )
             if instances and fault.kind in ("out-of-memory", "timeout", "throttle"):
-                raise _wrong(
-                    fault.number,
-                    fault.kind,
-                    "is a limit of Lambda, but the workers are instances",
+                raise PlanError(
+                    f"{fault.title} is a limit of Lambda, but the workers are instances.",
                     "choose kill, straggler or a store's fault.",
                 )
-            if not queue and fault.kind in MESSAGES:
-                raise _wrong(
-                    fault.number, fault.kind, "needs a queue, and the plan doesn't have one", "choose spirt or mlless."
-                )
-            if not databases and fault.kind in LOSSES:
-                raise _wrong(
-                    fault.number,
-                    fault.kind,
-                    "needs a tensor database, and the plan doesn't have one",
-                    "choose spirt, kubeml, mlless --store tensordb, or an architecture that requires one.",
-                )
+            for service, present, kinds in (("queue", queue, MESSAGES), ("tensor database", databases, LOSSES)):
+                if fault.kind in kinds and not present:
+                    raise PlanError(
+                        f"{fault.title} needs a {service}, and the plan doesn't have one.",
+                        f"choose an architecture with a {service}.",
+                    )
 
     def of_kinds(self, *kinds: str) -> tuple[Fault, ...]:
         """Return the faults of these kinds."""
@@ -179,18 +175,17 @@ def _read(number: int, entry: Mapping[str, Any], kinds: Kinds) -> Fault:
     if type(kind) is not str or kind not in kinds:
         has = "has no kind" if kind is None else f"is of kind {kind!r}, which does not exist"
         raise PlanError(f"Fault {number} {has}.", f"kinds are {', '.join(kinds)}.")
-    needed, optional = kinds[kind]
+    title, (needed, optional) = Fault(number, kind).title, kinds[kind]
     for name, value in entry.items():
         if name not in ("kind", *needed, *optional):
-            raise _wrong(
-                number, kind, f"has {name!r}, which does not apply to it", f"it has {', '.join((*needed, *optional))}."
-            )
+            fields = ", ".join((*needed, *optional))
+            raise PlanError(f"{title} has {name!r}, which does not apply to it.", f"it has {fields}.")
         # To Python, True is an integer.
         if type(value) not in TYPES[name]:
-            raise _wrong(number, kind, f"has {name} {value!r}", f"give a value of type {TYPES[name][-1].__name__}.")
+            raise PlanError(f"{title} has {name} {value!r}.", f"give a value of type {TYPES[name][-1].__name__}.")
     for name in needed:
         if name not in entry:
-            raise _wrong(number, kind, f"has no {name}", f"it needs {' and '.join(needed)}.")
+            raise PlanError(f"{title} has no {name}.", f"it needs {' and '.join(needed)}.")
     given: dict[str, Any] = dict(entry)
     if kind in (*DEATHS, *LOSSES) and given.get("phase") in STEPWISE:
         given.setdefault("step", 0)
@@ -213,8 +208,4 @@ def _check_values(fault: Fault) -> None:
     for name, right, hint in checks:
         value = getattr(fault, name)
         if not right or (isinstance(value, float) and not math.isfinite(value)):
-            raise _wrong(fault.number, fault.kind, f"has {name} {value!r}", hint)
-
-
-def _wrong(number: int, kind: str, what: str, hint: str) -> PlanError:
-    return PlanError(f"Fault {number} ({kind}) {what}.", hint)
+            raise PlanError(f"{fault.title} has {name} {value!r}.", hint)

@@ -98,7 +98,7 @@ class GradsSharding(FunctionArchitecture):
                 "Uploaded gradients don't train a model, so there's nothing to evaluate.",
                 "leave out --until-accuracy and --early-stopping, or --gradients uploaded.",
             )
-        for option in (PARTITION, BUFFERS):
+        for option in (PARTITION, BUFFERS, attacks.ATTACK):
             if uploaded and option.of(options) != option.default:
                 raise PlanError(
                     f"Uploaded gradients don't train a model, so --{option.name} doesn't apply.", "leave it out."
@@ -112,13 +112,7 @@ class GradsSharding(FunctionArchitecture):
             raise PlanError("Trained gradients are as long as the model.", "give --gradients uploaded, too.")
         if int(options["parameters"]) < 0:
             raise PlanError(f"parameters is {options['parameters']}.", "give the number of parameters of a gradient.")
-        known = _known_parameters(plan)
-        if known is None and (uploaded or not int(options["aggregator-memory"])):
-            raise PlanError(
-                f"The size of {plan.model}'s gradients isn't known before it is built.",
-                "give --parameters." if uploaded else "give --aggregator-memory, in MB.",
-            )
-        most = min(known or MOST_SHARDS, MOST_SHARDS)
+        most = min(_parameters(plan), MOST_SHARDS)
         if not 1 <= shards_of(plan) <= most:
             raise PlanError(f"shards is {options['shards']}.", f"give 1 to {most:,} slices.")
         _check_rule(plan)
@@ -239,8 +233,6 @@ def _check_rule(plan: Plan) -> None:
     attacks.refuse_omniscient(plan.options, "clients end before any can read the others'", "choose gpu.")
     if plan.options["topology"] != "shards":
         robust.refuse(plan, "a tree's functions have only some clients' gradients", "choose --topology shards.")
-    if plan.options["gradients"] == UPLOADED and attacks.Attack.of(plan) is not None:
-        raise PlanError("Uploaded gradients come from the driver, so clients can't attack.", "leave out --attack.")
     memory_mb = _aggregator_mb(plan)
     if memory_mb > MOST_MEMORY_MB:
         raise PlanError(
@@ -257,16 +249,9 @@ def random_gradient(plan: Plan, client: int) -> Iterator[NDArray[np.float32]]:
         yield generator.standard_normal(part.stop - part.start, dtype=np.float32)
 
 
-def _known_parameters(plan: Plan) -> int | None:
-    """Return the length of a gradient, with the buffers behind it; None if it isn't known."""
-    known = int(plan.options["parameters"]) or spec_of(plan).parameters
-    return known and known + exchanged_buffers(plan)
-
-
 def _parameters(plan: Plan) -> int:
-    known = _known_parameters(plan)
-    assert known is not None, "requirements() refuses such a plan"
-    return known
+    """Return the length of a gradient, with the buffers behind it."""
+    return (int(plan.options["parameters"]) or spec_of(plan).parameters) + exchanged_buffers(plan)
 
 
 def _aggregator_mb(plan: Plan) -> int:

@@ -11,7 +11,6 @@ from types import MappingProxyType
 from typing import Any
 
 from slslab_workers.architecture import (
-    NO_OPTIONS,
     QUEUE_HOST,
     TENSOR_HOST,
     Cloud,
@@ -50,9 +49,9 @@ from slslab_workers.kubeml.settings import (
 from slslab_workers.kubeml.shares import ALL, DOCUMENT, K, document_count
 from slslab_workers.models import spec_of
 from slslab_workers.option import Option
-from slslab_workers.patterns import Counts, Workload, count
+from slslab_workers.patterns import Counts
 from slslab_workers.patterns.messages import Recorded
-from slslab_workers.plan import MOST_MEMORY_MB, Plan, PlanError, Value
+from slslab_workers.plan import MOST_MEMORY_MB, Plan, PlanError
 from slslab_workers.training import attacks, datasets, models, robust
 from slslab_workers.training.options import OPTIMISER, PARTITION, uneven
 
@@ -128,34 +127,6 @@ class KubeML(FunctionArchitecture):
         and the reference."""
         functions = most_functions(plan)
         return (ResidentPhase(self.name, functions, _job_mb(plan) + (functions + 1) * gradient_mb(plan)),)
-
-    def counts(
-        self,
-        workers: int,
-        batches: int,
-        epochs: int,
-        parameters: int,
-        options: Mapping[str, Value] = NO_OPTIONS,
-        **more: Any,
-    ) -> Counts:
-        """Return messages and bytes of all epochs. `more` holds other fields of the workload: samples per minibatch,
-        the state_dict's entries, its numbers that aren't parameters, and whether functions validate."""
-        return count(pattern(Workload(workers, batches, epochs, parameters, self.complete(options), **more)))
-
-    def counts_of(self, plan: Plan, epochs: int, parameters: int) -> Counts:
-        """Return the `counts` of a plan, which also depend on samples per minibatch, evaluation and model."""
-        model = spec_of(plan)
-        return self.counts(
-            plan.workers,
-            plan.batches,
-            epochs,
-            parameters,
-            plan.options,
-            batch_size=plan.batch_size,
-            tensors=model.tensors,
-            buffers=model.buffers,
-            evaluation=plan.evaluation,
-        )
 
     def counts_in(self, run: Recorded, epochs: int) -> Counts:
         """Return the `counts` of a recorded run; PlanError if a function failed."""
@@ -351,11 +322,7 @@ def _check_partition(plan: Plan) -> None:
     chosen = PARTITION.of(plan.options)
     if uneven(plan) is None and chosen != "overlapping":
         return
-    if plan.options[PARALLELISM.name] != STATIC:
-        raise PlanError(
-            f"--partition {chosen} needs a fixed number of functions, but --parallelism throughput changes it.",
-            f"give --parallelism {STATIC}.",
-        )
+    _refuse_throughput(plan, f"--partition {chosen}")
     if samples := plan.batches * plan.batch_size % DOCUMENT:
         raise PlanError(
             f"KubeML's functions read whole documents of {DOCUMENT} samples, and the last {samples} samples of a "
@@ -371,19 +338,11 @@ def _check_rule(plan: Plan) -> None:
         plan.options, "a function stores its model before it can read the others'", "choose gpu, or sign-flip."
     )
     rule, reporting = robust.name_of(plan.options), len(epoch_of(plan, plan.workers).rounds[-1])
-    throughput = plan.options[PARALLELISM.name] != STATIC
-    if throughput and attacks.Attack.of(plan) is not None:
-        raise PlanError(
-            "An attack needs a fixed number of functions, but --parallelism throughput changes it.",
-            f"give --parallelism {STATIC}, or leave out --attack.",
-        )
+    if attacks.Attack.of(plan) is not None:
+        _refuse_throughput(plan, "An attack")
     if rule is None:
         return
-    if throughput:
-        raise PlanError(
-            f"--combine {rule} needs a fixed number of functions, but --parallelism throughput changes it.",
-            f"give --parallelism {STATIC}.",
-        )
+    _refuse_throughput(plan, f"--combine {rule}")
     if reporting < plan.workers:
         raise PlanError(
             f"--combine {rule} compares all {plan.workers} functions, but only {reporting} report in the last round of "
@@ -391,15 +350,11 @@ def _check_rule(plan: Plan) -> None:
             f"give --k {ALL}, or a --batches and --batch-size that give all functions equally many documents.",
         )
     model = spec_of(plan)
-    if not robust.KNOWN[rule].separable and (model.buffers or not model.tensors):
+    if not robust.KNOWN[rule].separable and model.buffers:
         raise PlanError(
-            f"--combine {rule} measures distances between models, and {plan.model} has, or may have, BatchNorm's "
-            "statistics and counters among its numbers.",
+            f"--combine {rule} measures distances between models, and {plan.model} has BatchNorm's statistics and "
+            "counters among its numbers.",
             "choose a rule that judges each number by itself, such as median, or --model lenet.",
-        )
-    if model.parameters is None and not plan.options["job-memory"]:
-        raise PlanError(
-            f"The size of {plan.model} isn't known in advance, so the job's memory isn't, either.", "give --job-memory."
         )
     if _job_mb(plan) > MOST_MEMORY_MB:
         raise PlanError(
@@ -409,10 +364,18 @@ def _check_rule(plan: Plan) -> None:
         )
 
 
+def _refuse_throughput(plan: Plan, what: str) -> None:
+    if plan.options[PARALLELISM.name] != STATIC:
+        raise PlanError(
+            f"{what} needs a fixed number of functions, but --parallelism throughput changes it.",
+            f"give --parallelism {STATIC}.",
+        )
+
+
 def _job_mb(plan: Plan) -> int:
     if chosen := int(plan.options["job-memory"]):
         return chosen
     if robust.name_of(plan.options) is None:
         return min(MOST_MEMORY_MB, JOB_MB + JOB_MODELS * gradient_mb(plan))
     model = spec_of(plan)
-    return robust.memory_mb(plan.workers, (model.parameters or 0) + model.buffers)
+    return robust.memory_mb(plan.workers, model.parameters + model.buffers)

@@ -27,8 +27,6 @@ def pattern(workload: Workload) -> Pattern:
             "The number of functions in this run depended on how long epochs took.",
             f"replay a run with --parallelism {STATIC}.",
         )
-    if not workload.tensors:
-        raise PlanError("The number of tensors of this model isn't known before it is built.", "use another model.")
     samples = workload.workers * workload.batches * workload.batch_size
     return pattern_of(workload, Epoch(workload.workers, samples, workload.batch_size, int(workload.options[K.name])))
 

@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import Any
 
 from slslab_workers.architecture import (
-    NO_OPTIONS,
     QUEUE_HOST,
     TENSOR_HOST,
     Cloud,
@@ -22,7 +21,6 @@ from slslab_workers.architecture import (
 from slslab_workers.channels.queues import QUEUE, Queues, acknowledge
 from slslab_workers.driver.deployment import Deployment, FunctionArchitecture, FunctionSpec
 from slslab_workers.driver.job import gradient_mb
-from slslab_workers.mlless.counts import counts
 from slslab_workers.mlless.pattern import pattern
 from slslab_workers.mlless.schedule import Schedule
 from slslab_workers.mlless.settings import (
@@ -38,7 +36,7 @@ from slslab_workers.mlless.supervisor import Supervision
 from slslab_workers.option import Option
 from slslab_workers.patterns import Counts
 from slslab_workers.patterns.messages import Recorded
-from slslab_workers.plan import Plan, PlanError, Value
+from slslab_workers.plan import Plan, PlanError
 from slslab_workers.training import attacks, robust
 from slslab_workers.training.options import OPTIMISER, PARTITION, REPLICAS, uneven
 from slslab_workers.training.released_log import LOG_TRAFFIC
@@ -174,12 +172,6 @@ class MLLess(FunctionArchitecture):
             vectors = 2 * plan.workers + (plan.workers - 1 if scales_in(plan) else 0)
             beside_mb += vectors * gradient_mb(plan)
         return (ResidentPhase(self.name, plan.workers, beside_mb),)
-
-    def counts(
-        self, workers: int, batches: int, epochs: int, parameters: int, options: Mapping[str, Value] = NO_OPTIONS
-    ) -> Counts:
-        """Count what every worker sends and fetches if all updates are significant and no worker is removed."""
-        return counts(workers, batches, epochs, parameters, self.complete(options))
 
     def counts_in(self, run: Recorded, epochs: int) -> Counts:
         """Return the `counts` of a recorded run; PlanError if a filter or the tuner decided them."""

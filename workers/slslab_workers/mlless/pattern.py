@@ -5,7 +5,6 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 
-from slslab_workers.mlless.counts import store_operations
 from slslab_workers.patterns import (
     BUILD,
     CONNECT,
@@ -53,7 +52,7 @@ def pattern(workload: Workload) -> Pattern:
     ]
     # In a cycle of steps, how many workers send in each.
     sent = [sum(sends[rank % turns.denominator][step] for rank in range(workers)) for step in range(turns.denominator)]
-    put, get = store_operations(options)
+    put, get = ("object.put", "object.get") if options["store"] == "s3" else ("tensor.set", "tensor.get")
     size = 4 * parameters
 
     def exchange(sender: bool, updates: int) -> Blocks:

@@ -52,7 +52,7 @@ class Workload:
     """What is trained by how many workers, as in a plan.
 
     `batches` counts minibatches per worker and epoch, of `batch_size` samples each. The model has `parameters`, and its
-    state_dict has `tensors` entries (0 if unknown) with `buffers` other numbers. `options` are the architecture's,
+    state_dict has `tensors` entries with `buffers` other numbers. `options` are the architecture's,
     `share` is the share of gradients that pass a filter, and `evaluation` tells whether epochs are evaluated.
     """
 

@@ -114,11 +114,10 @@ def message_length(options: Mapping[str, Value], parameters: int) -> int:
 
 
 def largest_bytes(plan: Plan, chunks: int = 1) -> int:
-    """Return the bytes of the largest exchanged object if messages are cut into `chunks`; 0 for unknown models."""
-    parameters = spec_of(plan).parameters or 0
-    parameters += exchanged_buffers(plan) if parameters else 0
+    """Return the bytes of the largest exchanged object if messages are cut into `chunks`."""
+    parameters = spec_of(plan).parameters + exchanged_buffers(plan)
     first = parameters if ALGORITHM.of(plan.options) == "em" else 0
-    return 4 * max(first, -(-message_length(plan.options, parameters) // chunks)) if parameters else 0
+    return 4 * max(first, -(-message_length(plan.options, parameters) // chunks))
 
 
 def steps(workload: Workload, exchange: Callable[[int, Part], Blocks]) -> tuple[tuple[Part, ...], ...]:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slslab_workers.plan import PlanError
-from slslab_workers.training.datasets import Dataset, Labels, Policy, Source, split
+from slslab_workers.training.datasets import Dataset, Labels, Policy, Source, split, standard
 
 SPLIT = ("x_train", "y_train", "x_test", "y_test")
 HINT = f"give x and y, or {', '.join(SPLIT)}: samples (N, ...) and labels (N,)."
@@ -127,20 +127,14 @@ def arranged(name: str, made: Any) -> Dataset:
             )
         inputs, labels = ([part[train], part[test]] for part in (inputs[0], labels[0]))
     if regression:
-        labels = _standard(labels)
+        labels = standard(labels)
     policy = None
     if inputs[0].dtype == np.uint8:
         mean, std = (getattr(inputs[0], moment)((0, 2, 3)) / 255 for moment in ("mean", "std"))
         policy = Policy(tuple(map(float, mean)), tuple(map(float, np.where(std > 0, std, 1))), 0, False)
     elif inputs[0].ndim == 2:
-        inputs = _standard(inputs)
+        inputs = standard(inputs)
     return Dataset(name, inputs[0], labels[0], inputs[1], labels[1], policy)
-
-
-def _standard(parts: list[NDArray[Any]]) -> list[NDArray[Any]]:
-    """Return the training and test arrays, scaled so that training arrays have mean 0 and standard deviation 1."""
-    mean, scale = parts[0].mean(0), parts[0].std(0)
-    return [((part - mean) / np.where(scale > 0, scale, 1)).astype(np.float32) for part in parts]
 
 
 def _inputs(name: str, x: Any) -> NDArray[Any]:

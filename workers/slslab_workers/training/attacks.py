@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
+import numpy as np
+
 from slslab_workers.channels.tensors import Vector
 from slslab_workers.models import spec_of
 from slslab_workers.option import Option, choose
@@ -34,27 +36,9 @@ SEED = 7
 
 def gaussian(gradient: Vector, seed: Sequence[int]) -> Vector:
     """Return noise of mean 0 and standard deviation 100."""
-    import numpy as np
-
     noise = np.random.default_rng(list(seed)).standard_normal(gradient.size, np.float32)
     noise *= np.float32(DEVIATION)
     return noise
-
-
-def times(factor: float) -> Callable[[Vector, Sequence[int]], Vector]:
-    """Return the attack that multiplies the gradient by a factor."""
-    return lambda gradient, _seed: gradient * gradient.dtype.type(factor)
-
-
-def filled(value: float) -> Callable[[Vector, Sequence[int]], Vector]:
-    """Return the attack that replaces every number by this value."""
-
-    def fill(gradient: Vector, _seed: Sequence[int]) -> Vector:
-        made = gradient.copy()
-        made.fill(value)
-        return made
-
-    return fill
 
 
 def alie(honest: "Sequence[torch.Tensor]") -> "torch.Tensor":
@@ -76,12 +60,12 @@ def ipm(honest: "Sequence[torch.Tensor]") -> "torch.Tensor":
 # Attacks that change a worker's own gradient, by name; they take a seed.
 OWN: Mapping[str, Callable[[Vector, Sequence[int]], Vector]] = MappingProxyType(
     {
-        "sign-flip": times(FLIPPED),
+        "sign-flip": lambda gradient, _seed: gradient * gradient.dtype.type(FLIPPED),
         "gaussian": gaussian,
-        "scaled": times(SCALE),
-        "zero": filled(0.0),
-        "nan": filled(float("nan")),
-        "inf": filled(float("inf")),
+        "scaled": lambda gradient, _seed: gradient * gradient.dtype.type(SCALE),
+        "zero": lambda gradient, _seed: np.zeros_like(gradient),
+        "nan": lambda gradient, _seed: np.full_like(gradient, np.nan),
+        "inf": lambda gradient, _seed: np.full_like(gradient, np.inf),
     }
 )
 OMNISCIENT: "Mapping[str, Callable[[Sequence[torch.Tensor]], torch.Tensor]]" = MappingProxyType({ALIE: alie, IPM: ipm})

@@ -5,8 +5,9 @@ float32 arrays. Labels are classes, int64 (N,), or the numbers of a regression, 
 seeds, so every architecture sees the same minibatches in the same order. Importing this module does not import torch.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
 from importlib.metadata import entry_points
 from pathlib import Path
 from pkgutil import resolve_name
@@ -43,22 +44,13 @@ class Policy:
     pad: int
     flip: bool
 
-    def to_metadata(self) -> dict[str, str]:
-        """Return the policy as user metadata of a stored minibatch."""
-        return {
-            "mean": ",".join(map(str, self.mean)),
-            "std": ",".join(map(str, self.std)),
-            "pad": str(self.pad),
-            "flip": str(int(self.flip)),
-        }
-
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, str]) -> "Policy | None":
-        """Read what `to_metadata` wrote; None for rows."""
-        if "mean" not in metadata:
+        """Return the policy in a stored minibatch's metadata; None for samples without one."""
+        if "policy" not in metadata:
             return None
-        mean, std = (tuple(map(float, metadata[name].split(","))) for name in ("mean", "std"))
-        return cls(mean, std, int(metadata["pad"]), metadata["flip"] == "1")
+        mean, std, pad, flip = json.loads(metadata["policy"])
+        return cls(tuple(mean), tuple(std), pad, flip)
 
 
 @dataclass(frozen=True)
@@ -142,8 +134,22 @@ def split(labels: Labels, fraction: int) -> tuple[NDArray[np.int64], NDArray[np.
     return np.setdiff1d(np.arange(len(labels)), test), test
 
 
-# The readers of data sets by name, by the part before a colon, or by the end of a file's name, as entry points of the
-# group name them. An exported driver and its functions can't read entry points, so this lists the built-in readers.
+def standardised(name: str, rows: NDArray[Any], labels: Labels) -> Dataset:
+    """Return rows (N, D) as a data set, with a fixed fifth of each class for test, scaled by `standard`."""
+    train, test = split(labels, 5)
+    inputs = standard([rows[train], rows[test]])
+    return Dataset(name, inputs[0], labels[train], inputs[1], labels[test], None)
+
+
+def standard(parts: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+    """Return training and test arrays, scaled so that each feature of the training arrays has mean 0 and standard
+    deviation 1; a constant feature isn't scaled."""
+    mean, scale = parts[0].mean(0), parts[0].std(0)
+    return [((part - mean) / np.where(scale > 0, scale, 1)).astype(np.float32) for part in parts]
+
+
+# Built-in data sets, or functions that find one: by name, by the part before a colon, or by the end of a file's name.
+# They aren't entry points of the group, which an exported driver and its functions can't read.
 GROUP = "slslab.datasets"
 IMAGES, ROWS, ARRAYS = (f"slslab_workers.training.{module}" for module in ("images", "rows", "arrays"))
 BUILT_IN = MappingProxyType(
@@ -181,8 +187,8 @@ def find(name: str) -> Source:
         path, arguments = f"{ARRAYS}:function", (name, value)
     if path is None:
         raise PlanError(f"There is no data set {name!r}.", f"choose {SHOWN}.")
-    source: Source = resolve_name(path)(*arguments)
-    return source
+    found: Source | Callable[..., Source] = resolve_name(path)
+    return found if isinstance(found, Source) else found(*arguments)
 
 
 def _file_kind(name: str) -> str:
@@ -253,7 +259,9 @@ def partition(
 
 def encode_minibatch(images: Inputs, labels: Labels, policy: Policy | None) -> tuple[bytes, dict[str, str]]:
     """Return a minibatch as an object, with its metadata: raw samples and then labels, all little-endian."""
-    metadata = {"shape": ",".join(map(str, images.shape)), **(policy.to_metadata() if policy is not None else {})}
+    metadata = {"shape": ",".join(map(str, images.shape))}
+    if policy is not None:
+        metadata["policy"] = json.dumps(astuple(policy))
     if isinstance(images, SparseRows):
         body, metadata["layout"] = images.to_bytes(), "sparse"
     else:

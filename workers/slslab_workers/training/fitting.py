@@ -4,16 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from slslab_workers.models import (
-    ROW_MODELS,
-    SPECS,
-    TORCHVISION,
-    ModelSpec,
-    exchanged_buffers,
-    registered,
-    spec,
-    spec_of,
-)
+from slslab_workers.models import ROW_MODELS, SPECS, ModelSpec, exchanged_buffers, registered, spec, spec_of
 from slslab_workers.plan import MOST_MEMORY_MB, Plan, PlanError, Value
 from slslab_workers.training import datasets, models, partitions, robust
 from slslab_workers.training.algorithms import ALGORITHM, CLUSTERS, is_asynchronous
@@ -39,7 +30,7 @@ def fit(name: str | None, dataset: str, source: Source, options: Mapping[str, Va
     name = name or _usual(dataset, source.shape)
     outputs = source.classes or 1
     if (builder := value_of(name)) is not None:
-        return measure(ModelSpec(name, source.shape, None, 1, builder, outputs), source)
+        return measure(ModelSpec(name, source.shape, 0, 1, builder, outputs), source)
     if name in ROW_MODELS:
         name = _widened(name, dataset, source, options)
     known = spec(name)
@@ -72,10 +63,8 @@ def check_choices(plan: Plan, source: Source) -> None:
         partitions.check(partition, plan.workers, source.classes)
     if (chosen := BUFFERS.of(plan.options)) == LOCAL:
         return
-    known = spec_of(plan)
     if not exchanged_buffers(plan):
-        why = f"{plan.model} has no buffers" if known.tensors else "it isn't supported for torchvision's models"
-        raise PlanError(f"--buffers {chosen} doesn't apply: {why}.", "leave it out.")
+        raise PlanError(f"--buffers {chosen} doesn't apply: {plan.model} has no buffers.", "leave it out.")
     if is_asynchronous(plan.options):
         raise PlanError(f"S-ASP exchanges models two by two, and --buffers {chosen} needs all.", "leave it out.")
     if robust.name_of(plan.options) is not None or Attack.of(plan) is not None:
@@ -87,8 +76,6 @@ def check_choices(plan: Plan, source: Source) -> None:
 
 def value_of(name: str) -> str | None:
     """Return the "module:function" of another package's model; None for a built-in or unknown name."""
-    if name.startswith(TORCHVISION):
-        return None
     return registered().get(name) or (name if ":" in name else None)
 
 
@@ -161,6 +148,6 @@ def _widened(name: str, dataset: str, source: Source, options: Mapping[str, Valu
     clusters = ""
     if name == "kmeans":
         if options.get(ALGORITHM.name) != "em":
-            raise PlanError("k-means is trained by EM.", "choose allreduce or scatterreduce with --algorithm em.")
+            raise PlanError("k-means is trained by EM.", "choose an architecture with --algorithm em.")
         clusters = f"{options[CLUSTERS.name]}x"
     return f"{name}-{clusters}{source.shape[0]}"

@@ -4,11 +4,8 @@ Importing this module does not import torch.
 """
 
 import hashlib
-import io
 import os
-import pickle
 import tarfile
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -24,39 +21,15 @@ DIGITS = Path(__file__).with_name("digits.npz")
 # Images (5000, 28, 28) uint8 and labels (5000,) uint8; mnist5k.md names their source.
 MNIST5K = Path(__file__).with_name("mnist5k.npz")
 IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
-# Checksums that the data set's own page publishes (https://www.cs.toronto.edu/~kriz/cifar.html).
-CIFAR10_MD5 = {
-    "cifar-10-python.tar.gz": "c58f30108f718f92721af3b95e74349a",
-    "cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530",
-}
-
+# The archive, and the checksum on its page, cifar.html.
+CIFAR10_PAGE, CIFAR10 = "https://www.cs.toronto.edu/~kriz", "cifar-10-binary.tar.gz"
+CIFAR10_MD5 = "c32a1d4ab5d03f1284b67883e8d87530"
 
 # CIFAR statistics, pad-4 random crop and horizontal flip, as in LambdaML and its replication.
 CIFAR_POLICY = Policy((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010), 4, True)
 DIGITS_POLICY = Policy((0.3055,), (0.3237,), 2, False)
 # MNIST's statistics; images aren't cropped, as in KubeML.
 MNIST_POLICY = Policy((0.1307,), (0.3081,), 0, False)
-
-
-def digits() -> Source:
-    """Return the shipped handwritten digits."""
-    return Source((1, SIDE, SIDE), 10, lambda *_: _digits(), batches=(64, 5), files=(DIGITS,))
-
-
-def mnist5k() -> Source:
-    """Return the shipped images of MNIST."""
-    return Source((1, SIDE, SIDE), 10, lambda *_: _mnist5k(), batches=(64, 15), files=(MNIST5K,))
-
-
-def cifar10() -> Source:
-    """Return CIFAR-10, from the archive in $SLSLAB_DATASETS."""
-    place = Path(os.environ.get("SLSLAB_DATASETS", ".datasets"))
-    return Source((3, SIDE, SIDE), 10, lambda *_: load_cifar10(place), lambda: _cifar10_archive(place))
-
-
-def synthetic() -> Source:
-    """Return generated images of ten classes: noise around a mean colour per class."""
-    return Source((3, SIDE, SIDE), 10, lambda samples, seed, _report: _synthetic(samples, seed))
 
 
 def folder(path: str) -> Source:
@@ -66,7 +39,7 @@ def folder(path: str) -> Source:
     return Source((3, SIDE, SIDE), len(classes), lambda _samples, _seed, report: _folder(path, place, report))
 
 
-def _digits() -> Dataset:
+def _digits(*_: object) -> Dataset:
     """Read the 1,797 handwritten digits (8×8, 0..16), bilinear to 32×32; a fixed stratified fifth is for test."""
     import torch
 
@@ -79,7 +52,7 @@ def _digits() -> Dataset:
     return Dataset("digits", pixels[train], labels[train], pixels[test], labels[test], DIGITS_POLICY)
 
 
-def _mnist5k() -> Dataset:
+def _mnist5k(*_: object) -> Dataset:
     """Read 5,000 images of MNIST (28×28), with a border of two zeros; a fixed stratified fifth is for test."""
     with np.load(MNIST5K) as arrays:
         images, labels = arrays["images"], arrays["labels"].astype(np.int64)
@@ -89,7 +62,7 @@ def _mnist5k() -> Dataset:
     return Dataset("mnist5k", pixels[train], labels[train], pixels[test], labels[test], MNIST_POLICY)
 
 
-def _synthetic(samples: int, seed: int) -> Dataset:
+def _synthetic(samples: int, seed: int, _report: Report) -> Dataset:
     """Generate noise around a mean colour per class, which models can learn; add a fifth more for test."""
     generator = np.random.default_rng([seed, 10])
     centres = generator.integers(64, 192, (10, 3, 1, 1))
@@ -175,91 +148,44 @@ def _read_image(path: Path) -> Images:
         raise PlanError(f"The image {path} cannot be read: {error}.", "remove or replace the file.") from error
 
 
-def _cifar10_archive(directory: Path) -> Path:
-    for name in ("cifar-10-binary.tar.gz", "cifar-10-python.tar.gz"):
-        if (directory / name).is_file():
-            return directory / name
+def _cifar10_archive() -> Path:
+    directory = Path(os.environ.get("SLSLAB_DATASETS", ".datasets"))
+    if (directory / CIFAR10).is_file():
+        return directory / CIFAR10
     raise PlanError(
         f"There is no CIFAR-10 archive in {directory}.",
-        "put cifar-10-binary.tar.gz or cifar-10-python.tar.gz there (or point SLSLAB_DATASETS at it); with the "
-        "extra torchvision, `python -m slslab_workers.training.images` downloads it.",
+        f"download {CIFAR10_PAGE}/{CIFAR10} into it, or set SLSLAB_DATASETS to its directory.",
     )
 
 
-def load_cifar10(directory: Path, md5: Mapping[str, str] = CIFAR10_MD5) -> Dataset:
-    """Read the official CIFAR-10 archive (binary or Python version) in a directory, and verify its checksum."""
-    archive = _cifar10_archive(directory)
-    name = archive.name
+def _cifar10(*_: object) -> Dataset:
+    """Read the official CIFAR-10 archive, and verify its checksum."""
+    archive = _cifar10_archive()
     with archive.open("rb") as stream:
         checksum = hashlib.file_digest(stream, "md5").hexdigest()
-    if checksum != md5[name]:
+    if checksum != CIFAR10_MD5:
         raise PlanError(
-            f"{archive} has the MD5 checksum {checksum}, and the official archive has {md5[name]}.",
+            f"{archive} has the MD5 checksum {checksum}, and the official archive has {CIFAR10_MD5}.",
             "download the archive again.",
         )
-    batches = [f"data_batch_{number}" for number in range(1, 6)], ["test_batch"]
     with tarfile.open(archive) as members:
-        read = _binary_batch if "binary" in name else _python_batch
-        (train, test) = ([read(members, batch) for batch in group] for group in batches)
-    return Dataset(
-        "cifar10",
-        np.concatenate([images for images, _ in train]),
-        np.concatenate([labels for _, labels in train]),
-        test[0][0],
-        test[0][1],
-        CIFAR_POLICY,
-    )
+        train = [_cifar10_batch(members, f"data_batch_{number}") for number in range(1, 6)]
+        test = _cifar10_batch(members, "test_batch")
+    images, labels = zip(*train, strict=True)
+    return Dataset("cifar10", np.concatenate(images), np.concatenate(labels), *test, CIFAR_POLICY)
 
 
-def _binary_batch(members: tarfile.TarFile, name: str) -> tuple[Images, Labels]:
+def _cifar10_batch(members: tarfile.TarFile, name: str) -> tuple[Images, Labels]:
     """Read records of one label byte and 3,072 pixel bytes, channel by channel."""
-    records = np.frombuffer(_member(members, f"cifar-10-batches-bin/{name}.bin"), np.uint8).reshape(-1, 3073)
+    stream = members.extractfile(f"cifar-10-batches-bin/{name}.bin")
+    assert stream is not None, "the archive is the official one"
+    records = np.frombuffer(stream.read(), np.uint8).reshape(-1, 3073)
     return records[:, 1:].reshape(-1, 3, SIDE, SIDE).copy(), records[:, 0].astype(np.int64)
 
 
-def _python_batch(members: tarfile.TarFile, name: str) -> tuple[Images, Labels]:
-    """Read a pickled dictionary with `data` (N, 3072) uint8 and `labels`."""
-    stream = io.BytesIO(_member(members, f"cifar-10-batches-py/{name}"))
-    batch: dict[Any, Any] = _ArrayUnpickler(stream, encoding="bytes").load()
-    return batch[b"data"].reshape(-1, 3, SIDE, SIDE), np.array(batch[b"labels"], np.int64)
-
-
-def _member(members: tarfile.TarFile, name: str) -> bytes:
-    stream = members.extractfile(name)
-    if stream is None:
-        raise PlanError(f"The CIFAR-10 archive has no {name}.", "download the archive again.")
-    return stream.read()
-
-
-class _ArrayUnpickler(pickle.Unpickler):
-    """Unpickles NumPy arrays and plain containers, and refuses everything that could run code."""
-
-    ALLOWED = frozenset(
-        {
-            ("numpy.core.multiarray", "_reconstruct"),
-            ("numpy._core.multiarray", "_reconstruct"),
-            ("numpy", "ndarray"),
-            ("numpy", "dtype"),
-            ("_codecs", "encode"),
-        }
-    )
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in self.ALLOWED:
-            raise PlanError(f"The CIFAR-10 batch asks for {module}.{name}.", "it is not an official file.")
-        return super().find_class(module, name)
-
-
-def download_cifar10(directory: Path) -> None:
-    """Download the official archive through torchvision (an extra)."""
-    try:
-        from torchvision.datasets import CIFAR10
-    except ImportError as error:
-        raise PlanError(
-            "Downloading CIFAR-10 needs torchvision, which is not installed.", "pip install torchvision"
-        ) from error
-    CIFAR10(str(directory), download=True)
-
-
-if __name__ == "__main__":
-    download_cifar10(Path(os.environ.get("SLSLAB_DATASETS", ".datasets")))
+GREY, COLOUR = (1, SIDE, SIDE), (3, SIDE, SIDE)
+digits = Source(GREY, 10, _digits, batches=(64, 5), files=(DIGITS,))
+mnist5k = Source(GREY, 10, _mnist5k, batches=(64, 15), files=(MNIST5K,))
+cifar10 = Source(COLOUR, 10, _cifar10, _cifar10_archive)
+# Ten classes: noise around a mean colour per class.
+synthetic = Source(COLOUR, 10, _synthetic)

@@ -9,8 +9,7 @@ from functools import partial
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from slslab_workers.models import TORCHVISION, ModelSpec, spec
-from slslab_workers.plan import PlanError
+from slslab_workers.models import ModelSpec, spec
 
 if TYPE_CHECKING:
     import torch
@@ -28,13 +27,10 @@ def build(model: str | ModelSpec, seed: int, memory_format: str = "default") -> 
     import torch
 
     known = spec(model) if isinstance(model, str) else model
-    builder = resolve_name(known.builder)
-    if known.name.startswith(TORCHVISION):
-        builder = partial(builder, known.name)
     # Layers use the process's global generator, so two threads must not build at once.
     with _BUILDING, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        built: nn.Module = builder(known.shape, known.outputs)
+        built: nn.Module = resolve_name(known.builder)(known.shape, known.outputs)
     if memory_format != "default":
         # torch's type stubs lack this argument.
         built.to(memory_format=_torch_format(memory_format))  # type: ignore[call-overload]
@@ -75,23 +71,6 @@ def _torch_format(memory_format: str) -> "torch.memory_format":
     import torch
 
     return torch.channels_last if memory_format == "channels-last" else torch.contiguous_format
-
-
-def torchvision(name: str, _shape: Shape, outputs: int) -> "nn.Module":
-    """Return a torchvision model by its name, torchvision:NAME, with this number of outputs."""
-    name = name.removeprefix(TORCHVISION)
-    try:
-        import torchvision
-    except ImportError as error:
-        raise PlanError(
-            f"The model torchvision:{name} needs torchvision, which is not installed.",
-            "pip install torchvision",
-        ) from error
-    try:
-        model: nn.Module = torchvision.models.get_model(name, weights=None, num_classes=outputs)
-    except ValueError as error:
-        raise PlanError(f"torchvision has no model {name!r}.", "see torchvision.models.list_models().") from error
-    return model
 
 
 def lr(shape: Shape, outputs: int) -> "nn.Module":
@@ -177,7 +156,7 @@ def mobilenet(_shape: Shape, outputs: int) -> "nn.Module":
     return nn.Sequential(*layers, nn.AvgPool2d(2), nn.Flatten(), nn.Linear(width, outputs))
 
 
-def _resnet(classes: int, blocks: tuple[int, ...], bottleneck: bool) -> "nn.Module":
+def _resnet(blocks: tuple[int, ...], bottleneck: bool, _shape: Shape, classes: int) -> "nn.Module":
     """Return ResNet (He et al. 2016) with the CIFAR stem (3×3, stride 1, no pooling) on (N, 3, 32, 32)."""
     import torch
     from torch import nn
@@ -218,16 +197,6 @@ def _resnet(classes: int, blocks: tuple[int, ...], bottleneck: bool) -> "nn.Modu
     return nn.Sequential(*layers, nn.AvgPool2d(4), nn.Flatten(), nn.Linear(width, classes))
 
 
-def resnet18(_shape: Shape, outputs: int) -> "nn.Module":
-    """Return ResNet-18."""
-    return _resnet(outputs, (2, 2, 2, 2), bottleneck=False)
-
-
-def resnet34(_shape: Shape, outputs: int) -> "nn.Module":
-    """Return ResNet-34."""
-    return _resnet(outputs, (3, 4, 6, 3), bottleneck=False)
-
-
-def resnet50(_shape: Shape, outputs: int) -> "nn.Module":
-    """Return ResNet-50."""
-    return _resnet(outputs, (3, 4, 6, 3), bottleneck=True)
+resnet18 = partial(_resnet, (2, 2, 2, 2), False)
+resnet34 = partial(_resnet, (3, 4, 6, 3), False)
+resnet50 = partial(_resnet, (3, 4, 6, 3), True)

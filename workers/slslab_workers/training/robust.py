@@ -149,7 +149,7 @@ def refuse_inseparable(plan: Plan, why: str) -> None:
         refuse(
             plan,
             why,
-            f"choose {', '.join(each for each, known in KNOWN.items() if known.separable)}, or allreduce or gpu.",
+            f"choose {', '.join(each for each, known in KNOWN.items() if known.separable)}, or another architecture.",
         )
 
 

@@ -7,13 +7,12 @@ import math
 from array import array
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slslab_workers.plan import PlanError
-from slslab_workers.training.datasets import Dataset, Labels, Source, split
+from slslab_workers.training.datasets import Dataset, Labels, Report, Source, split, standardised
 from slslab_workers.training.sparse_rows import SparseRows
 
 Rows = NDArray[np.float32] | SparseRows
@@ -39,21 +38,6 @@ LONGEST_LINE = 16 << 20
 FORMAT_HINT = f"a line is LABEL INDEX:VALUE INDEX:VALUE …, with indices that ascend, from 1 to {MOST_FEATURES:,}."
 
 
-def breast_cancer() -> Source:
-    """Return the shipped rows, which describe tumours."""
-    return Source((30,), 2, lambda *_: _breast_cancer(), batches=(16, 7), files=(BREAST_CANCER,))
-
-
-def higgs_shaped() -> Source:
-    """Return generated rows with the width of HIGGS."""
-    return Source((HIGGS_FEATURES,), 2, lambda samples, seed, _report: _higgs_shaped(samples, seed))
-
-
-def rcv1_shaped() -> Source:
-    """Return generated sparse rows with the width of RCV1."""
-    return Source((RCV1_FEATURES,), 2, lambda samples, seed, _report: _rcv1_shaped(samples, seed), sparse=True)
-
-
 def libsvm(path: str) -> Source:
     """Return the rows of a file in LIBSVM's format; raise PlanError for a file that can't be used."""
     read, _ = _read_libsvm(path)
@@ -70,24 +54,13 @@ def _libsvm(path: str) -> Dataset:
     return Dataset(name, read[train], labels[train], read[test], labels[test], None)
 
 
-def _breast_cancer() -> Dataset:
+def _breast_cancer(*_: object) -> Dataset:
+    """Read the shipped rows, which describe tumours."""
     with np.load(BREAST_CANCER) as arrays:
         return standardised("breast-cancer", arrays["features"], arrays["labels"].astype(np.int64))
 
 
-def standardised(name: str, rows: NDArray[Any], labels: Labels) -> Dataset:
-    """Return rows (N, D) as a data set, with a fixed fifth of each class for test.
-
-    Each feature of the training rows has mean 0 and standard deviation 1.
-    """
-    train, test = split(labels, 5)
-    mean, scale = rows[train].mean(0), rows[train].std(0)
-    # A constant feature isn't scaled.
-    standard = ((rows - mean) / np.where(scale > 0, scale, 1)).astype(np.float32)
-    return Dataset(name, standard[train], labels[train], standard[test], labels[test], None)
-
-
-def _higgs_shaped(samples: int, seed: int) -> Dataset:
+def _higgs_shaped(samples: int, seed: int, _report: Report) -> Dataset:
     """Make rows with the width of HIGGS: features are normal, and the labels' log odds are linear in them."""
     generator = np.random.default_rng([seed, HIGGS_FEATURES])
     direction = generator.standard_normal(HIGGS_FEATURES)
@@ -101,7 +74,7 @@ def _higgs_shaped(samples: int, seed: int) -> Dataset:
     return Dataset("higgs-shaped", *draw(samples), *draw(max(samples // 5, 20)), None)
 
 
-def _rcv1_shaped(samples: int, seed: int) -> Dataset:
+def _rcv1_shaped(samples: int, seed: int, _report: Report) -> Dataset:
     """Make rows as wide and as sparse as RCV1's, of length 1; the label is the side of a plane on which a row lies.
 
     The features are cut into one range per entry of a row. All ranges are equally likely, and a row has one feature of
@@ -193,3 +166,8 @@ def _parse_line(
                 raise ValueError
         except ValueError:
             raise PlanError(f"{where}: {word[:40]!r} cannot be here.", FORMAT_HINT) from None
+
+
+breast_cancer = Source((30,), 2, _breast_cancer, batches=(16, 7), files=(BREAST_CANCER,))
+higgs_shaped = Source((HIGGS_FEATURES,), 2, _higgs_shaped)
+rcv1_shaped = Source((RCV1_FEATURES,), 2, _rcv1_shaped, sparse=True)

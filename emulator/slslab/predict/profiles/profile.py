@@ -7,7 +7,6 @@ assumed. No figure has a default: an operation that a profile doesn't contain is
 import math
 from collections.abc import Callable, Iterator, Mapping
 from datetime import date
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,7 +14,7 @@ import tomli_w
 from pydantic import AfterValidator, BaseModel, Field, model_serializer, model_validator
 
 from slslab.errors import RequestError, writable
-from slslab.toml_files import TomlTable, check_schema, read_toml, shown, validate
+from slslab.toml_files import DataFiles, TomlTable, shown
 from slslab_workers.trace.kinds import KINDS, Kind
 
 PROFILES = Path(__file__).parent
@@ -299,25 +298,8 @@ def figures(value: Any, entry: str = "") -> Iterator[tuple[str, Figure]]:
             yield from figures(inner, f"{entry}.{name}" if entry else name)
 
 
-def profile_names() -> tuple[str, ...]:
-    """Return the names of the built-in profiles."""
-    return tuple(sorted(path.stem for path in PROFILES.glob("*.toml")))
-
-
-def load_profile(name: str | Path) -> Profile:
-    """Load the built-in profile of this name, or else the TOML file at this path; ProfileError names the entry.
-
-    A file with a built-in profile as its `base` contains only the differences.
-    """
-    return _built_in(PROFILES / f"{name}.toml") if str(name) in profile_names() else _load(Path(name))
-
-
-def _load(path: Path) -> Profile:
-    return validate(Profile, _read(path), path, "profile", ProfileError)
-
-
-# Built-in profiles can't be changed.
-_built_in = cache(_load)
+_FILES = DataFiles(Profile, "profile", ProfileError, PROFILES, SCHEMA)
+profile_names, load_profile = _FILES.names, _FILES.load
 
 
 def load_platform(name: str) -> Profile:
@@ -339,29 +321,3 @@ def save_profile(profile: Profile, path: Path) -> None:
     with writable(path, "choose another --out."):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(tomli_w.dumps(profile.model_dump(by_alias=True, exclude_none=True)), encoding="utf-8")
-
-
-def _read(path: Path) -> dict[str, Any]:
-    document = read_toml(path, "profile", profile_names(), ProfileError)
-    check_schema(document, SCHEMA, path, "profile", ProfileError)
-    base = document.pop("base", None)
-    if base is None:
-        return document
-    if base not in profile_names():
-        raise ProfileError(
-            f"The base of the profile {path} must be a built-in profile, not {shown(repr(base))}.",
-            f"use one of {', '.join(profile_names())}.",
-        )
-    return _laid_over(_read(PROFILES / f"{base}.toml"), document)
-
-
-def _laid_over(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the base's entries, replaced by `changes`; a figure is replaced as a whole, with its source."""
-    merged = dict(base)
-    for name, value in changes.items():
-        below = merged.get(name)
-        if isinstance(value, dict) and isinstance(below, dict) and "source" not in value:
-            merged[name] = _laid_over(below, value)
-        else:
-            merged[name] = value
-    return merged

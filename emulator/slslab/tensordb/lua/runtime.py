@@ -35,16 +35,15 @@ TRIM = ctypes.CDLL(None).malloc_trim
 class Runtime:
     """Compiles and runs scripts, one at a time.
 
-    `call` executes a command for a script, given RESP's version and the words. It returns whether it succeeded, and its
-    reply as a Lua value or the text of its error. `over` returns why the script must end, or None. `known` returns
-    whether a command exists. `memory` is in bytes. `given` counts the bytes of the replies to the last script.
+    `call` executes a command for a script, given the words. It returns whether it succeeded, and its reply as a Lua
+    value or the text of its error. `over` returns why the script must end, or None. `memory` is in bytes. `given`
+    counts the bytes of the replies to the last script.
     """
 
     def __init__(
         self,
-        call: Callable[[int, Sequence[bytes]], tuple[bool, Value]],
+        call: Callable[[Sequence[bytes]], tuple[bool, Value]],
         over: Callable[[], bytes | None],
-        known: Callable[[bytes], bool],
         version: str,
         memory: int,
     ) -> None:
@@ -74,7 +73,6 @@ class Runtime:
             self._without_tail_calls,
             lambda data: hashlib.sha1(data).hexdigest().encode(),
             over,
-            known,
             self._part("cjson")(self._read_numbers, self._write_numbers, settings),
             self._library(structs.FUNCTIONS),
             settings,
@@ -136,8 +134,8 @@ class Runtime:
             self._lua.gccollect()
         return bool(self._lua.get_memory_used() + size <= self._most)
 
-    def _invoke(self, protocol: int, *words: bytes) -> Any:
-        ok, value = self._call(protocol, words)
+    def _invoke(self, *words: bytes) -> Any:
+        ok, value = self._call(words)
         measured = measure(value)
         self.given += measured[1]
         return (ok, self._table(value)) if self._fits(measured) else None

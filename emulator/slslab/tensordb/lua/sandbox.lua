@@ -1,7 +1,7 @@
 -- A script's environment: Lua 5.1's own functions without files, modules and `debug`, Redis's functions, and read-only
 -- tables. Returns the functions for Python. Tail calls, here and in scripts, become plain calls (see bytecode.py), so
 -- that stack levels are the same as in Redis, which has its functions in C.
-local invoke, guarded, sha1hex, over, plain_calls, cjson, struct, settings = ...
+local invoke, guarded, sha1hex, over, cjson, struct, settings = ...
 
 local OWN = { ["=sandbox"] = true, ["=cjson"] = true }
 local WATCH_EVERY = 100000
@@ -57,8 +57,6 @@ end
 
 -- redis
 
-local protocol = 2
-
 local function refuse(message)
   return { err = "ERR " .. message }
 end
@@ -78,7 +76,7 @@ local function command(...)
     end
   end
   require_memory()
-  local ok, reply = invoke(protocol, unpack(words, 1, count))
+  local ok, reply = invoke(unpack(words, 1, count))
   if ok == nil then
     error(NO_MEMORY, 0)
   elseif not ok then
@@ -155,25 +153,6 @@ function redis.log(...)
   elseif level < redis.LOG_DEBUG or level > redis.LOG_WARNING then
     error(refuse("Invalid debug level."))
   end
-end
-
-function redis.setresp(...)
-  local version = ...
-  if select("#", ...) ~= 1 then
-    error(refuse("redis.setresp() requires one argument."))
-  elseif version ~= 2 and version ~= 3 then
-    error(refuse("RESP version must be 2 or 3."))
-  end
-  protocol = version
-end
-
-function redis.acl_check_cmd(...)
-  if select("#", ...) == 0 then
-    error(refuse("Please specify at least one argument for this redis.acl_check_cmd() call"))
-  elseif not plain_calls(tostring((...))) then
-    error(refuse("Invalid command passed to redis.acl_check_cmd()"))
-  end
-  return true
 end
 
 function redis.replicate_commands()
@@ -500,7 +479,6 @@ local function flatten(value, tokens, depth)
 end
 
 local function run(script, keys, arguments)
-  protocol = 2
   rawset(globals, "KEYS", keys)
   rawset(globals, "ARGV", arguments)
   sethook(watch, "", WATCH_EVERY)

@@ -5,8 +5,8 @@ made from a recorded trace (`recorded.py`) or from an architecture's communicati
 plays both.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Literal
 
@@ -87,6 +87,16 @@ class Track:
         """Yield all steps; a gathering's steps come in the order of its groups."""
         for item in self.steps:
             yield from (item,) if isinstance(item, Step) else chain.from_iterable(item.groups)
+
+    def with_steps(self, change: Callable[[Step], Step]) -> "Track":
+        """Return the track with each step changed."""
+        items = (
+            change(item)
+            if isinstance(item, Step)
+            else Gathering(tuple(tuple(map(change, group)) for group in item.groups))
+            for item in self.steps
+        )
+        return replace(self, steps=tuple(items))
 
 
 @dataclass(frozen=True)

@@ -250,13 +250,7 @@ class _Reader:
             gate = self.made.get(step.event)
             return step if gate is None or step.op == "join" else replace(step, opens=(*step.opens, gate))
 
-        items = (
-            opening(item)
-            if isinstance(item, Step)
-            else Gathering(tuple(tuple(map(opening, group)) for group in item.groups))
-            for item in track.steps
-        )
-        return replace(track, steps=tuple(items))
+        return track.with_steps(opening)
 
 
 def _cpu_ns(events: Iterable[Event]) -> int:

@@ -22,9 +22,7 @@ from slslab_lab.replay.kernel.program import Program, Track
 from slslab_lab.replay.programs.recording import operation
 from slslab_workers import patterns
 from slslab_workers.architecture import Architecture
-from slslab_workers.models import exchanged_buffers, spec_of
 from slslab_workers.patterns import Activity, Pattern, Place, Role, Workload
-from slslab_workers.plan import Plan
 from slslab_workers.trace.operations import ALL_REDUCE
 
 # Sizes count as different from this ratio on.
@@ -73,22 +71,6 @@ class StepCosts:
             f"The recording has no {op} (phase {phase}), so its cost with more workers is unknown.",
             "record a run with 2 workers or more, 3 batches or more, and no other options.",
         )
-
-
-def workload_of(plan: Plan, parameters: int) -> Workload:
-    """Return the workload of a plan with a model of this number of parameters, among which exchanged buffers count."""
-    known = spec_of(plan)
-    return Workload(
-        plan.workers,
-        plan.batches,
-        plan.epochs,
-        parameters + exchanged_buffers(plan),
-        plan.options,
-        batch_size=plan.batch_size,
-        tensors=known.tensors,
-        buffers=known.buffers,
-        evaluation=plan.evaluation,
-    )
 
 
 def measure(programs: Sequence[Program], architecture: Architecture, workload: Workload) -> StepCosts:

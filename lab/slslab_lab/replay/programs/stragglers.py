@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from slslab.errors import RequestError, counted
 from slslab.report.formats import listed
-from slslab_lab.replay.kernel.program import Gathering, Program, Step, Track
+from slslab_lab.replay.kernel.program import Program, Step, Track
 from slslab_workers.faults.plan import Fault, FaultPlan
 from slslab_workers.plan import Plan
 
@@ -65,12 +65,7 @@ def _slowed(program: Program, factor: Factor) -> Program:
             times = factor(track.worker, step)
             return step if times == 1 else replace(step, cpu_ns=round(step.cpu_ns * times))
 
-        steps = tuple(
-            slower(item)
-            if isinstance(item, Step)
-            else Gathering(tuple(tuple(map(slower, each)) for each in item.groups))
-            for item in track.steps
-        )
-        return replace(track, steps=steps, init_cpu_ns=round(track.init_cpu_ns * factor(track.worker, None)))
+        init_cpu_ns = round(track.init_cpu_ns * factor(track.worker, None))
+        return replace(track.with_steps(slower), init_cpu_ns=init_cpu_ns)
 
     return replace(program, tracks=tuple(map(changed, program.tracks)))

@@ -40,6 +40,16 @@ class Watcher(Progress, Protocol):
         """Print one line about what has been reached."""
 
 
+class Unwatched:
+    """Ignores the progress, in a process without a terminal."""
+
+    def report(self, stage: str, done: int, total: int) -> None:
+        """Ignore the progress."""
+
+    def say(self, line: str) -> None:
+        """Ignore the line."""
+
+
 @dataclass
 class Curve:
     """A curve so far: how it is made, and its epochs as rows; `sessions` are the commands that made it."""
@@ -121,21 +131,9 @@ class Curve:
             "epochs": self.rows,
         }
 
-    def header(self) -> dict[str, Any]:
-        """Return the part of a checkpoint that says how the curve is made."""
-        return {
-            "plan": self.plan.to_document(),
-            "device": self.device["kind"],
-            "best": self.stopping.best,
-            "since": self.stopping.since,
-            "rows": self.rows,
-            "sessions": self.sessions,
-            "ended": self.ended,
-        }
-
-    def resume(self, header: Mapping[str, Any], directory: CurveDirectory) -> None:
-        """Take over the curve of `header`; RequestError if it belongs to another plan."""
-        begun = read_plan(header["plan"])
+    def resume(self, document: Mapping[str, Any], directory: CurveDirectory) -> None:
+        """Take over the curve that this document describes; RequestError if it belongs to another plan."""
+        begun, device = read_plan(document["plan"]), document["device"]["kind"]
         plan, before = self.plan.to_document(), begun.to_document()
         for name in sorted((plan.keys() | before.keys()) - EXTENSIBLE):
             if plan.get(name) != before.get(name):
@@ -144,16 +142,16 @@ class Curve:
                     f"{plan.get(name)!r}.",
                     "give the same options, or choose another --out.",
                 )
-        if header["device"] != self.device["kind"]:
+        if device != self.device["kind"]:
             raise RequestError(
-                f"The curve in {directory.path} was begun on {header['device']}, and {self.device['kind']} rounds "
-                "differently.",
-                f"give --device {header['device']}, or choose another --out.",
+                f"The curve in {directory.path} was begun on {device}, and {self.device['kind']} rounds differently.",
+                f"give --device {device}, or choose another --out.",
             )
         self.plan = replace(self.plan, run=begun.run)
-        self.stopping.best, self.stopping.since = header["best"], header["since"]
-        self.rows, self.sessions = header["rows"], header["sessions"]
-        self.ended = header["ended"]
+        self.rows, self.sessions, self.ended = document["epochs"], document["sessions"], document["ended"]
+        for row in self.rows:
+            loss = row["validation_loss" if self.plan.early_stopping else "test_loss"]
+            self.stopping.record(row["test_accuracy"], math.inf if loss is None else loss)
         if self.ended in ("epochs", None):
             # This command may ask for more epochs.
             self.ended = "epochs" if len(self.rows) >= self.plan.epochs else None
@@ -188,9 +186,9 @@ def make_curve(
         with ExitStack() as held:
             bodies: Iterator[bytearray] | None = None
             if resume:
-                header, bodies = held.enter_context(directory.checkpoint())
+                document, bodies = held.enter_context(directory.checkpoint())
                 held.enter_context(directory.held())
-                curve.resume(header, directory)
+                curve.resume(document, directory)
             else:
                 held.enter_context(directory.held())
                 directory.check_empty()
@@ -222,8 +220,8 @@ def _train(curve: Curve, replicas: "Replicas", directory: CurveDirectory, progre
             }
             curve.add(trained, judged, seconds)
             curve.ended = replicas.ended or curve.ended
-            directory.write_checkpoint(curve.header(), replicas.to_bytes())
             document = curve.as_document("running" if curve.ended is None else "done", replicas, name)
+            directory.write_checkpoint(document, replicas.to_bytes())
             directory.write(document)
             progress.report_epoch(curve.rows[-1])
     except KeyboardInterrupt:

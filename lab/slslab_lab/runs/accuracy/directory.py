@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -80,16 +81,17 @@ class CurveDirectory:
         with self._replacing(TABLE) as file:
             file.write(text.getvalue().encode())
 
-    def write_checkpoint(self, header: Mapping[str, Any], bodies: Iterable[bytearray]) -> None:
-        """Write the checkpoint (a JSON header, and a body per worker) atomically."""
+    def write_checkpoint(self, document: Mapping[str, Any], bodies: Iterable[bytearray]) -> None:
+        """Write the checkpoint (the document, and a body per worker) atomically."""
+        parts: Iterable[bytes | bytearray] = chain([json.dumps(document).encode()], bodies)
         with self._replacing(CHECKPOINT) as file:
-            _write_part(file, json.dumps({"schema": SCHEMA, **header}).encode())
-            for body in bodies:
-                _write_part(file, body)
+            for part in parts:
+                file.write(len(part).to_bytes(LENGTH, "little"))
+                file.write(part)
 
     @contextmanager
     def checkpoint(self) -> Iterator[tuple[dict[str, Any], Iterator[bytearray]]]:
-        """Yield the header and an iterator of bodies; RequestError without a checkpoint, RunError for a broken one."""
+        """Yield the document and the bodies; RequestError without a checkpoint, RunError for a broken one."""
         path = self.path / CHECKPOINT
         try:
             file = path.open("rb")
@@ -100,10 +102,10 @@ class CurveDirectory:
         with file:
             parts = _read_parts(file)
             try:
-                header = json.loads(next(parts))
-                if header["schema"] != SCHEMA:
-                    raise ValueError(f"its schema is {header['schema']!r}")
-                yield header, parts
+                document = json.loads(next(parts))
+                if document["schema"] != SCHEMA:
+                    raise ValueError(f"its schema is {document['schema']!r}")
+                yield document, parts
             except (StopIteration, TypeError, ValueError, KeyError) as error:
                 raise RunError(
                     f"{path} cannot be read: {error or 'it is empty'}.",
@@ -120,11 +122,6 @@ class CurveDirectory:
                 f"{self.path / name} cannot be written: {error.strerror}.",
                 "free some space there, then continue with --resume.",
             ) from error
-
-
-def _write_part(file: BinaryIO, part: bytes | bytearray) -> None:
-    file.write(len(part).to_bytes(LENGTH, "little"))
-    file.write(part)
 
 
 def _read_parts(file: io.BufferedReader) -> Iterator[bytearray]:

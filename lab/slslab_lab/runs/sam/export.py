@@ -22,7 +22,7 @@ from slslab_lab.runs.planning import architectures, read_plan_file, refused_plan
 from slslab_lab.runs.sam.readme import Cost, make_readme
 from slslab_lab.runs.sam.template import CODE, IMAGE_PYTHON, PYTHON, deployment_of, make_template
 from slslab_workers.architecture import read_plan
-from slslab_workers.driver.dependencies import layer_of
+from slslab_workers.driver.dependencies import LAYER
 from slslab_workers.driver.deployment import Deployment, package
 from slslab_workers.models import own_packages, spec_of
 from slslab_workers.plan import Plan
@@ -101,8 +101,7 @@ def _cost_of(directory: Path, document: Mapping[str, Any], plan: Plan) -> Cost:
 def write_export(plan: Plan, cost: Cost, imported: set[str] | None, out: Path) -> tuple[list[str], list[str] | None]:
     """Write everything into a folder that is new or empty; equal plans, costs and installations give equal bytes.
 
-    Return the files' names, and what is missing: those of the `imported` packages that the functions' code lacks; None
-    if these aren't known.
+    Return the files' names, and the `imported` packages that the functions' code lacks; None if these aren't known.
 
     RequestError if the folder holds anything, or the architecture cannot be exported.
     """
@@ -165,7 +164,7 @@ def write_export(plan: Plan, cost: Cost, imported: set[str] | None, out: Path) -
     }
     texts = {
         "Dockerfile": DOCKERFILE,
-        "requirements.txt": "".join(f"{name}=={version(name).partition('+')[0]}\n" for name in layer_of(plan)),
+        "requirements.txt": "".join(f"{name}=={version(name).partition('+')[0]}\n" for name in LAYER),
         "plan.json": json.dumps(exported, indent=2) + "\n",
         "driver.py": DRIVER,
         "README.md": make_readme(plan, cost, requirements, missing),

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from slslab_lab.runs.accuracy.several import Unwatched
+from slslab_lab.runs.accuracy.curve import Unwatched
 from slslab_workers.architecture import Architecture, Cloud, Requirements
 from slslab_workers.channels.endpoints import QUEUE_URL, TENSOR_URLS
 from slslab_workers.driver.deployed import BUCKET

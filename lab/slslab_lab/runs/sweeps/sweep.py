@@ -1,7 +1,7 @@
-"""Compute a function at many points, one after another or, with joblib or Ray, on many cores.
+"""Compute a function at many points, one after another or, in processes or with Ray, on many cores.
 
 The function is pickled once, and each worker process receives it once, with everything bound to it. So a recording is
-sent once per worker and not with every point. joblib sends points in batches that take 0.2 s or more.
+sent once per worker and not with every point.
 """
 
 import ctypes
@@ -10,16 +10,15 @@ import pickle
 import re
 import signal
 import time
-import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import BrokenExecutor
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, as_completed
+from contextlib import closing, contextmanager
 from functools import partial
-from multiprocessing import resource_tracker
+from multiprocessing import active_children, get_context, resource_tracker
 from typing import Any, TypeVar
 
 from slslab.errors import HostError, RequestError
-from slslab.installation import SWEEPS, plugin, require
+from slslab.installation import SWEEPS, plugin
 from slslab_lab.runs.sweeps.results import Results
 
 Point = TypeVar("Point")
@@ -82,49 +81,27 @@ def _compute(
 
 def _compute_here(function: Callable[[Any], Any], tasks: Sequence[tuple[int, Any]]) -> Iterator[Computed]:
     """Compute in one process for each processor of this host; they end with the sweep."""
-    require("joblib")
-    from joblib import effective_n_jobs
-
-    workers = min(effective_n_jobs(-1), len(tasks))
+    workers = min(len(os.sched_getaffinity(0)), len(tasks))
     if workers == 1:
         yield from (_timed(function, *task) for task in tasks)
         return
-    with ExitStack() as held:
-        held.callback(_end_workers)
+    others = set(active_children())
+    pool = ProcessPoolExecutor(workers, get_context("spawn"), _receive, (pickle.dumps(function), os.getpid()))
+    try:
         with _deaf_children():
-            payload = pickle.dumps(function)
-            computed = held.enter_context(_parallel(tasks, workers, "loky", receive_here, payload, os.getpid()))
-        try:
-            yield from computed
-        except BrokenExecutor as error:
-            raise HostError(
-                "Something killed a process of the sweep, probably the kernel because memory ran out.",
-                "type the same command to continue; without --on it needs the memory of only one process.",
-            ) from error
-
-
-@contextmanager
-def _parallel(
-    tasks: Iterable[tuple[int, Any]], workers: int, backend: Any, initializer: Callable[..., None], *initargs: Any
-) -> Iterator[Iterator[Computed]]:
-    """Yield joblib's results as they finish; the end of the block cancels the rest."""
-    from joblib import Parallel, delayed
-
-    parallel = Parallel(
-        workers, backend, return_as="generator_unordered", max_nbytes=None, initializer=initializer, initargs=initargs
-    )
-    with warnings.catch_warnings():
-        # It warns about unused results after Ctrl-C, and about workers that it replaces because they grow.
-        warnings.simplefilter("ignore", UserWarning)
-        with closing(parallel(delayed(compute_received)(*task) for task in tasks)) as computed:
-            yield computed
-
-
-def _end_workers() -> None:
-    """End joblib's processes, which would otherwise wait for more work."""
-    from joblib.externals.loky import get_reusable_executor
-
-    get_reusable_executor(reuse=True).shutdown(wait=True, kill_workers=True)
+            computed = [pool.submit(_compute_received, *task) for task in tasks]
+        for each in as_completed(computed):
+            yield each.result()
+    except BrokenExecutor as error:
+        raise HostError(
+            "Something killed a process of the sweep, probably the kernel because memory ran out.",
+            "type the same command to continue; without --on it needs the memory of only one process.",
+        ) from error
+    finally:
+        # Don't wait for what they compute.
+        for process in set(active_children()) - others:
+            process.kill()
+        pool.shutdown(cancel_futures=True)
 
 
 @contextmanager
@@ -145,21 +122,17 @@ class _Worker:
     function: Callable[[Any], Any]
 
 
-def receive(payload: bytes) -> None:
-    """Receive the function, in a worker process."""
-    _Worker.function = pickle.loads(payload)
-
-
-def receive_here(payload: bytes, parent: int) -> None:
+def _receive(payload: bytes, parent: int) -> None:
     """Receive the function, in a process that the kernel kills as soon as its parent ends."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
-    receive(payload)
+    # Before NumPy is imported: each process has one processor.
+    os.environ["OMP_NUM_THREADS"] = "1"
+    _Worker.function = pickle.loads(payload)
 
 
-def compute_received(number: int, point: Any) -> Computed:
-    """Compute one point, in a worker process."""
+def _compute_received(number: int, point: Any) -> Computed:
     return _timed(_Worker.function, number, point)
 
 

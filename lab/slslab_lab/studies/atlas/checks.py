@@ -67,10 +67,9 @@ CHECKS = (
 
 def run_all(directory: Path, watcher: Watcher) -> list[Measured]:
     """Make the missing runs of a directory, and return all; RunError if one fails."""
-    recordings = {check.recording.name: check for check in CHECKS}
-    for made, document in make_missing(directory, [check.recording for check in CHECKS], watcher):
-        watcher.say(f"{recordings[made.name].label}: {document['seconds']['measured']:.0f} s.")
-    return [read_measured(directory / name, architectures()) for name in recordings]
+    recordings = [check.recording for check in CHECKS]
+    make_missing(directory, recordings, watcher)
+    return [read_measured(directory / each.name, architectures()) for each in recordings]
 
 
 def compare(recordings: Recordings, runs: Sequence[Measured], job: Job) -> dict[str, Any]:

@@ -80,13 +80,7 @@ def build(recordings: Recordings, grid: Grid, job: Job) -> dict[str, Any]:
 
 
 def _size(model: str) -> float:
-    return significant(megabytes(_parameters(model)))
-
-
-def _parameters(model: str) -> int:
-    parameters = SPECS[model].parameters
-    assert parameters is not None, "the recorded models are known"
-    return parameters
+    return significant(megabytes(SPECS[model].parameters))
 
 
 def _best(those: Sequence[Point], objective: str) -> dict[str, Any]:
@@ -110,7 +104,9 @@ def _uncertainty(point: Point, objective: str) -> Uncertainty:
 
 
 def _answers(grid: Grid, job: Job) -> Iterator[dict[str, Any]]:
-    named_sizes = {model: _parameters(model) for model in MODELS} | ({job.model: job.parameters} if job.model else {})
+    named_sizes = {model: SPECS[model].parameters for model in MODELS} | (
+        {job.model: job.parameters} if job.model else {}
+    )
     for group in GROUPS:
         for model, parameters in named_sizes.items():
             mine = [point for point in members(grid.points, group) if point.parameters == parameters]

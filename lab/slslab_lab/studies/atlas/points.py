@@ -134,7 +134,7 @@ def significant(value: float) -> float:
 def gpu_step(gpu: str, parameters: int) -> Figure | None:
     """Return the seconds of a GPU's step with a model of this size: a power of its parameters between two networks with
     an anchor; None beyond them, and without anchors."""
-    steps = {spec(name).parameters or 0: figure for name, figure in load_gpus().gpus[gpu].steps.items()}
+    steps = {spec(name).parameters: figure for name, figure in load_gpus().gpus[gpu].steps.items()}
     if not steps or not min(steps) <= parameters <= max(steps):
         return None
     ends = {

@@ -128,7 +128,6 @@ def _lambdaml() -> Iterator[Published]:
         clusters = int(inputs.get("clusters", 0))
         names = {"LR": "lr-28", "KMeans": f"kmeans-{clusters}x28", "MobileNet": "mobilenet"}
         parameters = spec(names[str(inputs["model"])]).parameters
-        assert parameters is not None, "all models of the table are known"
         options: Mapping[str, Value] = {"algorithm": "em", "clusters": clusters} if clusters else {}
         return _megabytes(message_length(options, parameters))
 
@@ -153,8 +152,7 @@ def _crossing(
     return Published(source, figure, workers, first, second, low, high)
 
 
-def _megabytes(parameters: int | None) -> float:
-    assert parameters is not None, "the published models are known"
+def _megabytes(parameters: int) -> float:
     return 4 * parameters / 1e6
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slslab.errors import RunError, counted
+from slslab.errors import RunError
 from slslab.run.directory import RunDirectory
 from slslab_lab.replay.measured import Measured, read_measured
 from slslab_lab.runs.accuracy.curve import Watcher
@@ -16,7 +16,7 @@ from slslab_lab.runs.planning import architectures
 from slslab_lab.studies import committed
 from slslab_lab.studies.atlas.jobs import CHANNELS_OF, JOBS
 from slslab_lab.studies.atlas.systems import MODELS, SYSTEMS
-from slslab_lab.studies.recording import is_done, make_missing
+from slslab_lab.studies.recording import Recording, describe_done, is_done, make_missing
 
 
 @dataclass(frozen=True)
@@ -77,15 +77,16 @@ def record_all(directory: Path, watcher: Watcher) -> None:
     It keeps the others, so an interrupted command continues where it stopped. RunError if a run fails, RequestError if
     another command is making it.
     """
-    todo = [job for job in JOBS if not _is_kept(directory / job.name)]
-    watcher.say(f"{counted(len(todo), 'run')} to make, {len(JOBS) - len(todo)} of {len(JOBS)} are kept.")
-    for number, (job, document) in enumerate(make_missing(directory, todo, watcher, _is_kept), 1):
-        quiet = "quiet" if _is_quiet(document) else "NOT QUIET: the host was busy, so this run is repeated next time"
-        watcher.say(f"{job.name}: {document['seconds']['measured']:.0f} s, {quiet}; {number} of {len(todo)}.")
+    make_missing(directory, JOBS, watcher, _is_kept, _describe)
 
 
-def _is_kept(place: Path) -> bool:
+def _is_kept(place: Path, _: Recording) -> bool:
     return is_done(place) and _is_quiet(RunDirectory(place).document() or {})
+
+
+def _describe(place: Path, document: Mapping[str, Any]) -> str:
+    quiet = "quiet" if _is_quiet(document) else "NOT QUIET: the host was busy, so this run is repeated next time"
+    return f"{describe_done(place, document)}, {quiet}"
 
 
 def _is_quiet(document: Mapping[str, Any]) -> bool:

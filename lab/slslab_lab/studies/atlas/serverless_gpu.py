@@ -163,7 +163,7 @@ def _best(
     recordings: Recordings, model: str, systems: Sequence[System], job: Job, figures: Sequence[str]
 ) -> Iterator[Point]:
     costs = {system: measure(system, recordings, experiments.BATCH_SIZE) for system in systems}
-    parameters = spec(model).parameters or 0
+    parameters = spec(model).parameters
 
     def play(system: System, sizes: Sequence[int] = ()) -> list[Point]:
         return list(points(costs[system], parameters, experiments.WORKERS, job, sizes))

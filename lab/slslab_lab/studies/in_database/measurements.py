@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 
 from slslab.errors import RunError
 from slslab.host.session import Session
+from slslab.stack.channels import EmbeddedRedis, find_server
 from slslab.stack.tensors import EmbeddedTensorDatabases
 from slslab_lab.studies import MODELS
 from slslab_lab.studies.in_database.arms import (
@@ -27,7 +28,7 @@ from slslab_lab.studies.in_database.arms import (
     take_turns,
     thin,
 )
-from slslab_lab.studies.in_database.redis import installed_version, is_installed, plain_redis, time_json
+from slslab_lab.studies.in_database.redis import time_json
 from slslab_lab.studies.kept import Entry, Kept, made_now
 from slslab_lab.studies.study import Setup
 from slslab_workers.models import spec
@@ -124,10 +125,10 @@ def measure_models(names: Sequence[str], count: int, repeat: int, report: Report
     with Session() as session:
         by_model = {name: _model(name, count, repeat, session.mark, report) for name in names}
         released = None
-        if is_installed():
-            with plain_redis(session) as server:
-                times = time_json(server, JSON_NUMBERS, count, repeat)
-            released = Released(redis=installed_version(), numbers=JSON_NUMBERS, **times)
+        if (program := find_server("redis-server")) is not None:
+            with EmbeddedRedis(program, session.home / "redis", session.mark) as server:
+                times = time_json(server.endpoint, JSON_NUMBERS, count, repeat)
+            released = Released(redis=server.version.removeprefix("Redis "), numbers=JSON_NUMBERS, **times)
     return Measurements(
         **{**made_now(), "versions": versions()},
         load={"before": before, "after": os.getloadavg()},

@@ -8,13 +8,13 @@ from decimal import Decimal
 from typing import Any
 
 from slslab.predict.profiles.profile import Profile
-from slslab_lab.papers.recomputation import Recomputed, percent, recompute
+from slslab_lab.papers.recomputation import Recomputed, percent, recompute_row
 from slslab_lab.studies import MODELS, NAMES
-from slslab_lab.studies.accuracy_by_time import whole
 from slslab_lab.studies.documents import Cell, ReproducedRow, describe_profile, make_document
 from slslab_lab.studies.in_database.arms import AVERAGE, OPERATIONS, UPDATE
 from slslab_lab.studies.in_database.comparisons import FLOAT_BYTES, RATIO, RELEASED, WITH, WITHOUT, Comparison, compare
 from slslab_lab.studies.in_database.measurements import IN_DATABASE, Measurements
+from slslab_lab.studies.minibatches import whole
 from slslab_lab.studies.study import Setup
 
 TABLE = "optimizations"
@@ -35,7 +35,6 @@ def build(setup: Setup, measurements: Measurements) -> dict[str, Any]:
     """Return the document of the chosen and measured models."""
     paper, profile, models = setup.paper, setup.profile, setup.options["models"] or MODELS
     table = paper.table(TABLE)
-    again = dict(zip((row.name for row in table.rows), recompute(paper, TABLE), strict=True))
     rows = []
     for operation in OPERATIONS:
         printed = paper.row(TABLE, ROWS[operation])
@@ -44,7 +43,7 @@ def build(setup: Setup, measurements: Measurements) -> dict[str, Any]:
                 continue
             memory_mb = int(paper.row("table2", "SPIRT", NAMES[model]).published["memory_mb"])
             mine = NAMES[model] == table.inputs_of(printed).get("model")
-            published, cells = (printed.published, again[printed.name]) if mine else ({}, ())
+            published, cells = (printed.published, recompute_row(paper, TABLE, printed)) if mine else ({}, ())
             for comparison in compare(measurements, model, operation, memory_mb, profile):
                 rows.append(_row(comparison, NAMES[model], published, cells))
     return make_document(

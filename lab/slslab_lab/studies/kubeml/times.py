@@ -17,25 +17,19 @@ from scipy.optimize import minimize_scalar
 from slslab.predict.profiles.profile import Profile
 from slslab.report.formats import percent
 from slslab_lab.papers.paper import Paper, Row
-from slslab_lab.papers.recomputation import recompute
-from slslab_lab.studies.accuracy_by_time import whole
 from slslab_lab.studies.documents import Cell, ReproducedRow, describe_profile, make_curve, make_document
 from slslab_lab.studies.kubeml.rounds import BUFFERS, MODEL_MB, PARAMETERS, TENSORS, merging_seconds, with_rate
+from slslab_lab.studies.minibatches import whole
 from slslab_lab.studies.study import Setup
 from slslab_workers.kubeml.shares import ALL, DOCUMENT, Epoch, document_count
 
-TABLE, GOALS = "epochs", "goals"
+TABLE = "epochs"
 SAMPLES = 50_000
 # The numbers of functions over which the published seconds are means.
 FUNCTIONS, FUNCTIONS_OF_ONE_MERGE = (2, 4), (2, 4, 8)
 # Rates in 10⁶ bytes a second at which epochs are played; between them, seconds are linear in seconds per byte.
 RATES = (60.0, 120.0, 240.0, 480.0, 960.0)
-SYSTEMS = {"kubeml": "KubeML", "tensorflow": "TensorFlow"}
-COLUMNS = (
-    ("seconds", "30 epochs of ResNet34 on CIFAR-10", "s", 1),
-    *((name, f"Seconds to an accuracy, {title}", "s", 2) for name, title in SYSTEMS.items()),
-    ("speedup", "TensorFlow's seconds ÷ KubeML's", "×", 2),
-)
+COLUMNS = (("seconds", "30 epochs of ResNet34 on CIFAR-10", "s", 1),)
 
 
 @dataclass(frozen=True)
@@ -139,7 +133,7 @@ def slopes(settings: Sequence[Setting], seconds: Sequence[float]) -> list[float]
 
 
 def build(setup: Setup, _: None = None) -> dict[str, Any]:
-    """Return the document: all settings modelled, lines by merges, and the published seconds to an accuracy."""
+    """Return the document: all settings modelled, and lines by merges."""
     paper, profile = setup.paper, setup.profile
     settings = settings_of(paper)
     merged = merging(settings, profile)
@@ -172,14 +166,13 @@ def build(setup: Setup, _: None = None) -> dict[str, Any]:
         setup,
         paper.table(TABLE),
         COLUMNS,
-        [*map(_row, settings, fitted), *_goals(paper)],
+        map(_row, settings, fitted),
         _notes(profile, rate_mb_s),
         curves=[_picture(settings, fitted, size) for size in sizes],
         fidelity="modelled",
         profile=describe_profile(profile),
         findings=list(_findings(figures)),
         **figures,
-        bars=[],
         fitted="The rate of tensors is fitted to the modelled rows, so their agreement doesn't test the model.",
     )
 
@@ -202,14 +195,6 @@ def _row(setting: Setting, seconds: float) -> ReproducedRow:
         {"seconds": cell},
         more=merges,
     )
-
-
-def _goals(paper: Paper) -> Iterator[ReproducedRow]:
-    table = paper.table(GOALS)
-    for row, cells in zip(table.rows, recompute(paper, GOALS), strict=True):
-        ratio = tuple(cell for cell in cells if cell.column == "speedup")
-        published = {name: Cell(row.published[name], missing="") for name in SYSTEMS}
-        yield ReproducedRow(row.name, row.group, "published", {**published, "speedup": Cell(recomputed=ratio)})
 
 
 def _picture(settings: Sequence[Setting], seconds: Sequence[float], size: int) -> dict[str, Any]:
@@ -271,7 +256,7 @@ def _notes(profile: Profile, rate_mb_s: float) -> Iterator[str]:
         "8. Validation isn't included."
     )
     yield (
-        "The paper doesn't say how many epochs the seconds to an accuracy took, so they can't be modelled and are "
-        "shown as published. KubeML is 2.4 times slower than TensorFlow for LeNet with minibatches of 128, and level "
-        "with it for ResNet34 with 256, which the paper doesn't say."
+        "The paper doesn't say how many epochs the seconds to an accuracy took, so they can't be modelled. KubeML is "
+        "2.4 times slower than TensorFlow for LeNet with minibatches of 128, and level with it for ResNet34 with 256, "
+        "which the paper doesn't say."
     )

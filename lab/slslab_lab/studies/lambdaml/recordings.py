@@ -99,8 +99,7 @@ def measure(setup: Setup) -> dict[str, Measured]:
     """Make the missing runs, and return all; finished runs are kept, whatever their plan.
 
     RunError if one fails, RequestError if another command is making one."""
-    for made, document in make_missing(setup.out, _recordings(), setup.watcher):
-        setup.watcher.say(f"{made.name}: {document['seconds']['measured']:.0f} s.")
+    make_missing(setup.out, _recordings(), setup.watcher)
     return _read_all(setup.out)
 
 

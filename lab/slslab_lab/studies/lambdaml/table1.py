@@ -12,13 +12,11 @@ from slslab.predict.profiles.profile import Profile
 from slslab.report.formats import percent
 from slslab.run.bill import Book, Usage, compute_bill
 from slslab_lab.papers.paper import Row
-from slslab_lab.papers.recomputation import recompute
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.measured import Measured
 from slslab_lab.replay.outcome import outcome
 from slslab_lab.replay.programs.scaling import generate
-from slslab_lab.studies.accuracy_by_time import whole
-from slslab_lab.studies.documents import Cell, ReproducedRow, describe_prices, describe_profile, make_document
+from slslab_lab.studies.documents import AGREES, Cell, ReproducedRow, describe_prices, describe_profile, make_document
 from slslab_lab.studies.lambdaml.recordings import (
     BASE,
     COLUMNS,
@@ -29,13 +27,12 @@ from slslab_lab.studies.lambdaml.recordings import (
     exchange_ratio,
     refusals,
 )
+from slslab_lab.studies.minibatches import whole
 from slslab_lab.studies.study import Setup
 from slslab_workers.channels.choice import TRACED
 from slslab_workers.trace.operations import SERVERS
 
 TABLE = "table1"
-# Ratios agree within this share of the published one.
-AGREES_RATIO = 0.25
 TITLES = {"memcached": "Memcached", "dynamodb": "DynamoDB", "vm_ps": "VM parameter server"}
 RUNNING, STARTED, WAITING = "node running", "node started first", "functions wait for the node"
 NO_NODE, PUBLISHED = "no node", "not modelled"
@@ -123,7 +120,6 @@ def build(setup: Setup, recordings: Mapping[str, Measured]) -> dict[str, Any]:
     paper, profile, book, refused = setup.paper, setup.profile, setup.book, refusals()
     table = paper.table(TABLE)
     rows = [_compare(setup, row, recordings, refused) for row in table.rows]
-    again = {id(row): each for row, each in zip(table.rows, recompute(paper, TABLE), strict=True)}
     return make_document(
         setup,
         table,
@@ -137,15 +133,6 @@ def build(setup: Setup, recordings: Mapping[str, Measured]) -> dict[str, Any]:
         profile=describe_profile(profile),
         prices=describe_prices(book),
         findings=[sentence for column in COLUMNS for sentence in _findings(column, rows)],
-        printed_prices={
-            each.name: {
-                cell.column: float(cell.value)
-                for cell in again[id(each.row)]
-                if cell.column.endswith("_price") and cell.value is not None
-            }
-            for each in rows
-        },
-        bars=list(_bars(rows)),
     )
 
 
@@ -237,7 +224,7 @@ def _slowdown(compared: Compared, column: str, *, booted: bool) -> Cell:
             f"{implied:.0f} s with S3; the model has {each.base.seconds:.0f} s"
         )
     measured = None if each.boot_s else compared.measured[column]
-    return RatioCell(published, measured=measured, modelled=modelled, tolerance=AGREES_RATIO, reason=reason)
+    return RatioCell(published, measured=measured, modelled=modelled, reason=reason)
 
 
 def _cost(compared: Compared, column: str, variant: str) -> Cell:
@@ -246,7 +233,7 @@ def _cost(compared: Compared, column: str, variant: str) -> Cell:
         return Cell(modelled=whole(modelled))
     published = compared.row.published.get(f"{column}_cost")
     reason = f"published {published}, modelled {modelled:.2f}"
-    return RatioCell(published, modelled=whole(modelled), tolerance=AGREES_RATIO, reason=reason)
+    return RatioCell(published, modelled=whole(modelled), reason=reason)
 
 
 def _findings(column: str, rows: Sequence[Compared]) -> Iterator[str]:
@@ -259,7 +246,7 @@ def _findings(column: str, rows: Sequence[Compared]) -> Iterator[str]:
         compared = [cell for cell in cells if isinstance(cell, RatioCell)]
         close = sum(cell.verdict == "agrees" for cell in compared)
         alike = sum(cell.is_same_side for cell in compared)
-        return f"{alike} of {len(compared)} rows ({close} within {percent(AGREES_RATIO)})"
+        return f"{alike} of {len(compared)} rows ({close} within {percent(AGREES)})"
 
     slower = same([_slowdown(each, column, booted=True) for each in known])
     dearer = same([_cost(each, column, STARTED) for each in known])
@@ -278,32 +265,13 @@ def _findings(column: str, rows: Sequence[Compared]) -> Iterator[str]:
         yield f"{title} is refused, as published (n/a): {'; '.join(refused)}."
 
 
-def _bars(rows: Sequence[Compared]) -> Iterator[dict[str, Any]]:
-    yield {
-        "title": "Seconds ÷ those with S3",
-        "axis": "slowdown",
-        "unit": "×",
-        "series": ["published", "modelled"],
-        "values": [
-            [f"{TITLES[column]}\n{compared.name}", name, value]
-            for column in COLUMNS
-            for compared in rows
-            if column in compared.against
-            for name, value in (
-                ("published", float(compared.row.published[f"{column}_slowdown"])),
-                ("modelled", compared.against[column].slowdown(booted=True)),
-            )
-        ],
-    }
-
-
 def _notes(rows: Sequence[Compared], recordings: Mapping[str, Measured], profile: Profile) -> Iterator[str]:
     jobs = {each.job.name: each.job for each in rows}
     servers = [SERVERS[TRACED.get(channel, channel)] for channel in COLUMNS.values()]
     nodes = sorted({server.instance_type for server in servers if server.instance_type is not None})
     yield (
         f"Modelled on {profile.name} of {profile.date}: whole jobs, cold starts included, AllReduce with functions of "
-        f"{MEMORY_MB:,} MB. A ratio agrees within {percent(AGREES_RATIO)}, or lies on the same side of 1, or differs."
+        f"{MEMORY_MB:,} MB. A ratio agrees within {percent(AGREES)}, or lies on the same side of 1, or differs."
     )
     yield (
         "These are assumed, since the paper doesn't state them: the pattern; the algorithm ("

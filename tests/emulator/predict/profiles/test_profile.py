@@ -236,7 +236,7 @@ def test_an_incomplete_profile_is_refused_by_the_entry_that_is_missing(
         ),
         ("compute.sped", {}, "at compute.sped: Extra inputs are not permitted."),
         ("schema", 2, "has schema 2, and this version reads 1."),
-        ("base", "azure", "must be a built-in profile, not 'azure'."),
+        ("base", "azure", "is wrong at base: 'azure' isn't a built-in profile."),
     ],
 )
 def test_an_inconsistent_profile_is_refused_in_one_sentence_that_names_the_entry(

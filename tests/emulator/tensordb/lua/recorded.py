@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.emulator.tensordb.plain_redis import plain_redis
 from tests.emulator.tensordb.wire import Wire, WireError, encode
-
-from slslab.host.session import Session
-from slslab_lab.studies.in_database.redis import plain_redis
 
 HERE = Path(__file__).parent
 REPLIES = HERE / "replies.json"
@@ -24,8 +22,6 @@ RESP3 = (
     "return {set={a=true}}",
     "return {true, false, 1.9}",
     "redis.call('HSET', 'h', 'a', 'b') return redis.call('HGETALL', 'h')",
-    "redis.setresp(3) return redis.call('HGETALL', 'h')",
-    "redis.setresp(3) redis.call('SADD', 'm', 'a') return {redis.call('SMEMBERS', 'm'), redis.call('GET', 'absent')}",
     "return redis.call('HGETALL', 'absent')",
     "return redis.call('GET', 'absent')",
 )
@@ -142,7 +138,7 @@ def replies(url: str) -> list[list[Any]]:
 
 def main() -> None:
     """Record the replies of the host's redis-server."""
-    with Session() as session, plain_redis(session) as url:
+    with plain_redis() as url:
         lines = ",\n".join(json.dumps(entry) for entry in replies(url))
     REPLIES.write_text(f"[\n{lines}\n]\n")
 

@@ -6,10 +6,9 @@ from itertools import groupby
 
 import pytest
 from tests.emulator.tensordb.lua.recorded import REPLIES, SCRIPTS, replies
+from tests.emulator.tensordb.plain_redis import PROGRAM, plain_redis
 
-from slslab.host.session import Session
 from slslab.tensordb.server import Options
-from slslab_lab.studies.in_database.redis import is_installed, plain_redis
 
 pytestmark = pytest.mark.server
 
@@ -24,7 +23,7 @@ def test_scripts_get_the_replies_of_redis_server(peer: Callable[[Options], str])
         assert list(answered) == list(expected), group
 
 
-@pytest.mark.skipif(not is_installed(), reason="no redis-server is installed (tests/machines/redis/install)")
+@pytest.mark.skipif(PROGRAM is None, reason="no redis-server is installed (tests/machines/redis/install)")
 def test_the_recorded_replies_are_those_of_this_hosts_redis_server() -> None:
-    with Session() as session, plain_redis(session) as url:
+    with plain_redis() as url:
         assert replies(url) == json.loads(REPLIES.read_text())

@@ -22,8 +22,9 @@ from slslab_lab.replay.kernel.program import Program, Step
 from slslab_lab.replay.programs.recorded import make_program
 from slslab_lab.replay.programs.recording import read_recording
 from slslab_lab.replay.programs.scaling import generate
-from slslab_lab.replay.programs.step_costs import measure, workload_of
+from slslab_lab.replay.programs.step_costs import measure
 from slslab_lab.runs.planning import architectures
+from slslab_workers.architecture import workload_of
 from slslab_workers.patterns import OWN, Activity, Pattern, Role, Signal, Workload
 from slslab_workers.training import released_log
 

@@ -125,19 +125,6 @@ def test_every_winner_and_every_lead_has_its_range(whole: tuple[dict[str, Any], 
     assert "80 % ranges allow for errors in " in atlas.job(document)
 
 
-def test_an_atlas_of_before_ranges_is_read() -> None:
-    point = {"seconds": 12.345, "next": "spirt", "next_ratio": 1.234}
-    assert atlas.figure(point, "seconds") == "12.3"
-    assert atlas.following(point) == " (spirt: 1.23 times as much)"
-    kept = {
-        "job": {"epochs": 2, "images": 100, "batch_size": 10},
-        "profile": {"name": "aws-us-east-1"},
-        "prices": {"name": "aws-us-east-1"},
-        "error": {"seconds": {"mean": 0.4}},
-    }
-    assert atlas.job(kept).endswith("Made before ranges: `slslab atlas` gives each point one.")
-
-
 @pytest.mark.parametrize(
     ("options", "says"),
     [

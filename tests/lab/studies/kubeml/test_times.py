@@ -86,10 +86,9 @@ def test_modelled_times_are_linear_in_the_merges(document: dict[str, Any]) -> No
 
 def test_rows_from_which_figures_come_are_not_compared(document: dict[str, Any]) -> None:
     cells = grouped((row["variant"], row["cells"]) for row in document["rows"])
-    assert [len(each) for each in cells.values()] == [12, 4, 8]
+    assert [len(each) for each in cells.values()] == [12, 4]
     assert all(cell["seconds"]["modelled"] for cell in cells["modelled"])
     assert not any(cell["seconds"]["modelled"] for cell in cells["given"])
-    assert all(set(cell) == {"kubeml", "tensorflow", "speedup"} for cell in cells["published"])
 
 
 def test_straight_lines_and_slopes_by_hand() -> None:
