@@ -572,10 +572,10 @@ def test_a_run_for_a_platform_with_gpus_names_it_and_the_memory_of_a_gpu_that_wa
     assert brief.startswith("On modal-t4 (T4, modelled): ")
     assert "at 8,192 MB for modal-t4" in brief
     assert "on modal-t4, modelled" in brief
-    assert row(brief, "peak GPU memory, MB") == ["1,812", "of", "15,258"]
-    assert f"It {note}." in brief
+    assert row(brief, "peak GPU memory") == ["1,812", "of", "15,258", "MB"]
+    assert f"R{note[1:]}." in brief
     assert "Modelled on modal-t4, and measured here" in full
     assert row(full, "GPU memory, MB")[-3:] == ["1,700.00", "1,750.00", "1,812.00"]
-    assert f"It {note}." in full
+    assert f"R{note[1:]}." in full
     on_cpu = shown(run.brief({**of, "gpu": {"kind": "T4", "memory_mb": 15258}}))
     assert "GPU memory" not in on_cpu, "absent, not zero"

@@ -86,7 +86,7 @@ def test_a_run_on_a_platform_has_the_figures_of_its_replay_there(slslab: Slslab)
         assert [replayed["low"], replayed["high"]] == pytest.approx([*found["ranges"][figure].values()], rel=1e-4)
     shown = slslab("show", document["run"]).out
     assert shown.startswith("On modal-t4 (T4, modelled): ")
-    assert "It ran on the CPU, not on a GPU, though containers of modal-t4 are billed." in shown
+    assert "Ran on the CPU, not on a GPU, though containers of modal-t4 are billed." in shown
     assert "GPU memory" not in shown, "absent, not zero"
 
 
