@@ -209,7 +209,9 @@ def _host_options() -> list[click.Parameter]:
     return [
         option(
             "--memory",
-            help="Memory size in MB (by default enough for the model, or the platform's); `paper` takes the paper's.",
+            int,
+            also=("memory_mb",),
+            help="Memory size in MB (by default enough for the model, or the platform's).",
         ),
         click.Option(
             ["--timeout"],

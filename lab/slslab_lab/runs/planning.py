@@ -11,11 +11,10 @@ from slslab.predict.profiles.profile import profile_names
 from slslab.run.bill import book_names
 from slslab.run.directory import PLAN, new_id
 from slslab.toml_files import read_toml, shown
-from slslab_lab.papers.paper import load_paper
 from slslab_lab.runs.platforms import platform_values
 from slslab_workers.architecture import LATER_OPTIONS, Architecture, architectures
 from slslab_workers.faults.plan import FaultPlan
-from slslab_workers.models import ModelSpec, spec_of, to_document
+from slslab_workers.models import spec_of, to_document
 from slslab_workers.plan import SCHEMA, Plan, PlanError, Value
 from slslab_workers.training import datasets, fitting
 from slslab_workers.training.datasets import Source
@@ -25,8 +24,6 @@ __all__ = ["architectures", "find_file", "load_plan", "make_plan", "read_plan_fi
 USUAL_BATCHES = (512, 24)
 # The first of these batch sizes that gives each worker enough minibatches of a file's samples is used.
 BATCH_SIZES, FEWEST_BATCHES = (64, 16, 4), 4
-# The paper and table with the memory sizes of `--memory paper`.
-PAPER, TABLE = "barrak-2025", "table2"
 # What functions run in by default on each stack.
 ENVIRONMENTS = {"embedded": "process", "compose": "docker"}
 
@@ -61,7 +58,6 @@ def make_plan(architecture: Architecture, values: Mapping[str, Any], options: Ma
         filled["prices"] = find_file(filled["prices"], book_names())
     if "faults" in filled:
         filled["faults"] = read_toml(filled["faults"], "fault plan", (), RequestError)
-    memory = filled.pop("memory", None)
     check_options(architecture, options)
     released: dict[str, Value] = {}
     if filled.get("as_released"):
@@ -73,9 +69,8 @@ def make_plan(architecture: Architecture, values: Mapping[str, Any], options: Ma
         architecture=architecture.name,
         model=model.name,
         model_spec=to_document(model),
-        memory_mb=memory_of(memory, model, architecture.name),
         options=chosen,
-        **filled,
+        **{"memory_mb": model.memory_mb, **filled},
     )
     fitting.check_choices(plan, source)
     check_faults(architecture, plan)
@@ -173,21 +168,3 @@ def check_faults(architecture: Architecture, plan: Plan) -> None:
     FaultPlan.from_document(plan.faults).check(
         plan, instances=needed.instances is not None, databases=needed.tensor_databases, queue=bool(needed.queue)
     )
-
-
-def memory_of(memory: str | None, model: ModelSpec, architecture: str) -> int:
-    """Return the memory size that `--memory` names, MB; PlanError if it is not a size."""
-    if memory is None:
-        return model.memory_mb
-    if memory == "paper":
-        for row in load_paper(PAPER).table(TABLE).rows:
-            inputs = row.inputs.get("architecture"), row.inputs.get("model")
-            if inputs == (architecture, model.name) and "memory_mb" in row.published:
-                return int(row.published["memory_mb"])
-        raise PlanError(
-            f"The paper gives no memory size for {architecture} with {model.name}.",
-            "Table 2 has mobilenet and resnet18; else give --memory in MB.",
-        )
-    if not (memory.isdecimal() and len(memory) < 10):
-        raise PlanError(f"--memory {memory[:40]} is not a size.", "give MB, such as --memory 3008, or `paper`.")
-    return int(memory)

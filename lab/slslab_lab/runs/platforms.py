@@ -18,7 +18,7 @@ def platform_values(name: str) -> dict[str, Any]:
     containers = load_platform(name).containers
     assert containers is not None
     return {
-        "memory": str(int(containers.memory_mb.value)),
+        "memory_mb": int(containers.memory_mb.value),
         "timeout": min(int(containers.timeout_s.value), LONGEST_TIMEOUT_S),
         "prices": containers.prices,
     }

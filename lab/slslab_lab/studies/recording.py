@@ -35,7 +35,7 @@ def small_run(
 ) -> dict[str, Any]:
     """Return the values for `slslab run` for a run without evaluation, made only for its times."""
     values = {"model": model, "dataset": dataset, "workers": workers, "batch_size": batch_size, "batches": batches}
-    return {**values, "epochs": epochs, "memory": str(memory_mb), "evaluation": False, **more}
+    return {**values, "epochs": epochs, "memory_mb": memory_mb, "evaluation": False, **more}
 
 
 def is_done(place: Path) -> bool:

@@ -252,7 +252,6 @@ def test_a_run_that_its_host_cannot_begin_leaves_nothing(
             "spirt with 4 workers keeps 4.56 to 4.6 GB in one t3.medium, which has 4 GiB.",
         ),
         (("run", "allreduce", "--memory", "64"), 2, "Lambda has no functions of 64 MB"),
-        (("run", "allreduce", "--memory", "paper"), 2, "The paper gives no memory size"),
         (("run", "allreduce", "--timeout", "901"), 2, "--timeout is 901."),
         (("run", "allreduce", "--mode", "per-batch", "--invoke", "event"), 2, "--invoke sync"),
         (("run", "allreduce", "--prices", "nowhere"), 2, "nowhere"),

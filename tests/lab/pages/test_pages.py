@@ -180,7 +180,9 @@ def test_what_must_be_known_stands_above() -> None:
     assert "The trace could not be read" in text
     assert "computed on CPU: times are no GPU" in run_page(document("gpu")).replace("Computed", "computed")
     error = {"type": "Runtime.OutOfMemory", "message": "killed", "hint": "more --memory."}
-    assert "Runtime.OutOfMemory: killed\nHint: more --memory." in run_page({**found, "status": "failed", "error": error})
+    assert "Runtime.OutOfMemory: killed\nHint: more --memory." in run_page(
+        {**found, "status": "failed", "error": error}
+    )
     events = recording("allreduce").events
     assert "Invocations waited for" not in run_page(found, events)
     waits = [{**events[0], "op": "host.wait", "start_ns": 0, "end_ns": 1_500_000_000}] * 2

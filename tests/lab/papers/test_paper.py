@@ -9,8 +9,6 @@ import pytest
 
 from slslab_lab.papers import paper as papers
 from slslab_lab.papers.paper import PaperError, load_paper, paper_names
-from slslab_lab.runs.planning import memory_of
-from slslab_workers.models import spec
 
 ROOT = Path(__file__).parents[3]
 SMALL = """
@@ -108,14 +106,6 @@ def test_table_2_has_the_digits_of_the_paper() -> None:
         "dataset": "CIFAR-10", "workers": "4", "batches": "24", "batch_size": "512", "gb_second": "0.0000166667",
     }  # fmt: skip
     assert [str(row.inputs["instance_hour"]) for row in table.rows if row.name == "GPU"] == ["0.526", "0.526"]
-
-
-def test_memory_sizes_of_table_2_are_those_that_runs_take() -> None:
-    rows = [row for row in load_paper("barrak-2025").table("table2").rows if "memory_mb" in row.published]
-    assert len(rows) == 8, "four architectures of functions, two models"
-    for row in rows:
-        model, architecture = (str(row.inputs[name]) for name in ("model", "architecture"))
-        assert memory_of("paper", spec(model), architecture) == row.published["memory_mb"]
 
 
 def test_table_3_and_the_text_have_the_digits_of_the_paper() -> None:

@@ -25,7 +25,7 @@ def test_a_plan_has_the_platforms_size_time_out_and_prices_unless_it_is_given_ot
     assert (made.memory_mb, made.timeout, made.prices) == (8192, 5400, "modal")
     book = tmp_path / "mine.toml"
     book.write_text('base = "modal"\nname = "mine"\n')
-    other = plan("cloud-run-l4", memory="2048", timeout=60, prices=str(book))
+    other = plan("cloud-run-l4", memory_mb=2048, timeout=60, prices=str(book))
     assert (other.memory_mb, other.timeout, other.prices) == (2048, 60, str(book))
     assert plan("cloud-run-l4").memory_mb == 16_384, "more than Lambda has"
     usual = plan(None)
@@ -75,13 +75,13 @@ def test_functions_know_the_memory_of_the_platforms_gpu(tmp_path: Path) -> None:
         ),
         (
             "allreduce",
-            {"memory": "9000"},
+            {"memory_mb": 9000},
             "The platform modal-t4 has functions of at most 8,192 MB here, and the plan wants 9,000 MB.",
             "choose a smaller --memory, or leave out --platform.",
         ),
         (
             "allreduce",
-            {"platform": "cloud-run-l4", "memory": "1024", "timeout": 3601},
+            {"platform": "cloud-run-l4", "memory_mb": 1024, "timeout": 3601},
             "The platform cloud-run-l4 has time-outs of at most 3,600 s here, and the plan wants 3,601 s.",
             "choose a smaller --timeout, or leave out --platform.",
         ),

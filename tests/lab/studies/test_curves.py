@@ -179,7 +179,7 @@ def test_common_target(tmp_path: Path) -> None:
 
 def learn(architecture: str, **options: Any) -> list[str]:
     """Fingerprints of the parameters after each of three steps."""
-    values = {"model": "lenet", "dataset": "digits", "batches": 3, "batch_size": 16, "memory": "640"}
+    values = {"model": "lenet", "dataset": "digits", "batches": 3, "batch_size": 16, "memory_mb": 640}
     plan: Plan = make_plan(architectures()[architecture], values, options)
     kind = architectures()[architecture].replicas()
     assert kind is not None

@@ -15,7 +15,7 @@ ALL = [
     for released in (False, True)
     for architecture in ("allreduce", "scatterreduce")
 ]
-RUN = {"dataset": "digits", "workers": 2, "batch_size": 16, "memory": "1024", "evaluation": False}
+RUN = {"dataset": "digits", "workers": 2, "batch_size": 16, "memory_mb": 1024, "evaluation": False}
 
 
 def values(_experiment: Experiment, _batches: int, _dataset: str) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def test_functions_of_a_platform_with_gpus_learn_what_they_learn_on_lambda(
         "epochs": 2,
         "batches": 2,
         "batch_size": 32,
-        "memory": "1024",
+        "memory_mb": 1024,
         "timeout": 900,
     }
     monkeypatch.setattr(torch.cuda, "is_available", lambda: device == "cuda")
