@@ -352,11 +352,13 @@ class Environment:
         }
 
     def _trace(self, event: dict[str, Any]) -> None:
+        if event["op"] == "gpu.memory":  # it meters an invocation, and isn't part of the trace
+            self._memory.gpu = event["resource"], event["bytes"]
+            return
         number = str(event.get("resource")).partition(" ")[0]
         if event.get("op") == "fault" and number.isdecimal() and int(number) < FAULTS:
             self._host.happened.add(int(number))
-        source = {"record": "event", "function": self.function.name, "environment": self.id}
-        self._host.record({**event, **source})
+        self._host.record({**event, "record": "event", "function": self.function.name, "environment": self.id})
 
     def processors(self) -> tuple[int, ...]:
         """Return the cores that this environment sees; environments take turns. An empty tuple means all cores."""
@@ -437,6 +439,7 @@ class Environment:
             cpu_ns=clock.cpu_ns - began.cpu_ns,
             peak_bytes=self._memory.peak_bytes,
             cgroup_peak_bytes=self._memory.group_peak_bytes,
+            gpu=self._memory.gpu,
         )
 
     def _ended_ns(self, initialising: bool) -> int | None:
