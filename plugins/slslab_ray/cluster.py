@@ -28,8 +28,7 @@ from slslab_ray.messages import Opening
 from slslab_ray.node import Node
 from slslab_ray.node_facts import collect_facts, difference
 from slslab_ray.relay import Relay
-from slslab_ray.remote_environment import NodeLost
-from slslab_ray.remote_host import NodeHost
+from slslab_ray.remote_host import NodeHost, NodeLost
 
 LOG = logging.getLogger(__name__)
 # Ray doesn't report when a node joins, so look this often.
@@ -76,7 +75,7 @@ class Cluster(Hosts):
         key = self._session.home / "relay.pem"
         write_certificate(key)
         host = ray.util.get_node_ip_address()
-        self._relay = stack.enter_context(Relay.here(host, key, self._session.mark))
+        self._relay = stack.enter_context(Relay("here", (host, 0), key, self._session.mark))
         self._listener = Listener(host, key)
         self._opening = replace(self._opening, key=key.read_bytes())
 

@@ -1,11 +1,12 @@
 """Messages between an emulator and the nodes of its cluster."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 from slslab.aws.limits import Limits
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.hosts import PhaseEnd, State
+from slslab.lambda_.packages import Code
 
 # The kind of a record that only the emulator gets: the runtime of the environment has exited.
 EXITED = "exited"
@@ -52,3 +53,9 @@ class Done:
     failure: str = ""
     ready: bool = False
     resting_mb: int = 0
+
+
+def with_codes(function: Function, changed: Callable[[Code], Code]) -> Function:
+    """Return a function with its package and its layers changed."""
+    layers = tuple(replace(layer, code=changed(layer.code)) for layer in function.layers)
+    return replace(function, code=changed(function.code), layers=layers)

@@ -24,7 +24,7 @@ from slslab.lambda_.packages import Code, unpacked
 from slslab.lambda_.process_sandbox import ProcessSandboxes
 from slslab.lambda_.runtime_api import NextInvocation
 from slslab_ray.calls import Answerer, answer
-from slslab_ray.messages import EXITED, Done, Opening, Order
+from slslab_ray.messages import EXITED, Done, Opening, Order, with_codes
 from slslab_ray.relay import Relay
 
 # Ray limits an actor's threads to its processors, and functions would inherit that.
@@ -100,7 +100,7 @@ class Node:
             file.write(opening.key)
         self._relay: Relay | None = None
         if opening.relay is not None:
-            self._relay = parts.enter_context(Relay.there(opening.relay, key, self._session.mark))
+            self._relay = parts.enter_context(Relay("there", opening.relay, key, self._session.mark))
         self._emulator = await answer(opening.address, key, opening.name, self)
         return {
             "hierarchy": self._sandboxes.hierarchy,
@@ -145,7 +145,7 @@ class Node:
 
     async def make(self, order: Order) -> None:
         """Make an environment; its packages have been stored."""
-        function = self._with_code(order.function)
+        function = with_codes(order.function, self._here)
         identifier = environment_id(function, order.number)
 
         self._streams[identifier] = order.log_stream
@@ -200,9 +200,5 @@ class Node:
         if environment is not None:
             await environment.stop()
 
-    def _with_code(self, function: Function) -> Function:
-        def here(code: Code) -> Code:
-            return replace(code, directory=self._packages[code.sha256], archive=None)
-
-        layers = tuple(replace(layer, code=here(layer.code)) for layer in function.layers)
-        return replace(function, code=here(function.code), layers=layers)
+    def _here(self, code: Code) -> Code:
+        return replace(code, directory=self._packages[code.sha256], archive=None)

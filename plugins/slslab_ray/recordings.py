@@ -21,6 +21,7 @@ from slslab.installation import require
 from slslab.run.bill import DEFAULT_BOOK
 from slslab.run.directory import DOCUMENT, RunDirectory
 from slslab.run.log import writing
+from slslab_lab.runs.accuracy.curve import Unwatched
 from slslab_lab.runs.execution import Order, run_plan
 from slslab_ray.node import THREADS
 from slslab_ray.sweeps import LOOK_S, OPEN_LIMIT_S, connected
@@ -164,7 +165,7 @@ def make(order: Order | None, node: str) -> tuple[Files | None, Exception | None
                 {},
                 out=place,
                 book=DEFAULT_BOOK,
-                progress=_Nobody(),
+                progress=Unwatched(),
                 named={"name": node, "processors": processors()},
             )
             if document["status"] == "interrupted":
@@ -172,13 +173,6 @@ def make(order: Order | None, node: str) -> tuple[Files | None, Exception | None
             return _read(place), None
     except Exception as error:  # Ray would print it
         return None, error
-
-
-class _Nobody:
-    """Ignores the progress of a run."""
-
-    def report(self, stage: str, done: int, total: int) -> None:
-        """Report nothing."""
 
 
 def _take(path: Path) -> int:

@@ -20,7 +20,6 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Self
 
 import uvloop
 
@@ -35,8 +34,9 @@ READY_LIMIT_S = 30.0
 
 
 class Relay(ServerProcess):
-    """One side of the relay; `key` is the file with its key and certificate. `address` is where the emulator's side
-    listens, with its actual port once that side is entered. HostError if it doesn't start."""
+    """One side of the relay: `here`, which listens at this address of the emulator's host, or a node's, `there`, which
+    connects to it. `key` is the file with its key and certificate. `address` has the actual port once the emulator's
+    side is entered. HostError if it doesn't start."""
 
     title = "The relay"
     hint = "check that the address belongs to this host, and that the nodes can reach it."
@@ -47,16 +47,6 @@ class Relay(ServerProcess):
         self._side = side
         self._key = key
         self._asking = threading.Lock()
-
-    @classmethod
-    def here(cls, address: str, key: Path, environment: Mapping[str, str]) -> Self:
-        """Return the emulator's side, which listens at this address of the host."""
-        return cls("here", (address, 0), key, environment)
-
-    @classmethod
-    def there(cls, address: tuple[str, int], key: Path, environment: Mapping[str, str]) -> Self:
-        """Return a node's side, which connects to that address."""
-        return cls("there", address, key, environment)
 
     def runs(self) -> bool:
         """Return whether it is running."""

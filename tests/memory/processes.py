@@ -193,6 +193,7 @@ class Sandbox:
         self.accounts.held = round(kernel.drawn(HELD) * environment.function.memory_mb * MB)
         self.process: Process = Process(kernel, self, environment)
         self.accounts.process = self.process
+        self.streams = ()
         self.began.set_result(Sample(kernel.clock.now_ns, 0, 0, {}))
 
     def pids(self) -> list[int]:
@@ -203,9 +204,6 @@ class Sandbox:
 
     def files_bytes(self) -> int:
         return 0
-
-    def drain(self) -> None:
-        """Everything has been read."""
 
     async def limit_cpu(self, _share: float) -> None:
         """What it computes takes no time."""

@@ -7,13 +7,13 @@ import hashlib
 import hmac
 import posixpath
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from itertools import chain
 from typing import Self
 from urllib.parse import quote, unquote
-
-from starlette.datastructures import Headers
 
 from slslab.aws.errors import ServiceError
 
@@ -28,6 +28,23 @@ ALLOWED_SKEW = timedelta(minutes=5)
 # documented: reference_sigv-authentication-methods.html: a presigned URL is valid for at most seven days.
 LONGEST_S = 7 * 24 * 3600
 SAFE = "-_.~"
+
+
+class IndexedHeaders(dict[str, str]):
+    """A request's headers: the first value of each, by its name in lower case. Verifying a signature looks up many."""
+
+    def __init__(self, raw: Sequence[tuple[bytes, bytes]]) -> None:
+        # Decoded at once, which takes a fifth of the time; no name and no value has a line break.
+        texts = b"\n".join(chain.from_iterable(raw)).decode("latin-1").split("\n")
+        super().__init__(zip(texts[-2::-2], texts[::-2], strict=False))
+        self.raw = raw
+
+    def getlist(self, name: str) -> list[str]:
+        """Return all values of a header, which may be repeated."""
+        name = name.lower()
+        if len(self) == len(self.raw):
+            return [self[name]] if name in self else []
+        return [value.decode("latin-1") for other, value in self.raw if other == name.encode("latin-1")]
 
 
 @dataclass(frozen=True)
@@ -46,7 +63,7 @@ class Signature:
     presigned: bool
 
     @classmethod
-    def of(cls, headers: Headers, query: str) -> Self:
+    def of(cls, headers: IndexedHeaders, query: str) -> Self:
         """Read the signature from a request's headers or query; AWS's ServiceError if it is missing or malformed."""
         authorization = headers.get("authorization")
         if authorization is not None:
@@ -73,12 +90,12 @@ class Signature:
             raise _incomplete("Signature must be 64 hexadecimal digits.")
         return cls(key_id, token, day, region, service, stamp, valid, signed, signature, authorization is None)
 
-    def verify(self, secret: str, method: str, path: str, query: str, headers: Headers, body: bytes) -> None:
+    def verify(self, secret: str, method: str, path: str, query: str, headers: IndexedHeaders, body: bytes) -> None:
         """Raise InvalidSignatureException unless this secret signed this request, and recently."""
         self.verify_payload(secret, method, _canonical_path(path), query, headers, hashlib.sha256(body).hexdigest())
 
     def verify_payload(
-        self, secret: str, method: str, canonical_path: str, query: str, headers: Headers, payload: str
+        self, secret: str, method: str, canonical_path: str, query: str, headers: IndexedHeaders, payload: str
     ) -> None:
         """Verify as above, given a canonical path and a body's digest, or S3's text in place of the digest."""
         self.check_time()

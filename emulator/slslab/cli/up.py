@@ -2,9 +2,8 @@
 
 import shlex
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import click
@@ -17,7 +16,7 @@ from slslab.up.options import Options
 
 # Options that only one kind of stack has.
 OF_EMBEDDED = {known.name for known in fields(Options)} - {"tensor_databases"}
-OF_COMPOSE = {"offline", "files"}
+OF_COMPOSE = {"offline"}
 
 
 def _stack_option(default: str | None, text: str) -> Callable[[Any], Any]:
@@ -33,13 +32,6 @@ def _stack_option(default: str | None, text: str) -> Callable[[Any], Any]:
 @click.command()
 @_stack_option("embedded", "Processes on this host, or the services of docker-compose.yml in containers.")
 @click.option("--offline", is_flag=True, help="Compose: use locally built images (`make images`), without a registry.")
-@click.option(
-    "--file",
-    "files",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    help="Compose: use this file instead of the checkout's docker-compose.yml. Several are merged.",
-)
 @click.option("--detach", "-d", is_flag=True, help="Return when everything answers; `slslab down` stops it.")
 @Options.decorate
 @json_option
@@ -49,7 +41,6 @@ def up(
     /,
     stack: str,
     offline: bool,
-    files: tuple[Path, ...],
     detach: bool,
     json_: bool,
     **values: Any,
@@ -83,7 +74,7 @@ def up(
             raise RequestError(f"{option.opts[0]} does not apply to --stack {stack}.", "see `slslab up --help`.")
     options = Options(**values)
     if stack == "compose":
-        _up_compose(files, offline, options.tensor_databases if "tensor_databases" in explicit else None, detach, json_)
+        _up_compose(offline, options.tensor_databases if "tensor_databases" in explicit else None, detach, json_)
     elif detach:
         _print(embedded.start(options), json_)
     else:
@@ -94,10 +85,10 @@ def _print(described: Mapping[str, Any], json_: bool) -> None:
     print_document(described, lambda: doctor.service(described), json_)
 
 
-def _up_compose(files: Sequence[Path], offline: bool, tensor_databases: int | None, detach: bool, json_: bool) -> None:
+def _up_compose(offline: bool, tensor_databases: int | None, detach: bool, json_: bool) -> None:
     from slslab.up import compose
 
-    composed = compose.compose_files(files, offline=offline)
+    composed = compose.compose_files(offline=offline)
     try:
         _print(compose.start(composed, tensor_databases, lambda line: click.echo(line, err=True)), json_)
         if not detach:

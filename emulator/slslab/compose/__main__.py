@@ -1,21 +1,9 @@
 """Run the emulator as a service of a compose network, with Lambda's API and ours on one port.
 
-Run it with `python3 -m slslab.compose`. It is configured only by environment variables:
-
-    SLSLAB_LISTEN            address and port, 0.0.0.0:9001; functions use http://emulator:9001, or the URL in
-                             AWS_ENDPOINT_URL_LAMBDA
-    AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL_SFN, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY
-    SLSLAB_QUEUE_URL         amqp://USER:PASSWORD@rabbitmq:5672/%2F
-    SLSLAB_TENSORS           redis://[:PASSWORD@]tensors:6379, a name with one network address per database (or several
-                             addresses, separated by spaces)
-    SLSLAB_MEMCACHED_URL, SLSLAB_REDIS_URL, AWS_ENDPOINT_URL_DYNAMODB, SLSLAB_PARAMETER_SERVER_URL
-                             memcached://memcached:11211, redis://[:PASSWORD@]redis:6379, http://dynamodb:5000 and
-                             parameter://:TOKEN@parameter-server:7070, optional servers of `--channel`
-    SLSLAB_ENVIRONMENT       docker (the default): functions run in containers of SLSLAB_WORKER_IMAGE; process: in
-                             processes next to this one, as with the embedded stack
-    SLSLAB_HOME              directory for packages and logs; leftovers of an earlier service are removed
-    SLSLAB_EMULATOR_PORT, SLSLAB_S3_PORT, SLSLAB_LOCALSTACK_PORT, SLSLAB_QUEUE_PORT, SLSLAB_TENSORS_PORTS,
-    SLSLAB_DYNAMODB_PORT     the services' ports on the host
+Run it with `python3 -m slslab.compose`. It is configured only by environment variables (`slslab.compose.network`);
+docker-compose.yml shows all of them. With SLSLAB_ENVIRONMENT=process, functions run in processes next to this one, as
+with the embedded stack, instead of in containers of SLSLAB_WORKER_IMAGE. SLSLAB_HOME is the directory for packages and
+logs; leftovers of an earlier service are removed.
 
 `python3 -m slslab.compose lambda` runs Lambda without a network, with functions in processes of the same container
 (`slslab.compose.container`). It reads only SLSLAB_LISTEN, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.

@@ -5,6 +5,7 @@ import json
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
@@ -14,23 +15,19 @@ from slslab.compose.services import ANSWER_S
 KEEPALIVE = {socket.TCP_KEEPIDLE: 3, socket.TCP_KEEPINTVL: 2, socket.TCP_KEEPCNT: 3}
 
 
+@dataclass(eq=False)
 class Following:
     """A connection to a server, which stays silent until it ends; a parameter server writes its events to it.
 
     `on_record` receives them, and a record `failed` if the server ends before `close`.
     """
 
-    def __init__(
-        self,
-        channel: str,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        on_record: Callable[[dict[str, Any]], None],
-    ) -> None:
-        self._channel = channel
-        self._reader = reader
-        self._writer = writer
-        self._on_record = on_record
+    channel: str
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    on_record: Callable[[dict[str, Any]], None]
+
+    def __post_init__(self) -> None:
         self._closing = False
         self._reading = asyncio.ensure_future(self._read())
 
@@ -59,15 +56,15 @@ class Following:
         """Announce that no requests will follow, and wait until the server has written everything and closes, too."""
         self._closing = True
         with suppress(OSError, RuntimeError):  # it has ended
-            self._writer.write_eof()
+            self.writer.write_eof()
         await asyncio.wait([self._reading], timeout=ANSWER_S)
         self._reading.cancel()
-        self._writer.close()
+        self.writer.close()
 
     async def _read(self) -> None:
         with suppress(OSError, ValueError):  # it broke, perhaps within a line
-            while line := await self._reader.readline():
-                self._on_record(json.loads(line))
+            while line := await self.reader.readline():
+                self.on_record(json.loads(line))
         if not self._closing:
-            name = self._channel.removesuffix("-server")
-            self._on_record({"record": "failed", "message": f"the {name} server ended"})
+            name = self.channel.removesuffix("-server")
+            self.on_record({"record": "failed", "message": f"the {name} server ended"})

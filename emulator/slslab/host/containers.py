@@ -150,7 +150,7 @@ class Container:
         self._home = home
         self._files = files
         self._configure = configure
-        self._output, self._trace = Stream(log), Stream(trace)
+        self.streams: tuple[Stream, ...] = Stream(log), Stream(trace)
         self._container = ""
         self._address = ""
         self._pidfd = -1
@@ -169,8 +169,8 @@ class Container:
             await self._call(self._api.start, self._container)
             await self._adopt()
             # Opened last, because this starts the program. The pipes are gone if `home` was removed meanwhile.
-            self._output.open_named(shared / "log")
-            self._trace.open_named(shared / "trace")
+            for stream, name in zip(self.streams, ("log", "trace"), strict=True):
+                stream.open_named(shared / name)
             self.began.set_result(take_sample(time.monotonic_ns(), self.pids(), self.accounts))
         except BaseException as error:
             try:
@@ -184,11 +184,6 @@ class Container:
     def pids(self) -> list[int]:
         """Return its processes by their ids on this host."""
         return self.accounts.pids() if self.accounts is not None else []
-
-    def drain(self) -> None:
-        """Read its output so far."""
-        self._output.drain()
-        self._trace.drain()
 
     async def freeze(self) -> None:
         """Pause the container if the engine can. If the container has ended, `exited` reports that."""
@@ -233,8 +228,8 @@ class Container:
             self._pidfd = -1
         if self.accounts is not None:
             self.accounts.close()
-        self._output.close()
-        self._trace.close()
+        for stream in self.streams:
+            stream.close()
 
     def _prepare(self) -> Path:
         shared = Path(tempfile.mkdtemp(dir=self._home, prefix="shared-"))

@@ -93,7 +93,8 @@ class KeptFiles:
     def read(self, path: str) -> bytes:
         """Return a file's content; empty if its process or thread has exited."""
         try:
-            return os.pread(self._descriptor(path, os.O_RDONLY), 8192, 0)
+            descriptor = self._open.get(path)
+            return os.pread(self._descriptor(path, os.O_RDONLY) if descriptor is None else descriptor, 8192, 0)
         except OSError:
             self._forget(path)
             return b""

@@ -7,6 +7,7 @@ import random
 import re
 import resource
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -54,14 +55,16 @@ MEMORY_SHARE = 0.5
 class ServerProcess:
     """A server in a child process that ends with this one; a context manager.
 
-    A subclass starts the server in `_start`, and sets `title` and `hint` for the error if that fails. If the server
-    prints `port_taken`, another process has bound its port meanwhile, and the start is repeated with another port. Any
-    interruption of the start, even Ctrl-C, stops the server.
+    A subclass starts the server in `_start`, and sets `title`, and a better `hint`, for the error if that fails. The
+    directory `_data` is removed after the server's end. If the server prints `port_taken`, another process has bound
+    its port meanwhile, and the start is repeated with another port. Any interruption of the start, even Ctrl-C, stops
+    the server.
     """
 
     title: str
-    hint: str
+    hint = "run `slslab doctor`; too little memory is the usual cause."
     port_taken = ""
+    _data: Path | None = None
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
@@ -253,6 +256,8 @@ class ServerProcess:
         if self._trace is not None:
             self._trace.join()
             self._trace = None
+        if self._data is not None:
+            shutil.rmtree(self._data, ignore_errors=True)
 
 
 class _Trace:

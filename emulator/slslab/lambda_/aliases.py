@@ -21,36 +21,28 @@ class Aliases(Operations):
     def __init__(self, functions: Functions) -> None:
         self._functions = functions
 
-    def create(self, name: str, request: Mapping[str, Any]) -> Alias:
-        """Carry out CreateAlias."""
-        entry, alias = self._functions.entry(name, str(request["FunctionVersion"])), str(request["Name"])
+    async def _create_alias(self, call: Call) -> Answer:
+        name, alias = call.unqualified, call.members["Name"]
+        entry = self._functions.entry(name, call.members["FunctionVersion"])
         if alias in entry.aliases:
             raise conflict(f"Alias already exists: {function_arn(name, alias)}")
-        return self._put(entry, Alias(name, alias, LATEST, "", ""), request)
-
-    def update(self, name: str, request: Mapping[str, Any]) -> Alias:
-        """Carry out UpdateAlias: settings that the request doesn't name stay."""
-        entry, alias = self._functions.entry(name), str(request["Name"])
-        if alias not in entry.aliases:
-            raise missing(f"Alias not found: {function_arn(name, alias)}")
-        check_revision(request, entry.aliases[alias].revision_id)
-        return self._put(entry, entry.aliases[alias], request)
-
-    def get(self, name: str, alias: str) -> Alias:
-        """Carry out GetAlias."""
-        entry = self._functions.entry(name)
-        if alias not in entry.aliases:
-            raise missing(f"Cannot find alias arn: {function_arn(name, alias)}")
-        return entry.aliases[alias]
-
-    async def _create_alias(self, call: Call) -> Answer:
-        return self.create(call.unqualified, call.members).document()
+        return self._put(entry, Alias(name, alias, LATEST, "", ""), call.members)
 
     async def _update_alias(self, call: Call) -> Answer:
-        return self.update(call.unqualified, call.members).document()
+        """Settings that the request doesn't name stay."""
+        name, alias = call.unqualified, call.members["Name"]
+        entry = self._functions.entry(name)
+        if alias not in entry.aliases:
+            raise missing(f"Alias not found: {function_arn(name, alias)}")
+        check_revision(call.members, entry.aliases[alias].revision_id)
+        return self._put(entry, entry.aliases[alias], call.members)
 
     async def _get_alias(self, call: Call) -> Answer:
-        return self.get(call.name, call.members["Name"]).document()
+        alias = call.members["Name"]
+        entry = self._functions.entry(call.name)
+        if alias not in entry.aliases:
+            raise missing(f"Cannot find alias arn: {function_arn(call.name, alias)}")
+        return entry.aliases[alias].document()
 
     async def _list_aliases(self, call: Call) -> Answer:
         version = call.members.get("FunctionVersion")
@@ -63,7 +55,7 @@ class Aliases(Operations):
         if entry.aliases.pop(call.members["Name"], None) is not None:
             entry.forget(call.members["Name"])
 
-    def _put(self, entry: Entry, before: Alias, request: Mapping[str, Any]) -> Alias:
+    def _put(self, entry: Entry, before: Alias, request: Mapping[str, Any]) -> Answer:
         version = str(request.get("FunctionVersion") or before.version)
         routing = request.get("RoutingConfig")
         weights = before.weights if routing is None else routing.get("AdditionalVersionWeights") or {}
@@ -81,4 +73,4 @@ class Aliases(Operations):
         description = str(request.get("Description", before.description))
         alias = Alias(before.function, before.name, version, description, str(uuid.uuid4()), dict(weights))
         entry.aliases[alias.name] = alias
-        return alias
+        return alias.document()

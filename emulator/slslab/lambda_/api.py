@@ -17,15 +17,17 @@ from typing import Any
 from botocore import xform_name
 from botocore.model import StructureShape
 from starlette.applications import Starlette
-from starlette.datastructures import Headers
+from starlette.datastructures import QueryParams
 from starlette.requests import ClientDisconnect, Request
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from slslab.aws.errors import ServiceError, invalid
-from slslab.aws.gate import WholeResponse, principal
+from slslab.aws.gate import WholeResponse
+from slslab.aws.keys import Principal
 from slslab.aws.limits import MB, Limits
 from slslab.aws.requests import READ_AT_ONCE, Members, header_members, input_shape, members, service_model
+from slslab.aws.signatures import IndexedHeaders
 from slslab.lambda_.references import LATEST, Reference, function_arn, parse
 
 PAGE = 50
@@ -37,23 +39,13 @@ FUNCTIONS_ONLY = (
 
 @dataclass(frozen=True)
 class Call:
-    """One request of an operation: its members, which comply with AWS's model, the request itself, and its function."""
+    """One request of an operation, as the gate has read it: `members` comply with AWS's model of the operation."""
 
     members: Members
-    request: Request
-    function: Reference | None = None
-
-    @property
-    def headers(self) -> Headers:
-        """The request's headers."""
-        headers: Headers = self.request.scope["state"]["headers"]
-        return headers
-
-    @property
-    def body(self) -> bytes:
-        """The request's body, which the gate has read."""
-        body: bytes = self.request.scope["state"]["body"]
-        return body
+    headers: IndexedHeaders
+    body: bytes
+    caller: Principal
+    function: Reference | None
 
     @property
     def name(self) -> str:
@@ -106,7 +98,7 @@ class Operations:
         return {name: getattr(self, method) for name, method in methods.items() if hasattr(self, method)}
 
 
-Answering = Callable[[Request], Awaitable[WholeResponse]]
+Answering = Callable[[Scope], Awaitable[WholeResponse]]
 # AWS's message names this limit (recorded): an archive of 50 MB in Base64, and a quarter of a megabyte more.
 PACKAGE_BODY_BYTES = 70_167_211
 # assumed: AWS documents only the limit of an invocation's payload.
@@ -150,12 +142,11 @@ def application(handlers: Mapping[str, Handler], more: Sequence[BaseRoute]) -> A
             await starlette(scope, receive, send)
             return
         scope["path_params"] = found.groupdict()
-        request = Request(scope, receive)
         try:
-            response = await invoke(request)
+            response = await invoke(scope)
         except Exception as error:
             handle = next(handle for kind, handle in ERRORS.items() if isinstance(error, kind))
-            await (await handle(request, error))(scope, receive, send)
+            await (await handle(Request(scope), error))(scope, receive, send)
             if handle is _internal_error:
                 raise
             return
@@ -195,10 +186,10 @@ def _routes(handlers: Mapping[str, Handler]) -> list[Route]:
     return routes
 
 
-def _by_query(answers: Mapping[str, Answering]) -> Answering:
+def _by_query(answers: Mapping[str, Answering]) -> Callable[[Request], Awaitable[WholeResponse]]:
     async def answer(request: Request) -> WholeResponse:
         given = {f"{name}={value}" for name, value in request.query_params.multi_items()}
-        return await answers[next((query for query in answers if query in given), "")](request)
+        return await answers[next((query for query in answers if query in given), "")](request.scope)
 
     return answer
 
@@ -208,10 +199,12 @@ def _answering(operation: str, handler: Handler | None) -> Answering:
     status = service_model("lambda").operation_model(operation).http["responseCode"]
     action = ACTIONS.get(operation, operation)
 
-    async def answer(request: Request) -> WholeResponse:
+    async def answer(scope: Scope) -> WholeResponse:
         if handler is None:
             raise _not_emulated(operation)
-        found, caller = await _read_members(request, operation), principal(request)
+        state = scope["state"]
+        caller, headers, body = state["principal"], state["headers"], state["body"]
+        found = await _read_members(scope, operation, headers, body)
         name, resource = found.get("FunctionName") or found.get("Resource"), "*"
         function = parse(name) if name is not None and ":layer:" not in name else None
         if function is not None:
@@ -220,7 +213,7 @@ def _answering(operation: str, handler: Handler | None) -> Answering:
         caller.require(f"lambda:{action}", resource)
         if function is not None:
             function = function.qualified(found.get("Qualifier"))
-        answered = await handler(Call(found, request, function))
+        answered = await handler(Call(found, headers, body, caller, function))
         if isinstance(answered, WholeResponse):
             return answered
         return _json(answered, status) if answered is not None else WholeResponse(b"", 204)
@@ -228,27 +221,20 @@ def _answering(operation: str, handler: Handler | None) -> Answering:
     return answer
 
 
-async def _read_members(request: Request, operation: str) -> Members:
-    elsewhere: dict[str, Any] = {}
-    state = request.scope["state"]
-    headers: Headers = state["headers"]
-    for name, location, key, kind in _locations(operation):
-        value: Any = None
-        if location == "uri":
-            value = _typed(request.path_params[key], kind)
-        elif location == "header":
-            value = headers.get(key)
-        elif not request.scope["query_string"]:
-            continue
-        elif kind == "list":
-            value = request.query_params.getlist(key) or None
-        else:
-            value = _typed(request.query_params.get(key), kind)
-        if value is not None:
-            elsewhere[name] = value
+async def _read_members(scope: Scope, operation: str, headers: IndexedHeaders, body: bytes) -> Members:
+    places = _places(operation)
+    elsewhere: dict[str, Any] = {name: _typed(scope["path_params"][key], kind) for name, key, kind in places["uri"]}
+    elsewhere |= {name: headers[key] for name, key, _ in places["header"] if key in headers}
+    if scope["query_string"]:
+        query = QueryParams(scope["query_string"])
+        for name, key, kind in places["querystring"]:
+            value = (query.getlist(key) or None) if kind == "list" else _typed(query.get(key), kind)
+            if value is not None:
+                elsewhere[name] = value
     if "payload" in input_shape("lambda", operation).serialization:
         return header_members("lambda", operation, elsewhere)
-    body = state["body"] if request.method in ("POST", "PUT") else b""
+    if scope["method"] not in ("POST", "PUT"):
+        body = b""
     if len(body) > READ_AT_ONCE:
         return await asyncio.to_thread(members, "lambda", operation, body, elsewhere)
     return members("lambda", operation, body, elsewhere)
@@ -262,14 +248,15 @@ def _typed(text: str | None, kind: str) -> Any:
 
 
 @cache
-def _locations(operation: str) -> list[tuple[str, str, str, str]]:
-    """Return name, location, key there and type of the members that are not in a request's body."""
-    found = []
+def _places(operation: str) -> dict[str, list[tuple[str, str, str]]]:
+    """Return the members that aren't in a request's body by their location: name, key there and type."""
+    places: dict[str, list[tuple[str, str, str]]] = {"uri": [], "header": [], "querystring": []}
     for name, member in input_shape("lambda", operation).members.items():
         location = member.serialization.get("location")
         if location is not None:
-            found.append((name, location, member.serialization.get("name", name), member.type_name))
-    return found
+            key = member.serialization.get("name", name)
+            places[location].append((name, key.lower() if location == "header" else key, member.type_name))
+    return places
 
 
 def _json(document: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> WholeResponse:

@@ -33,16 +33,15 @@ class Archives:
         """Return the route that serves archives; the gate has already verified the URL's signature."""
         return Route(f"{PATH}/{{name}}", self._read)
 
-    def location(self, code: Code, request: Request) -> str:
-        """Return where the client of a request finds a package's archive.
+    def location(self, code: Code, host: str) -> str:
+        """Return where a client that reaches this server as `host` finds a package's archive.
 
         A directory that is used in place has no archive: its own URL is the answer.
         """
         if code.archive is None:
             assert code.directory is not None
             return code.directory.as_uri()
-        # The client reaches this server by this name, which the gate has checked.
-        url = f"http://{request.headers['host']}{PATH}/{code.archive.name}"
+        url = f"http://{host}{PATH}/{code.archive.name}"
         presigned: Any = botocore.awsrequest.AWSRequest("GET", url)
         pair = botocore.credentials.Credentials(self._owner.key_id, self._owner.secret, self._owner.token or None)
         botocore.auth.SigV4QueryAuth(pair, "lambda", REGION, expires=VALID_S).add_auth(presigned)

@@ -60,7 +60,7 @@ class Concurrency:
         else:
             left = self._limits.account_concurrency - self._functions.reserved_total()
             running = self._running.items()
-            if sum(count for other, count in running if self._functions.reservation(other) is None) >= left:
+            if sum([count for other, count in running if self._functions.reservation(other) is None]) >= left:
                 raise self._throttled("ConcurrentInvocationLimitExceeded")
             self._take_request(None, left, "FunctionInvocationRateLimitExceeded")
         self._running[name] += 1
@@ -99,7 +99,8 @@ class Admission:
     def __init__(self, hosts: Callable[[], Iterable[Host]], *, pack: bool = False) -> None:
         self._hosts = hosts
         self._pack = pack
-        self._changed = asyncio.Event()
+        # Set at the next change, if somebody waits for it.
+        self._changed: asyncio.Event | None = None
 
     def budgets_mb(self) -> list[int]:
         """Return the memory that each host offers, MB."""
@@ -107,6 +108,9 @@ class Admission:
 
     def take(self, memory_mb: int, host: Host | None = None) -> Host | None:
         """Reserve memory at this host, or any. Return the host, None if full; ServiceException if it never fits."""
+        if host is not None and memory_mb <= host.left_mb:
+            host.used_mb += memory_mb
+            return host
         hosts = list(self._hosts()) if host is None else [host]
         if not hosts:
             raise ServiceError(500, "ServiceException", "No node is left that could have environments.")
@@ -132,9 +136,12 @@ class Admission:
 
     def notify(self) -> None:
         """Wake up everything that waits: memory was released, or an environment became idle."""
-        self._changed.set()
-        self._changed = asyncio.Event()
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
 
     async def changed(self) -> None:
         """Wait for the next change."""
+        if self._changed is None:
+            self._changed = asyncio.Event()
         await self._changed.wait()

@@ -137,7 +137,8 @@ class Emulator(Managed):
         self._code_roots = code_roots
         self._address = (listen, port)
         self._advertise = advertise
-        self._listeners = [(on_event or _ignore, on_record or _ignore)]
+        # Replaced as a whole, because the emulator's thread reads it.
+        self._listeners: tuple[tuple[OnEvent | None, OnRecord | None], ...] = ((on_event, on_record),)
         self._routes: list[BaseRoute] = []
 
     def _enter(self, stack: ExitStack) -> None:
@@ -271,12 +272,12 @@ class Emulator(Managed):
     @contextmanager
     def listening(self, on_event: OnEvent | None = None, on_record: OnRecord | None = None) -> Iterator[None]:
         """Also call these listeners during the block, on the emulator's own thread."""
-        listener = (on_event or _ignore, on_record or _ignore)
-        self._listeners.append(listener)
+        listener = (on_event, on_record)
+        self._listeners += (listener,)
         try:
             yield
         finally:
-            self._listeners.remove(listener)
+            self._listeners = tuple(other for other in self._listeners if other is not listener)
 
     def predictor(self, kind: str | None = None, profile: str | Path = DEFAULT_PROFILE) -> "Predictor":
         """Return a predictor of how long metered invocations take on Lambda: `predictor().predict(vars(record))`.
@@ -359,13 +360,11 @@ class Emulator(Managed):
 
     def _pass_on_record(self, record: InvocationRecord) -> None:
         self.records.append(record)
-        for _, on_record in tuple(self._listeners):
-            on_record(record)
+        for _, on_record in self._listeners:
+            if on_record is not None:
+                on_record(record)
 
     def _pass_on_event(self, event: dict[str, Any]) -> None:
-        for on_event, _ in tuple(self._listeners):
-            on_event(event)
-
-
-def _ignore(_record: object) -> None:
-    """Ignore a record or an event."""
+        for on_event, _ in self._listeners:
+            if on_event is not None:
+                on_event(event)

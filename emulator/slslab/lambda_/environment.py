@@ -109,8 +109,9 @@ class Environment:
         self._answered_ns = 0
         self._clock: mmap.mmap | None = None
         self._waiter: asyncio.Future[None] | None = None
-        self._metered = asyncio.Event()
-        self._metered.set()
+        # While a phase is metered; the other becomes done when it ends, if somebody waits for that.
+        self._metering = False
+        self._metered: asyncio.Future[None] | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -333,8 +334,10 @@ class Environment:
         try:
             if self.sandbox is not None:
                 await self.sandbox.end()
-                # The phase that this ended is metered first, because closing the sandbox closes its accounts.
-                await self._metered.wait()
+                if self._metering:
+                    # The phase that this ended is metered first, because closing the sandbox closes its accounts.
+                    self._metered = asyncio.get_running_loop().create_future()
+                    await self._metered
         finally:
             # Not before, because a runtime that lost its connection would write an error into the log.
             self._runtime.stop()
@@ -370,24 +373,29 @@ class Environment:
 
         It begins with the accounts `began`; an initialisation also ends when the runtime asks for an invocation.
         """
-        self._metered.clear()
+        self._metering = True
         try:
-            return await self._watch(limit_s, began, initialising)
+            clock = LambdaClock(self.cpu_share, began)
+            self._record_clock(began.wall_ns)
+            killed_by, latest_ns = await self._watch(round(limit_s * 1e9), began.wall_ns, clock, initialising)
+            return self._phase_end(clock, began, killed_by, latest_ns, initialising)
         finally:
-            self._metered.set()
+            self._metering = False
+            if self._metered is not None and not self._metered.done():
+                self._metered.set_result(None)
 
-    async def _watch(self, limit_s: float, began: Sample, initialising: bool) -> PhaseEnd:
+    async def _watch(
+        self, limit_ns: int, began_ns: int, clock: LambdaClock, initialising: bool
+    ) -> tuple[Ending | None, int]:
+        """Advance the clock until the phase ends; return why it must be killed, if it must, and the latest time."""
         sandbox, runtime, tasks = self.sandbox, self._runtime, self._tasks
         assert sandbox is not None
         assert tasks is not None
-        limit_ns = round(limit_s * 1e9)
-        backstop_ns = began.wall_ns + limit_ns * BACKSTOP_FACTOR + BACKSTOP_S * 1_000_000_000
-        clock = LambdaClock(self.cpu_share, began)
-        self._record_clock(began.wall_ns)
+        backstop_ns = began_ns + limit_ns * BACKSTOP_FACTOR + BACKSTOP_S * 1_000_000_000
         ended_ns: int | None = None
         killed_by: Ending | None = None
-        next_tick_ns = began.wall_ns + round(TICK_S * 1e9)
-        passed_ns, latest_ns = 0, began.wall_ns
+        next_tick_ns = began_ns + round(TICK_S * 1e9)
+        passed_ns, latest_ns = 0, began_ns
         while killed_by is None and ended_ns is None:
             if (ended_ns := self._ended_ns(initialising)) is None:
                 await self._wait(min(self._memory.tick_s, max(0.0005, (limit_ns - passed_ns) / 1e9)))
@@ -398,9 +406,9 @@ class Environment:
             now = time.monotonic_ns()
             tasks.read()
             tick = now + EARLY_NS >= next_tick_ns
-            if ended_ns is not None or tick or now - began.wall_ns >= limit_ns:
+            if ended_ns is not None or tick or now - began_ns >= limit_ns:
                 # Don't count the time to find out how the runtime ended.
-                latest_ns = min(at for at in (now, ended_ns, sandbox.ended_ns) if at is not None)
+                latest_ns = min(now, ended_ns or now, sandbox.ended_ns or now)
                 self._advance(clock, self._sample(latest_ns))
                 next_tick_ns = now + round(TICK_S * 1e9)
             self._memory.look(sandbox, tasks, thorough=tick and ended_ns is None)
@@ -410,12 +418,20 @@ class Environment:
                 killed_by = Ending.OUT_OF_MEMORY
             elif ended_ns is None and (passed_ns >= limit_ns or now > backstop_ns):
                 killed_by = Ending.TIMEOUT
+        return killed_by, latest_ns
+
+    def _phase_end(
+        self, clock: LambdaClock, began: Sample, killed_by: Ending | None, latest_ns: int, initialising: bool
+    ) -> PhaseEnd:
+        sandbox, runtime = self.sandbox, self._runtime
+        assert sandbox is not None
         if killed_by is not None:
             # At once, because what the processes do from now on isn't part of the invocation. A container's processes
             # may belong to another user; then the engine ends them.
             with contextlib.suppress(PermissionError):
                 self.send_signal(signal.SIGKILL)
-        sandbox.drain()
+        for stream in sandbox.streams:
+            stream.drain()
         if killed_by is not None:
             ending = killed_by
         elif runtime.report is not None:
@@ -493,5 +509,5 @@ class Environment:
         The runtime's own context counts wall time, and stops at zero.
         """
         if self._clock is not None:
-            happened = sum(1 << number for number in self._host.happened)
+            happened = sum([1 << number for number in self._host.happened])
             CLOCK_STATE.pack_into(self._clock, 0, self._deadline_ns, delay_ns, happened)

@@ -35,11 +35,14 @@ class EventInvokeConfigs(Operations):
         return self.get(call.name, call.qualifier).document()
 
     async def _list_function_event_invoke_configs(self, call: Call) -> Answer:
-        configs = self.all_of(call.name)
+        if not self._functions.exists(call.name):
+            raise missing("The function doesn't exist.")
+        configs = self._functions.entry(call.name).events
         return call.page("FunctionEventInvokeConfigs", {key: configs[key].document() for key in configs})
 
     async def _delete_function_event_invoke_config(self, call: Call) -> None:
-        self.delete(call.name, call.qualifier)
+        self.get(call.name, call.qualifier)  # raises if there is none
+        del self._functions.entry(call.name).events[call.qualifier or LATEST]
 
     def put(self, name: str, qualifier: str | None, request: Mapping[str, Any], *, keep: bool) -> EventInvokeConfig:
         """Carry out PutFunctionEventInvokeConfig, or with `keep` its Update, which keeps unnamed settings."""
@@ -69,17 +72,6 @@ class EventInvokeConfigs(Operations):
             arn = function_arn(name, qualifier or LATEST)
             raise missing(f"The function {arn} doesn't have an EventInvokeConfig")
         return found
-
-    def all_of(self, name: str) -> dict[str, EventInvokeConfig]:
-        """Carry out ListFunctionEventInvokeConfigs; return a function's configurations by version or alias."""
-        if not self._functions.exists(name):
-            raise missing("The function doesn't exist.")
-        return self._functions.entry(name).events
-
-    def delete(self, name: str, qualifier: str | None) -> None:
-        """Carry out DeleteFunctionEventInvokeConfig."""
-        self.get(name, qualifier)  # raises if there is none
-        del self._functions.entry(name).events[qualifier or LATEST]
 
     def handling(self, target: Target) -> Handling:
         """Return what applies to an event of this target: its configuration, and Lambda's defaults."""

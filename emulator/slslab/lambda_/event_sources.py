@@ -119,14 +119,6 @@ class EventSourceMappings(Operations):
                 f"Queue visibility timeout: {visible_s} seconds is less than Function timeout: {timeout_s} seconds"
             )
 
-    def create(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Carry out CreateEventSourceMapping for a checked request."""
-        mapping = EventSourceMapping(
-            str(uuid.uuid4()), request["EventSourceArn"], _plain(parse(request["FunctionName"]))
-        )
-        self._tags[mapping.id] = dict(request.get("Tags") or {})
-        return self._start(with_request(mapping, request)).document("Creating")
-
     def tags(self, arn: str) -> dict[str, str] | None:
         """Return the tags of the mapping with this ARN, to read or change; None for any other ARN."""
         before, found, mapping_id = arn.partition(":event-source-mapping:")
@@ -137,38 +129,6 @@ class EventSourceMappings(Operations):
         if mapping_id not in self._mappings:
             raise missing("The resource you requested does not exist.")
         return self._mappings[mapping_id]
-
-    def listed(self, queue: str | None, function: str | None) -> dict[str, dict[str, Any]]:
-        """Carry out ListEventSourceMappings, for a queue, a function or all."""
-        wanted = _plain(parse(function)) if function is not None else None
-        return {
-            mapping.id: mapping.document()
-            for mapping in self._mappings.values()
-            if queue in (None, mapping.queue) and wanted in (None, mapping.function)
-        }
-
-    async def update(self, mapping_id: str, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Carry out UpdateEventSourceMapping: settings that the request doesn't name stay.
-
-        Once it returns, a disabled mapping takes no message.
-        """
-        mapping = self.get(mapping_id)
-        if "FunctionName" in request:
-            mapping = replace(mapping, function=_plain(parse(request["FunctionName"])))
-            self._resolve(mapping.function)
-        mapping, before = with_request(mapping, request), self._pollers.pop(mapping_id, None)
-        document = self._start(mapping).document("Updating")
-        if before is not None:
-            await before.close()
-        return document
-
-    async def delete(self, mapping_id: str) -> dict[str, Any]:
-        """Carry out DeleteEventSourceMapping."""
-        document = self.get(mapping_id).document("Deleting")
-        del self._mappings[mapping_id], self._tags[mapping_id]
-        if before := self._pollers.pop(mapping_id, None):
-            await before.close()
-        return document
 
     async def close(self) -> None:
         """Stop polling; invocations under way end by themselves."""
@@ -214,20 +174,40 @@ class EventSourceMappings(Operations):
         queue = self.check(call.members)
         await asyncio.to_thread(self.check_queue, queue, call.function)
         self.check(call.members)  # another request may have created it meanwhile
-        return self.create(call.members)
+        mapping = EventSourceMapping(str(uuid.uuid4()), call.members["EventSourceArn"], _plain(call.function))
+        self._tags[mapping.id] = dict(call.members.get("Tags") or {})
+        return self._start(with_request(mapping, call.members)).document("Creating")
 
     async def _get_event_source_mapping(self, call: Call) -> Answer:
         return self.get(call.members["UUID"]).document()
 
     async def _list_event_source_mappings(self, call: Call) -> Answer:
-        found = self.listed(call.members.get("EventSourceArn"), call.members.get("FunctionName"))
+        queue, wanted = call.members.get("EventSourceArn"), _plain(call.function) if call.function is not None else None
+        found = {
+            mapping.id: mapping.document()
+            for mapping in self._mappings.values()
+            if queue in (None, mapping.queue) and wanted in (None, mapping.function)
+        }
         return call.page("EventSourceMappings", found)
 
     async def _update_event_source_mapping(self, call: Call) -> Answer:
-        return await self.update(call.members["UUID"], call.members)
+        """Settings that the request doesn't name stay. Once this returns, a disabled mapping takes no message."""
+        mapping = self.get(call.members["UUID"])
+        if call.function is not None:
+            mapping = replace(mapping, function=_plain(call.function))
+            self._resolve(mapping.function)
+        mapping, before = with_request(mapping, call.members), self._pollers.pop(mapping.id, None)
+        document = self._start(mapping).document("Updating")
+        if before is not None:
+            await before.close()
+        return document
 
     async def _delete_event_source_mapping(self, call: Call) -> Answer:
-        return await self.delete(call.members["UUID"])
+        mapping = self.get(call.members["UUID"])
+        del self._mappings[mapping.id], self._tags[mapping.id]
+        if before := self._pollers.pop(mapping.id, None):
+            await before.close()
+        return mapping.document("Deleting")
 
 
 def check_source(arn: str) -> None:

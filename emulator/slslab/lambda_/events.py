@@ -45,12 +45,15 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """The result of one attempt."""
+class Response:
+    """The result of an invocation, which the caller of Invoke receives with status 200 whatever the function did."""
 
     payload: bytes
     function_error: str | None
     version: str
+    request_id: str = ""
+    environment: str = ""
+    log_tail: bytes = b""
 
 
 class Asynchronous:
@@ -64,7 +67,7 @@ class Asynchronous:
         self,
         functions: Functions,
         limits: Limits,
-        invoke: Callable[[Request], Awaitable[Answer]],
+        invoke: Callable[[Request], Awaitable[Response]],
         store: Callable[[str, str, bytes], None],
         send: Callable[[str, bytes, Attributes, str], None],
     ) -> None:
@@ -101,7 +104,7 @@ class Asynchronous:
     async def _run(self, request: Request) -> None:
         name, accepted = request.target.function.name, time.monotonic()
         attempts, throttles = 0, 0
-        answer: Answer | None = None
+        answer: Response | None = None
         condition = ""
         while True:
             request = replace(request, target=self._functions.route(name, request.target.qualifier))
@@ -174,7 +177,7 @@ class Asynchronous:
             await asyncio.to_thread(self._send, destination, record, {}, request.trace_id)
 
 
-def _dead_letter(request: Request, answer: Answer | None) -> dict[str, tuple[str, str]]:
+def _dead_letter(request: Request, answer: Response | None) -> dict[str, tuple[str, str]]:
     """Return type and value of the attributes of a message in a dead letter queue (measured: recorded from AWS)."""
     text = _as_json(answer.payload) if answer is not None else b"null"
     failure = json.loads(text)
@@ -186,7 +189,7 @@ def _dead_letter(request: Request, answer: Answer | None) -> dict[str, tuple[str
     }
 
 
-def _record(request: Request, condition: str, attempts: int, answer: Answer | None) -> bytes:
+def _record(request: Request, condition: str, attempts: int, answer: Response | None) -> bytes:
     """Return the invocation record that a destination receives; it contains payloads unchanged."""
     context = {
         "requestId": request.request_id,

@@ -105,10 +105,10 @@ class Functions:
 
     def route(self, name: str, qualifier: str | None = None) -> Target:
         """Return the version that an invocation goes to: an alias with weights chooses one by chance."""
-        alias = self.entry(name, qualifier or LATEST).aliases.get(qualifier or "")
-        if alias is None or not alias.weights:
-            return self.resolve(name, qualifier)
-        return Target(self.version(self.entry(name), alias.choose(), qualifier), qualifier)
+        entry = self.entry(name, qualifier or LATEST)
+        alias = entry.aliases.get(qualifier or "")
+        version = qualifier if alias is None else alias.choose() if alias.weights else alias.version
+        return Target(self.version(entry, version, qualifier), qualifier)
 
     def version(self, entry: Entry, version: str | None, qualifier: str | None) -> Function:
         """Return a version; ResourceNotFoundException, which names the qualifier, if it is missing."""
@@ -137,7 +137,7 @@ class Functions:
 
     def reserved_total(self) -> int:
         """Return the concurrency that all functions together have reserved."""
-        return sum(entry.reserved or 0 for entry in self._entries.values())
+        return sum([entry.reserved or 0 for entry in self._entries.values()])
 
     def all_versions(self) -> list[Function]:
         """Return every version of every function."""
@@ -384,7 +384,7 @@ class FunctionOperations(Operations):
         if code.image is not None:
             return _image_location(code.image)
         kind = "Local" if code.archive is None else "S3"
-        return {"RepositoryType": kind, "Location": self._archives.location(code, call.request)}
+        return {"RepositoryType": kind, "Location": self._archives.location(code, call.headers["host"])}
 
     async def _get_function_configuration(self, call: Call) -> Answer:
         return self._functions.resolve(call.name, call.qualifier).document()

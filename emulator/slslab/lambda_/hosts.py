@@ -5,10 +5,9 @@ import signal
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from slslab.aws.errors import invalid
 from slslab.aws.limits import MB, Limits
@@ -49,8 +48,7 @@ class Ending(Enum):
     EXIT = "exit"
 
 
-@dataclass(frozen=True)
-class PhaseEnd:
+class PhaseEnd(NamedTuple):
     """The end of an initialisation or invocation, with its measurements.
 
     `began_ns` and `ended_ns` are wall time on CLOCK_MONOTONIC. `lambda_ns` is time on the Lambda clock, without the

@@ -7,25 +7,26 @@ Failures look as recorded from AWS: status 200 with `FunctionError: Unhandled` a
 import asyncio
 import base64
 import json
-import secrets
+import os
 import struct
 import time
 import uuid
 import zlib
-from collections.abc import Callable, Container, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Coroutine, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from slslab.aws.errors import ServiceError
-from slslab.aws.gate import WholeResponse, principal
+from slslab.aws.gate import WholeResponse
 from slslab.aws.json_text import parse_json
 from slslab.aws.limits import MB, Limits, cpu_share, init_share, lambda_limits
+from slslab.aws.signatures import IndexedHeaders
 from slslab.errors import StartFailed
 from slslab.lambda_.api import Call, Operations
 from slslab.lambda_.concurrency import Concurrency
 from slslab.lambda_.configuration import Function
-from slslab.lambda_.events import Answer, Asynchronous, Request
+from slslab.lambda_.events import Asynchronous, Request, Response
 from slslab.lambda_.functions import Functions, Target
 from slslab.lambda_.hosts import Ending, ExecutionEnvironment, Hosts, PhaseEnd, State, exit_reason, peak_mb
 from slslab.lambda_.packages import Packages
@@ -57,15 +58,6 @@ def _event_headers(values: Mapping[str, str]) -> bytes:
 
 
 CLOSE_LIMIT_S = 5.0
-
-
-@dataclass(frozen=True)
-class Response(Answer):
-    """What the caller of Invoke receives; its status is 200 whatever the function did."""
-
-    request_id: str
-    environment: str
-    log_tail: bytes
 
 
 @dataclass(frozen=True)
@@ -126,14 +118,13 @@ class InvocationService(Operations):
         headers = call.headers
         kind = headers.get("x-amz-invocation-type", "RequestResponse")
         trace_id = headers.get("x-amzn-trace-id") or new_trace_id()
-        context = _client_context(headers.get("x-amz-client-context"))
+        context = _client_context(headers)
         if kind == "DryRun":
             return WholeResponse(b"", 204)
         if kind == "Event":
             request_id = await self.accept_event(target, call.body, trace_id)
             return WholeResponse(b"", 202, {"x-amzn-RequestId": request_id, "X-Amzn-Trace-Id": trace_id})
-        caller = principal(call.request).function
-        result = await self.invoke(target, call.body, trace_id, context, caller)
+        result = await self.invoke(target, call.body, trace_id, context, call.caller.function)
         answered = {
             "x-amzn-RequestId": result.request_id,
             "X-Amzn-Trace-Id": trace_id,
@@ -154,9 +145,7 @@ class InvocationService(Operations):
         target = self._functions.route(call.name, call.qualifier)
         headers = call.headers
         trace_id = headers.get("x-amzn-trace-id") or new_trace_id()
-        context = _client_context(headers.get("x-amz-client-context"))
-        caller = principal(call.request).function
-        result = await self.invoke(target, call.body, trace_id, context, caller)
+        result = await self.invoke(target, call.body, trace_id, _client_context(headers), call.caller.function)
         complete = {}
         if headers.get("x-amz-log-type") == "Tail":
             complete["LogResult"] = base64.b64encode(result.log_tail).decode()
@@ -170,7 +159,7 @@ class InvocationService(Operations):
         }
         return WholeResponse(chunk + end, 200, answered, MEDIA_TYPE)
 
-    async def invoke(
+    def invoke(
         self,
         target: Target,
         payload: bytes,
@@ -178,12 +167,12 @@ class InvocationService(Operations):
         client_context: str | None = None,
         caller: str = "",
         request_id: str = "",
-    ) -> Response:
+    ) -> Coroutine[Any, Any, Response]:
         """Run a synchronous invocation to its end, with a new request id unless one is given."""
         kind = "RequestResponse"
         payload = _checked(payload, kind, self._limits.request_bytes)
         request_id = request_id or str(uuid.uuid4())
-        return await self._run(Request(target, payload, request_id, trace_id, kind, client_context, caller))
+        return self._run(Request(target, payload, request_id, trace_id, kind, client_context, caller))
 
     async def accept_event(self, target: Target, payload: bytes, trace_id: str) -> str:
         """Queue an asynchronous invocation and return its request id at once."""
@@ -393,7 +382,7 @@ class InvocationService(Operations):
 
 def new_trace_id() -> str:
     """Return a trace id for a request without one."""
-    digits = secrets.token_hex(24)
+    digits = os.urandom(24).hex()
     return f"Root=1-{digits[:8]}-{digits[8:32]};Parent={digits[32:]};Sampled=0"
 
 
@@ -440,7 +429,8 @@ def _checked(payload: bytes, kind: str, limit: int) -> bytes:
     return payload
 
 
-def _client_context(header: str | None) -> str | None:
+def _client_context(headers: IndexedHeaders) -> str | None:
+    header = headers.get("x-amz-client-context")
     if header is None:
         return None
     try:

@@ -281,7 +281,7 @@ class LayerOperations(Operations):
         return {"Policy": policy.text(), "RevisionId": policy.revision}
 
     def _document(self, layer: LayerVersion, call: Call) -> Answer:
-        return layer.document(self._archives.location(layer.code, call.request))
+        return layer.document(self._archives.location(layer.code, call.headers["host"]))
 
 
 def _named(call: Call) -> tuple[str, int]:

@@ -62,8 +62,7 @@ class MemoryMeter:
         """Check what the processes hold now; unless `thorough`, only what can put one process over the limit."""
         accounts = sandbox.accounts
         sets = resident_sets(tasks.pids, tasks.files.read)
-        self._take(sets, accounts)
-        file = max((resident.file for resident in sets.values()), default=0)
+        file = self._take(sets, accounts)
         if accounts is not None and accounts.enforces_memory:
             self.exceeded = accounts.out_of_memory_kills() > self.kills
             self._look_at_group(sandbox, accounts, file, thorough)
@@ -71,19 +70,25 @@ class MemoryMeter:
             self._look_at_processes(sets, file, thorough)
         self.exceeded |= self.peak_bytes > self._limit
 
-    def _take(self, sets: Mapping[int, ResidentSet], accounts: GroupAccounts | None) -> None:
-        """Take the largest high-water mark, and note whether there are several processes.
+    def _take(self, sets: Mapping[int, ResidentSet], accounts: GroupAccounts | None) -> int:
+        """Take the largest high-water mark, note whether there are several processes, and return the most file-backed
+        bytes of one.
 
         Processes with almost no memory (a container's init, a shell) don't count.
         """
+        present, most_file, large = 0, 0, 0
+        for peak, anonymous, file, shared in sets.values():
+            present, most_file = max(present, anonymous + file + shared), max(most_file, file)
+            self.peak_bytes = max(self.peak_bytes, peak)
+            large += anonymous > MB
         if sets:
-            self._present = max(resident.anonymous + resident.file + resident.shared for resident in sets.values())
-        # A runtime that has exited since the last look held at least as much as then.
-        peaks = [resident.peak for resident in sets.values()] or [self._present]
-        self.peak_bytes = max(self.peak_bytes, *peaks)
-        self._several = sum(resident.anonymous > MB for resident in sets.values()) > 1
+            self._present = present
+        else:  # a runtime that has exited since the last look held at least as much as then
+            self.peak_bytes = max(self.peak_bytes, self._present)
+        self._several = large > 1
         enforced = accounts is not None and accounts.enforces_memory
         self.tick_s = TICK_S if enforced and not self._several else FINE_TICK_S
+        return most_file
 
     def _look_at_group(self, sandbox: Sandbox, accounts: GroupAccounts, file: int, thorough: bool) -> None:
         self.group_peak_bytes = charged = accounts.peak_bytes()

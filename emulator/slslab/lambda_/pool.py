@@ -73,8 +73,15 @@ class Pool:
         """
         act = self.fault(request) if self.fault is not None else None
         environment, host = await self._admit(request)
-        while environment is not None and not await self._is_ready(environment):
-            await self._discard(environment)
+        while environment is not None:
+            ready = False
+            try:
+                ready = await environment.ready()
+            finally:
+                if not ready:
+                    await self._discard(environment)
+            if ready:
+                break
             self._functions.entry(request.target.function.name)  # raises if it was deleted meanwhile
             environment, host = await self._admit(request)
         self._memory_queue.holding[request.request_id] = request, host
@@ -104,13 +111,6 @@ class Pool:
             self._put_idle(environment)
         else:
             await self._discard(environment)
-
-    async def _is_ready(self, environment: ExecutionEnvironment) -> bool:
-        try:
-            return await environment.ready()
-        except BaseException:
-            await self._discard(environment)
-            raise
 
     def retire_outdated(self) -> None:
         """Start to end the idle environments of versions that no longer exist; busy ones end after their invocation."""
@@ -176,33 +176,9 @@ class Pool:
         """Take the warm environment used last, with its host, or wait for a host with memory for a new one; end idle
         ones to make room."""
         function = request.target.function
-        with ExitStack() as waiting:
-            while True:
-                if self._closing:
-                    raise ServiceError(503, "ServiceException", "The emulator is ending.")
-                warm = self._find_warm(function)
-                home, held_mb = (None, 0) if warm is None else (self._hosts[warm], self._held_mb[warm])
-                if (host := self.admission.take(function.memory_mb - held_mb, home)) is not None:
-                    break
-                if sum([self._give_back_unheld(e) for e in self._idle if e is not warm]) > 0:
-                    continue  # one that was used until now
-                others = [e for e in self._idle if e is not warm]
-                if other := next((e for e in others if home in (None, self._hosts[e])), None):
-                    await self._take_and_discard(other)
-                    continue
-                if home is not None:
-                    # Its host has no room for it to work.
-                    if (host := self.admission.take(function.memory_mb)) is not None:
-                        warm = None
-                        break
-                    if others:
-                        await self._take_and_discard(others[0])
-                        continue
-                if not self._memory_queue.waits(request):
-                    waiting.enter_context(self._wait(request))
-                self._memory_queue.check(request)
-                await self.admission.changed()
-                self._functions.entry(function.name)  # raises if it was deleted meanwhile
+        warm, home, host = self._take(function)
+        if host is None:
+            warm, host = await self._make_room(request, warm, home)
         if warm is not None:
             del self._idle[warm]
             self._held_mb[warm] = function.memory_mb
@@ -213,6 +189,40 @@ class Pool:
             self.admission.give_back(function.memory_mb, host)
             raise
         return None, host
+
+    def _take(self, function: Function) -> tuple[ExecutionEnvironment | None, Host | None, Host | None]:
+        """Return a warm environment and its host, if there is one, and the host where memory was taken, if it fits."""
+        if self._closing:
+            raise ServiceError(503, "ServiceException", "The emulator is ending.")
+        warm = self._find_warm(function)
+        home, held_mb = (None, 0) if warm is None else (self._hosts[warm], self._held_mb[warm])
+        return warm, home, self.admission.take(function.memory_mb - held_mb, home)
+
+    async def _make_room(
+        self, request: Request, warm: ExecutionEnvironment | None, home: Host | None
+    ) -> tuple[ExecutionEnvironment | None, Host]:
+        function = request.target.function
+        with ExitStack() as waiting:
+            while True:
+                others = [e for e in self._idle if e is not warm]
+                if sum([self._give_back_unheld(e) for e in others]) > 0:
+                    pass  # one that was used until now
+                elif other := next((e for e in others if home in (None, self._hosts[e])), None):
+                    await self._take_and_discard(other)
+                # Without that, the warm one's host has no room for it to work.
+                elif home is not None and (host := self.admission.take(function.memory_mb)) is not None:
+                    return None, host
+                elif home is not None and others:
+                    await self._take_and_discard(others[0])
+                else:
+                    if not self._memory_queue.waits(request):
+                        waiting.enter_context(self._wait(request))
+                    self._memory_queue.check(request)
+                    await self.admission.changed()
+                    self._functions.entry(function.name)  # raises if it was deleted meanwhile
+                warm, home, taken = self._take(function)
+                if taken is not None:
+                    return warm, taken
 
     def _find_warm(self, function: Function) -> ExecutionEnvironment | None:
         """Return the idle environment of this version used last that has room to work, else the one used last."""

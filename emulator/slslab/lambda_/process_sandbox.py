@@ -49,13 +49,12 @@ class ProcessSandbox(Processes):
             accounts.limit_cpu(environment.cpu_share)
         self.accounts = accounts or self._make_group(sandboxes, environment)
         self.freezes = self.accounts is not None and self.accounts.freezes
-        self._output, self._trace = Stream(environment.log.write), Stream(environment.trace)
-        log, trace = self._output.open(), self._trace.open()
+        self.streams: tuple[Stream, ...] = Stream(environment.log.write), Stream(environment.trace)
+        log, trace = (stream.open() for stream in self.streams)
         try:
             super().__init__(sandboxes.spawner, self._request(sandboxes, environment, runtime, opt), log, trace)
         except OSError:
-            self._output.close()
-            self._trace.close()
+            self._close_streams()
             if self.accounts is not None:
                 self.accounts.remove()
             raise
@@ -76,11 +75,6 @@ class ProcessSandbox(Processes):
     def files_bytes(self) -> int | None:
         """Return the size of the files in its /tmp, bytes."""
         return files_bytes(self.pids()) if self._isolated else 0
-
-    def drain(self) -> None:
-        """Read its output so far."""
-        self._output.drain()
-        self._trace.drain()
 
     async def limit_cpu(self, share: float) -> None:
         """Limit its processes to this number of processors."""
@@ -104,16 +98,18 @@ class ProcessSandbox(Processes):
     def hand_over(self) -> Cgroup | None:
         """Close everything except the control group, and return it, because /tmp's files are charged to it."""
         accounts, self.accounts = self.accounts, None
-        self._output.close()
-        self._trace.close()
+        self._close_streams()
         return accounts
 
     async def close(self) -> None:
         """Remove the control group with its accounts, and close the streams."""
         if self.accounts is not None:
             await asyncio.to_thread(self.accounts.remove)
-        self._output.close()
-        self._trace.close()
+        self._close_streams()
+
+    def _close_streams(self) -> None:
+        for stream in self.streams:
+            stream.close()
 
     @staticmethod
     def _make_group(sandboxes: "ProcessSandboxes", environment: Environment) -> Cgroup | None:

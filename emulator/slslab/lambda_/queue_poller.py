@@ -17,8 +17,9 @@ from slslab.aws.arns import REGION
 from slslab.aws.errors import ServiceError
 from slslab.aws.limits import MB
 from slslab.aws.queue_messages import message_bytes
+from slslab.lambda_.events import Response
 from slslab.lambda_.functions import Target
-from slslab.lambda_.invocation import InvocationService, Response, new_trace_id
+from slslab.lambda_.invocation import InvocationService, new_trace_id
 from slslab.lambda_.queue_client import MOST_MESSAGES, WAIT_S, QueueClient, QueueError
 
 # documented: services-sqs-scaling.html: five batches at once, up to 300 more each minute, and 1,250 in all.

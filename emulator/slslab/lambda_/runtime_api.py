@@ -22,6 +22,7 @@ import httptools
 from slslab.host.connections import LOOPBACK, Address
 
 PREFIX = b"/2018-06-01/runtime/"
+NEXT_PATH = PREFIX + b"invocation/next"
 READ_BYTES = 256 * 1024
 HEAD_BYTES, PIPELINED = 1024 * 1024, 16
 # The most connections, since an environment has no more descriptors (Lambda quotas); how many to accept at a time; and
@@ -150,10 +151,7 @@ class RuntimeApi:
 
     def answer(self, connection: "_Connection", request: "_Request") -> Answer | None:
         """Return the answer to the environment's request; None if it waits for an invocation."""
-        if not request.path.startswith(PREFIX):
-            return _refusal(404, "the Runtime API has no such path")
-        parts = request.path[len(PREFIX) :].decode("latin-1").split("/")
-        if request.method == b"GET" and parts == ["invocation", "next"]:
+        if request.path == NEXT_PATH and request.method == b"GET":
             self._initialised = True
             if self._kept is not None:
                 kept, self._kept = self._kept, None
@@ -165,6 +163,8 @@ class RuntimeApi:
             self.ready_ns = request.arrived_ns
             self._changed()
             return None
+        before, _, path = request.path.partition(PREFIX)
+        parts = path.decode("latin-1").split("/") if not before else []
         if request.method == b"POST" and parts == ["init", "error"]:
             if self._initialised:
                 return _refusal(403, "the initialisation has ended")
@@ -306,8 +306,10 @@ class _Connection:
         else:
             self._api.abandoned |= not self._asked
             self._end()
-        held = sum([len(request.body) for request in self._requests])
-        if self._head_bytes > HEAD_BYTES or len(self._requests) > PIPELINED or held > self._api.limit + 1:
+        waiting = len(self._requests)
+        # One alone isn't too long: of its body only a byte more than the limit is kept.
+        held = sum([len(request.body) for request in self._requests]) if waiting > 1 else 0
+        if self._head_bytes > HEAD_BYTES or waiting > PIPELINED or held > self._api.limit + 1:
             self.close()
         # A client that has hung up doesn't wait; the exit of its process is reported elsewhere.
         if self._ended and self._api.waiting is self:
@@ -344,10 +346,11 @@ class _Connection:
                 self._loop.call_soon(self._loop.call_soon, self.respond, answer)
             else:
                 self._send(answer)
-        self._close_if_over()
+        if self._ended:
+            self._close_if_over()
 
     def _close_if_over(self) -> None:
-        if self._ended and not self._requests and not self._unsent:
+        if not self._requests and not self._unsent:
             self.close()
 
     def _send(self, answer: Answer) -> None:
@@ -386,7 +389,8 @@ class _Connection:
                 self._loop.remove_writer(self._socket)
                 if not self._ended:
                     self._loop.add_reader(self._socket, self.read)
-        self._close_if_over()
+        if self._ended:
+            self._close_if_over()
 
 
 def _next(invocation: NextInvocation) -> Answer:

@@ -6,17 +6,19 @@ from typing import Protocol
 
 from slslab.host.cgroup_accounts import GroupAccounts
 from slslab.host.connections import Address
+from slslab.host.output import Stream
 from slslab.host.procfs import Sample
 
 
 class Sandbox(Protocol):
     """One runtime with everything that it starts.
 
-    `began` becomes the state of its accounts when the runtime's first instruction ran, or when it failed to start.
-    `exited` becomes the runtime's exit code (negative for a signal); `ended_ns` is when it ended (CLOCK_MONOTONIC), if
-    that is known before its exit code.
+    Its output comes in `streams`: the log and the trace. `began` becomes the state of its accounts when the runtime's
+    first instruction ran, or when it failed to start. `exited` becomes the runtime's exit code (negative for a signal);
+    `ended_ns` is when it ended (CLOCK_MONOTONIC), if that is known before its exit code.
     """
 
+    streams: tuple[Stream, ...]
     began: asyncio.Future[Sample]
     exited: asyncio.Future[int]
     ended_ns: int | None
@@ -41,9 +43,6 @@ class Sandbox(Protocol):
 
     def files_bytes(self) -> int | None:
         """Return the size of the files in a /tmp in memory, bytes; None if no process that sees it is left."""
-
-    def drain(self) -> None:
-        """Read its output so far."""
 
     async def limit_cpu(self, share: float) -> None:
         """Limit its processes to this number of processors."""

@@ -6,15 +6,15 @@ https://docs.aws.amazon.com/lambda/latest/dg/urls-auth.html
 import uuid
 from dataclasses import replace
 
-from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from slslab.aws.errors import ServiceError, conflict, missing
-from slslab.aws.gate import IndexedHeaders, authenticate, read_body
+from slslab.aws.gate import authenticate, read_body
 from slslab.aws.keys import Keyring, Principal
 from slslab.aws.limits import Limits
+from slslab.aws.signatures import IndexedHeaders
 from slslab.lambda_.api import Answer, Call, Operations
 from slslab.lambda_.attachments import BUFFERED, HOST, PREFIX, FunctionUrl, called
 from slslab.lambda_.functions import Entry, Functions, Target
@@ -48,7 +48,7 @@ class UrlServer:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         try:
-            response = await self._answer(scope, receive, IndexedHeaders(scope))
+            response = await self._answer(scope, receive, IndexedHeaders(scope["headers"]))
         except ServiceError as error:
             document = {"Message": error.message, **error.fields}
             response = JSONResponse(document, error.status, {"x-amzn-ErrorType": error.error_type, **error.headers})
@@ -56,7 +56,7 @@ class UrlServer:
             return
         await response(scope, receive, send)
 
-    async def _answer(self, scope: Scope, receive: Receive, headers: Headers) -> Response:
+    async def _answer(self, scope: Scope, receive: Receive, headers: IndexedHeaders) -> Response:
         host = headers["host"]
         url_id, path = called(host.partition(":")[0].lower(), scope["raw_path"].decode("latin-1"))
         entry, qualifier, url = self._find(url_id)
@@ -105,7 +105,7 @@ class UrlServer:
                     return entry, qualifier, url
         raise _forbidden()
 
-    async def _signed(self, scope: Scope, receive: Receive, headers: Headers) -> tuple[Principal, str, bytes]:
+    async def _signed(self, scope: Scope, receive: Receive, headers: IndexedHeaders) -> tuple[Principal, str, bytes]:
         try:
             caller, signature, body = await authenticate(
                 self._keys, headers, scope, receive, self._limit, "InvokeFunction"
@@ -160,11 +160,11 @@ class FunctionUrlOperations(Operations):
                 "exists for this Lambda function"
             )
         url = entry.urls[qualifier or LATEST] = FunctionUrl.of(arn, call.members)
-        return url.document(_host(call))
+        return url.document(call.headers["host"])
 
     async def _get_function_url_config(self, call: Call) -> Answer:
         entry, qualifier = self._configured(call)
-        return entry.urls[qualifier].listed(_host(call))
+        return entry.urls[qualifier].listed(call.headers["host"])
 
     async def _update_function_url_config(self, call: Call) -> Answer:
         self._target(call)
@@ -174,7 +174,7 @@ class FunctionUrlOperations(Operations):
             old.arn, {"AuthType": old.auth_type, "Cors": old.cors, "InvokeMode": old.invoke_mode} | given
         )
         url = entry.urls[qualifier] = replace(url, id=old.id, created=old.created)
-        return url.document(_host(call)) | {"LastModifiedTime": url.modified}
+        return url.document(call.headers["host"]) | {"LastModifiedTime": url.modified}
 
     async def _delete_function_url_config(self, call: Call) -> None:
         entry, qualifier = self._configured(call)
@@ -184,7 +184,7 @@ class FunctionUrlOperations(Operations):
         if not self._functions.exists(call.name):
             raise missing("Function does not exist")
         urls = self._functions.entry(call.name).urls
-        return call.page("FunctionUrlConfigs", {key: url.listed(_host(call)) for key, url in urls.items()})
+        return call.page("FunctionUrlConfigs", {key: url.listed(call.headers["host"]) for key, url in urls.items()})
 
     def _target(self, call: Call) -> tuple[Entry, str | None]:
         try:
@@ -199,7 +199,3 @@ class FunctionUrlOperations(Operations):
         if not self._functions.exists(call.name) or qualifier not in self._functions.entry(call.name).urls:
             raise missing(NO_RESOURCE)
         return self._functions.entry(call.name), qualifier
-
-
-def _host(call: Call) -> str:
-    return str(call.request.headers["host"])

@@ -20,9 +20,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from slslab.aws.arns import ACCOUNT
 from slslab.aws.errors import ServiceError
-from slslab.aws.gate import IndexedHeaders
 from slslab.aws.keys import Keyring, Principal
-from slslab.aws.signatures import parameters
+from slslab.aws.signatures import IndexedHeaders, parameters
 from slslab.object_store import SERVER, buckets, checksums, cors, forms, model, objects, signing, uploads
 from slslab.object_store.bodies import Incoming
 from slslab.object_store.call import Answer, Call
@@ -92,7 +91,7 @@ class Request:
         self._keys = keys
         self._began_ns = time.monotonic_ns()
         self._id = uuid.uuid4().hex[:16].upper()
-        self._headers = IndexedHeaders(scope)
+        self._headers = IndexedHeaders(scope["headers"])
         self._method: str = scope["method"]
         self._sent_path = self._path = scope["raw_path"].decode("latin-1")
         self._query = scope["query_string"].decode("latin-1")
@@ -318,13 +317,11 @@ def _length(headers: Mapping[str, str], payload: str) -> int | None:
 
 @cache
 def _handler(operation: str) -> Handler | None:
-    """Return the function of this operation, which is named like boto3's method; None if it isn't emulated."""
-    if operation in buckets.DELETED:
-        return buckets.delete_setting
-    if operation in buckets.UNSET:
-        return buckets.get_unset
+    """Return the function of this operation, which is named like boto3's method, or its table's; None if it isn't
+    emulated."""
     name = xform_name(operation)
-    return next((vars(module)[name] for module in (buckets, objects, uploads) if name in vars(module)), None)
+    own = (vars(module)[name] for module in (buckets, objects, uploads) if name in vars(module))
+    return next(chain(own, (handler for handler, table in buckets.TABLES if operation in table)), None)
 
 
 def _url_encoded(output: Mapping[str, Any]) -> dict[str, Any]:

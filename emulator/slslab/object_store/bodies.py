@@ -6,14 +6,14 @@ https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-streaming.html
 import asyncio
 import hashlib
 import hmac
-import os
 import re
 from collections.abc import AsyncIterator
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
+from slslab.host.state import only_owner
 from slslab.object_store import checksums
 from slslab.object_store.errors import failure
 from slslab.object_store.signing import CHUNKED, UNSIGNED, ChunkSigner
@@ -116,13 +116,12 @@ class Incoming:
         self.trailers = chunks.end()
 
 
-class Stored:
+class Stored(NamedTuple):
     """A stored body: its piece, its MD5 in hexadecimal, and its checksums as members of the API."""
 
-    def __init__(self, piece: Piece, md5: str, sums: dict[str, str]) -> None:
-        self.piece = piece
-        self.md5 = md5
-        self.checksums = sums
+    piece: Piece
+    md5: str
+    checksums: dict[str, str]
 
 
 class Sums:
@@ -215,16 +214,12 @@ class Sink:
     def _take(self, batch: list[bytes]) -> None:
         if self._file is None:
             self._path = self._folder.new()
-            self._file = open(self._path, "xb", buffering=0, opener=_private)  # noqa: SIM115 - closed by `close`
+            self._file = open(self._path, "xb", buffering=0, opener=only_owner)  # noqa: SIM115 - closed by `close`
         data = batch[0] if len(batch) == 1 else b"".join(batch)
         self._sums.update(data)
         view = memoryview(data)
         while view:
             view = view[self._file.write(view) :]
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 class Chunks:

@@ -3,7 +3,7 @@
 import base64
 import binascii
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from slslab.aws.arns import ACCOUNT, REGION
@@ -65,7 +65,7 @@ async def create_bucket(call: Call) -> Answer:
         raise failure("BucketAlreadyOwnedByYou", BucketName=name)
     if bucket is None:
         bucket = call.store.buckets[name] = Bucket(name, region)
-        bucket.settings |= {"tags": tags} if tags else {}
+        bucket.settings |= {"tags": tag_set(tags)} if tags else {}
     return Answer({"Location": f"/{name}"})
 
 
@@ -192,12 +192,14 @@ async def put_bucket_versioning(call: Call) -> Answer:
     return Answer()
 
 
-def _setting(call: Call, name: str, error: str) -> Any:
+async def get_setting(call: Call) -> Answer:
+    """Return one of the bucket's settings as it was set."""
     call.only()
+    name, member, error = SET[call.operation.name]
     found = call.bucket().settings.get(name)
     if not found:
         raise failure(error, BucketName=call.bucket_name)
-    return found
+    return Answer({member: found})
 
 
 async def delete_setting(call: Call) -> Answer:
@@ -208,21 +210,11 @@ async def delete_setting(call: Call) -> Answer:
     return Answer(status=204)
 
 
-async def get_bucket_tagging(call: Call) -> Answer:
-    """Return a bucket's tags."""
-    return Answer({"TagSet": tag_set(_setting(call, "tags", "NoSuchTagSet"))})
-
-
 async def put_bucket_tagging(call: Call) -> Answer:
     """Replace a bucket's tags."""
     call.only("Tagging", *CHECKSUMS)
-    call.bucket().settings["tags"] = tags_of(call.members["Tagging"]["TagSet"], MOST_BUCKET_TAGS)
+    call.bucket().settings["tags"] = tag_set(tags_of(call.members["Tagging"]["TagSet"], MOST_BUCKET_TAGS))
     return Answer(status=204)
-
-
-async def get_bucket_policy(call: Call) -> Answer:
-    """Return a bucket's policy as it was set."""
-    return Answer({"Policy": _setting(call, "policy", "NoSuchBucketPolicy")})
 
 
 async def put_bucket_policy(call: Call) -> Answer:
@@ -252,16 +244,9 @@ def _covers(resource: str, bucket: str) -> bool:
 
 async def get_bucket_policy_status(call: Call) -> Answer:
     """Return whether a bucket's policy makes it public."""
-    _setting(call, "policy", "NoSuchBucketPolicy")
-    return Answer(
-        {"PolicyStatus": {"IsPublic": any(entry.is_public for entry in call.bucket().settings["statements"])}}
-    )
-
-
-async def get_public_access_block(call: Call) -> Answer:
-    """Return which public access is blocked."""
-    found = _setting(call, "publicAccessBlock", "NoSuchPublicAccessBlockConfiguration")
-    return Answer({"PublicAccessBlockConfiguration": found})
+    await get_setting(call)
+    public = any(entry.is_public for entry in call.bucket().settings["statements"])
+    return Answer({"PolicyStatus": {"IsPublic": public}})
 
 
 async def put_public_access_block(call: Call) -> Answer:
@@ -270,11 +255,6 @@ async def put_public_access_block(call: Call) -> Answer:
     given = call.members["PublicAccessBlockConfiguration"]
     call.bucket().settings["publicAccessBlock"] = {name: given.get(name, False) for name in BLOCKS}
     return Answer()
-
-
-async def get_bucket_cors(call: Call) -> Answer:
-    """Return the rules for pages of other web sites."""
-    return Answer({"CORSRules": _setting(call, "cors", "NoSuchCORSConfiguration")})
 
 
 async def put_bucket_cors(call: Call) -> Answer:
@@ -317,6 +297,18 @@ async def get_bucket_ownership_controls(call: Call) -> Answer:
     return Answer({"OwnershipControls": {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]}})
 
 
+# Settings of a bucket: their name, the member of the answer, and the error without them.
+SET = {
+    "GetBucketTagging": ("tags", "TagSet", "NoSuchTagSet"),
+    "GetBucketPolicy": ("policy", "Policy", "NoSuchBucketPolicy"),
+    "GetBucketPolicyStatus": ("policy", "Policy", "NoSuchBucketPolicy"),
+    "GetPublicAccessBlock": (
+        "publicAccessBlock",
+        "PublicAccessBlockConfiguration",
+        "NoSuchPublicAccessBlockConfiguration",
+    ),
+    "GetBucketCors": ("cors", "CORSRules", "NoSuchCORSConfiguration"),
+}
 DELETED = {
     "DeleteBucketCors": ("cors",),
     "DeleteBucketPolicy": ("policy", "statements"),
@@ -348,6 +340,10 @@ async def get_unset(call: Call) -> Answer:
     if isinstance(found, str):
         raise failure(found, BucketName=bucket.name)
     return Answer(found, 204 if call.operation.name.startswith("Delete") else 200)
+
+
+TABLES: tuple[tuple[Callable[[Call], Awaitable[Answer]], Mapping[str, Any]], ...]
+TABLES = ((get_setting, SET), (delete_setting, DELETED), (get_unset, UNSET))
 
 
 def _listed(

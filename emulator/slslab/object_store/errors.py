@@ -13,10 +13,7 @@ ERRORS: dict[str, tuple[int, str]] = {
     "AuthorizationQueryParametersError": (400, "The authorization query parameters that you provided are not valid."),
     "BadDigest": (400, "The Content-MD5 or checksum value that you specified did not match what the server received."),
     "BadRequest": (400, "Bad Request"),
-    "BucketAlreadyOwnedByYou": (
-        409,
-        "You have a bucket of this name already, in this or another Region.",
-    ),
+    "BucketAlreadyOwnedByYou": (409, "You have a bucket of this name already, in this or another Region."),
     "BucketNotEmpty": (409, "The bucket you tried to delete is not empty"),
     "ConditionalRequestConflict": (
         409,
@@ -24,10 +21,7 @@ ERRORS: dict[str, tuple[int, str]] = {
     ),
     "EntityTooLarge": (400, "Your proposed upload exceeds the maximum allowed size"),
     "EntityTooSmall": (400, "Your proposed upload is smaller than the minimum allowed size"),
-    "IllegalVersioningConfigurationException": (
-        400,
-        "The Versioning element must be specified",
-    ),
+    "IllegalVersioningConfigurationException": (400, "The Versioning element must be specified"),
     "IncompleteBody": (400, "You did not provide the number of bytes specified by the Content-Length HTTP header."),
     "InternalError": (500, "We encountered an internal error. Please try again."),
     "InvalidAccessKeyId": (403, "The AWS Access Key Id you provided does not exist in our records."),
@@ -85,19 +79,13 @@ ERRORS: dict[str, tuple[int, str]] = {
     "ReplicationConfigurationNotFoundError": (404, "The replication configuration was not found"),
     "RequestHeaderSectionTooLarge": (400, "Your request header section exceeds the maximum allowed size."),
     "RequestTimeTooSkewed": (403, "The difference between the request time and the current time is too large."),
-    "ServerSideEncryptionConfigurationNotFoundError": (
-        404,
-        "The server side encryption configuration was not found",
-    ),
+    "ServerSideEncryptionConfigurationNotFoundError": (404, "The server side encryption configuration was not found"),
     "SignatureDoesNotMatch": (
         403,
         "The request signature we calculated does not match the signature you provided. Check your key and signing "
         "method.",
     ),
-    "XAmzContentSHA256Mismatch": (
-        400,
-        "The provided 'x-amz-content-sha256' header does not match what was computed.",
-    ),
+    "XAmzContentSHA256Mismatch": (400, "The provided 'x-amz-content-sha256' header does not match what was computed."),
 }
 NOT_MODIFIED = "NotModified"
 

@@ -347,8 +347,4 @@ def _xml_text(value: Any) -> str:
 
 
 def _header_text(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, datetime):
-        return http_date(value)
-    return str(value)
+    return http_date(value) if isinstance(value, datetime) else _xml_text(value)

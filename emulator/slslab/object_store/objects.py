@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
@@ -12,6 +12,7 @@ from slslab.object_store import checksums
 from slslab.object_store.call import (
     CHECKSUMS,
     CONDITIONS,
+    SETTINGS,
     WRITTEN,
     Answer,
     Call,
@@ -26,14 +27,7 @@ from slslab.object_store.storage import NULL, Bucket, Part, Version, cut, now, r
 
 RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 READ_CONDITIONS = ("IfMatch", "IfNoneMatch", "IfModifiedSince", "IfUnmodifiedSince")
-OVERRIDES = {
-    "ResponseCacheControl": "CacheControl",
-    "ResponseContentDisposition": "ContentDisposition",
-    "ResponseContentEncoding": "ContentEncoding",
-    "ResponseContentLanguage": "ContentLanguage",
-    "ResponseContentType": "ContentType",
-    "ResponseExpires": "Expires",
-}
+OVERRIDES = {f"Response{name}": name for name in SETTINGS if name != "Metadata"}
 LARGEST_COPY = 5 * 1024**3
 MOST_DELETED = 1000
 MOST_TAGS, LONGEST_TAG, LONGEST_VALUE = 10, 128, 256
@@ -100,19 +94,12 @@ async def get_object_attributes(call: Call) -> Answer:
     if version.checksums:
         found["Checksum"] = {name: value.partition("-")[0] for name, value in version.checksums.items()}
     if version.parts:
-        limit = call.limit("MaxParts", "max-parts")
-        marker = integer(call.members.get("PartNumberMarker", "0"), "part-number-marker")
-        rest = [part for part in version.parts if part.number > marker]
+        parts, page = parts_page(call, version.parts)
         found["ObjectParts"] = {"TotalPartsCount": len(version.parts)}
         # documented: API_GetObjectAttributes.html: parts are listed if they have checksums.
         if any(part.checksums for part in version.parts):
-            found["ObjectParts"] |= {
-                "PartNumberMarker": str(marker),
-                "NextPartNumberMarker": str(rest[:limit][-1].number if rest[:limit] else 0),
-                "MaxParts": limit,
-                "IsTruncated": len(rest) > limit,
-                "Parts": [{"PartNumber": part.number, "Size": part.size, **part.checksums} for part in rest[:limit]],
-            }
+            entries = [{"PartNumber": part.number, "Size": part.size, **part.checksums} for part in parts]
+            found["ObjectParts"] |= {**page, "Parts": entries}
     return Answer(
         {
             **{name: found[name] for name in wanted if name in found},
@@ -120,6 +107,16 @@ async def get_object_attributes(call: Call) -> Answer:
             **version_member(call.bucket(), version),
         }
     )
+
+
+def parts_page(call: Call, parts: Iterable[Part]) -> tuple[list[Part], dict[str, Any]]:
+    """Return the parts that the request asks for, by number, and the members that describe the page."""
+    marker = integer(call.members.get("PartNumberMarker", 0), "part-number-marker")
+    limit = call.limit("MaxParts", "max-parts")
+    rest = [part for part in parts if part.number > marker]
+    following = rest[:limit][-1].number if rest[:limit] else 0
+    page = {"PartNumberMarker": marker, "NextPartNumberMarker": following, "MaxParts": limit}
+    return rest[:limit], {**page, "IsTruncated": len(rest) > limit > 0}
 
 
 async def delete_object(call: Call) -> Answer:

@@ -16,11 +16,10 @@ from typing import NamedTuple
 from urllib.parse import quote, unquote, unquote_to_bytes
 
 from botocore.auth import HmacV1Auth
-from starlette.datastructures import Headers
 
 from slslab.aws.errors import ServiceError
 from slslab.aws.keys import Keyring, Principal
-from slslab.aws.signatures import ALGORITHM, SAFE, Signature
+from slslab.aws.signatures import ALGORITHM, SAFE, IndexedHeaders, Signature
 from slslab.object_store.errors import failure, refusal
 
 UNSIGNED, CHUNKED = "UNSIGNED-PAYLOAD", "STREAMING-"
@@ -65,7 +64,7 @@ def authenticate(
     resource: str,
     query: str,
     parameters: Mapping[str, str],
-    headers: Headers,
+    headers: IndexedHeaders,
 ) -> Signed:
     """Verify the signature of a request; raises S3's errors.
 
@@ -112,7 +111,7 @@ def authenticate(
 
 
 def _by_version_2(
-    keys: Keyring, method: str, resource: str, query: str, parameters: Mapping[str, str], headers: Headers
+    keys: Keyring, method: str, resource: str, query: str, parameters: Mapping[str, str], headers: IndexedHeaders
 ) -> Principal:
     """Return who signed a URL with Version 2, boto3's default for S3."""
     token = parameters.get("x-amz-security-token", "")

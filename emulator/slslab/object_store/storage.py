@@ -158,6 +158,11 @@ class Upload:
     parts: dict[int, Part] = field(default_factory=dict)
     overtaken: bool = False
 
+    @property
+    def checksum(self) -> dict[str, str]:
+        """Its checksum as members of the API; empty without one."""
+        return {"ChecksumAlgorithm": self.algorithm, "ChecksumType": self.checksum_type} if self.algorithm else {}
+
 
 class Bucket:
     """One bucket. Keys are in the order of their UTF-8 bytes, the same as the order of characters."""

@@ -8,9 +8,9 @@ from typing import Any
 
 from slslab.aws.arns import ACCOUNT
 from slslab.object_store import checksums
-from slslab.object_store.call import CHECKSUMS, CONDITIONS, WRITTEN, Answer, Call, check_write, integer
+from slslab.object_store.call import CHECKSUMS, CONDITIONS, WRITTEN, Answer, Call, check_write
 from slslab.object_store.errors import failure
-from slslab.object_store.objects import SOURCE_CONDITIONS, copy_source, given_tags, written_version
+from slslab.object_store.objects import SOURCE_CONDITIONS, copy_source, given_tags, parts_page, written_version
 from slslab.object_store.storage import NULL, Bucket, Part, Upload, Version, cut, names, now, read, whole
 
 # documented: qfacts.html, "Amazon S3 multipart upload limits".
@@ -41,8 +41,7 @@ async def create_multipart_upload(call: Call) -> Answer:
     context = call.context(bucket, call.key)
     upload = Upload(secrets.token_urlsafe(48), call.key, now(), call.settings(), tags, algorithm, kind, context)
     bucket.begin(upload)
-    chosen = {"ChecksumAlgorithm": algorithm, "ChecksumType": kind} if algorithm else {}
-    return Answer({"Bucket": bucket.name, "Key": call.key, "UploadId": upload.id, **chosen})
+    return Answer({"Bucket": bucket.name, "Key": call.key, "UploadId": upload.id, **upload.checksum})
 
 
 async def upload_part(call: Call) -> Answer:
@@ -140,17 +139,12 @@ async def list_parts(call: Call) -> Answer:
     """List the parts of an upload."""
     call.only("UploadId", "MaxParts", "PartNumberMarker")
     upload = _upload(call)
-    marker = integer(call.members.get("PartNumberMarker", 0), "part-number-marker")
-    limit = call.limit("MaxParts", "max-parts")
-    rest = [part for number, part in sorted(upload.parts.items()) if number > marker]
+    parts, page = parts_page(call, (part for _, part in sorted(upload.parts.items())))
     output: dict[str, Any] = {
         "Bucket": call.bucket_name,
         "Key": call.key,
         "UploadId": upload.id,
-        "PartNumberMarker": marker,
-        "NextPartNumberMarker": rest[:limit][-1].number if rest[:limit] else 0,
-        "MaxParts": limit,
-        "IsTruncated": len(rest) > limit > 0,
+        **page,
         "Parts": [
             {
                 "PartNumber": part.number,
@@ -159,14 +153,13 @@ async def list_parts(call: Call) -> Answer:
                 "Size": part.size,
                 **part.checksums,
             }
-            for part in rest[:limit]
+            for part in parts
         ],
         "Initiator": OWNER,
         "Owner": OWNER,
         "StorageClass": "STANDARD",
+        **upload.checksum,
     }
-    if upload.algorithm:
-        output |= {"ChecksumAlgorithm": upload.algorithm, "ChecksumType": upload.checksum_type}
     return Answer(output)
 
 
@@ -204,11 +197,7 @@ async def list_multipart_uploads(call: Call) -> Answer:
                 "Initiator": OWNER,
                 "Owner": OWNER,
                 "StorageClass": "STANDARD",
-                **(
-                    {"ChecksumAlgorithm": upload.algorithm, "ChecksumType": upload.checksum_type}
-                    if upload.algorithm
-                    else {}
-                ),
+                **upload.checksum,
             }
             for upload in found
         ],

@@ -60,10 +60,6 @@ class BookError(RequestError):
     """A price book that is missing, unreadable or invalid."""
 
 
-class UsageError(ValueError):
-    """Impossible usage, such as a negative duration."""
-
-
 def _parse_price(value: object) -> Decimal:
     if not isinstance(value, str) or not _PRICE.fullmatch(value):
         raise ValueError(f'a price is a decimal in quotes such as "0.0000166667", not {value!r}')
@@ -312,7 +308,7 @@ def is_of_container(line: Line) -> bool:
 def compute_bill(usage: Usage, book: Book) -> Bill:
     """Return the bill of this usage by this book: a line for each meter that was used, and each tier that it reaches.
 
-    `not_billed` lists usage without a price. UsageError for impossible usage.
+    `not_billed` lists usage without a price.
     """
     lines: list[Line] = []
     not_billed: list[Unpriced] = []
@@ -367,15 +363,14 @@ def _meter(usage: Usage, book: Book) -> dict[str, Decimal]:
     units: Counter[str] = Counter()
     mb_ms: Counter[str] = Counter()
     for record in usage.invocations:
-        architecture, memory_mb, billed_ms, ephemeral_mb, requests = _read_record(record)
-        mb_ms[f"lambda.duration.{architecture}"] += memory_mb * billed_ms
-        mb_ms["lambda.ephemeral"] += max(0, ephemeral_mb - FREE_EPHEMERAL_MB) * billed_ms
-        units["lambda.requests"] += requests
-    for op, requests in usage.object_requests.items():
-        if op not in OBJECT_OPERATIONS:
-            raise UsageError(f"{op} is not billed by the request. Count it as one of {', '.join(OBJECT_OPERATIONS)}.")
-        units[op] += _count(requests, op)
-    units["states.transitions"] = _count(usage.transitions, "transitions")
+        mb_ms[f"lambda.duration.{record['architecture']}"] += record["memory_mb"] * record["billed_ms"]
+        mb_ms["lambda.ephemeral"] += max(0, record["ephemeral_mb"] - FREE_EPHEMERAL_MB) * record["billed_ms"]
+        # Earlier versions recorded no requests; their payloads were small.
+        units["lambda.requests"] += record.get("requests", 1)
+    units.update(usage.object_requests)
+    units["states.transitions"] = usage.transitions
+    if unknown := (units.keys() | mb_ms.keys()) - METERS.keys():
+        raise ValueError(f"Nothing meters {', '.join(sorted(unknown))}.")
     quantities = {
         # Dividing by 1000 or 1024 MB and 1000 ms gives finite decimals: both are products of twos and fives.
         meter: Decimal(mb_ms[meter]) / (book.gb_mb * 1000) if unit == "GB-second" else Decimal(units[meter])
@@ -383,38 +378,16 @@ def _meter(usage: Usage, book: Book) -> dict[str, Decimal]:
     }
     for instance_type, seconds in (*usage.service_hosts, *usage.hosts):
         meter = HOST + instance_type
-        billed = _launch(instance_type, seconds, book.prices.get(meter))
+        billed = _launch(seconds, book.prices.get(meter))
         quantities[meter] = quantities.get(meter, Decimal(0)) + billed
     for meter, quantity in (*usage.containers, *usage.idle):
         quantities[meter] = quantities.get(meter, Decimal(0)) + quantity
     return quantities
 
 
-def _read_record(record: Mapping[str, Any]) -> tuple[str, int, int, int, int]:
-    name = f"invocation {record.get('request_id', '(no request_id)')}"
-    architecture = record.get("architecture")
-    if architecture not in ARCHITECTURES:
-        raise UsageError(f"architecture of {name} is {architecture!r}. It must be one of {', '.join(ARCHITECTURES)}.")
-    memory_mb, billed_ms, ephemeral_mb = (
-        _count(record.get(key), f"{key} of {name}") for key in ("memory_mb", "billed_ms", "ephemeral_mb")
-    )
-    # Earlier versions recorded no requests; their payloads were small.
-    requests = _count(record.get("requests", 1), f"requests of {name}")
-    return architecture, memory_mb, billed_ms, ephemeral_mb, requests
-
-
-def _count(value: object, name: str) -> int:
-    if type(value) is not int or value < 0:
-        raise UsageError(f"{name} is {value!r}. It must be an integer of at least 0.")
-    return value
-
-
-def _launch(instance_type: str, seconds: int | Decimal, price: Price | None) -> Decimal:
+def _launch(seconds: int | Decimal, price: Price | None) -> Decimal:
     """Return the seconds billed for one launch of an instance."""
-    if not instance_type:
-        raise UsageError("A host has no instance type. Name one, such as g4dn.xlarge.")
-    if type(seconds) not in (int, Decimal) or not (exact := Decimal(seconds)).is_finite() or exact < 0:
-        raise UsageError(f"Seconds of {instance_type} are {seconds!r}. They must be an int or Decimal of at least 0.")
+    exact = Decimal(seconds)
     if price is None or price.minimum is None:
         return exact
     return max(Decimal(price.minimum), exact.to_integral_value(ROUND_CEILING))

@@ -7,7 +7,9 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
+
+from slslab.host.managed import Managed
 
 CHUNK_BYTES = 65_536
 # Read the requests of this long together: each wake-up costs more than ten requests.
@@ -30,7 +32,7 @@ class Logged:
     size: int
 
 
-class AccessLog:
+class AccessLog(Managed):
     """Reads a pipe on a thread of its own; a context manager around the servers.
 
     For each request a server writes a line to `writer` before the last part of its answer: a JSON list of the fields
@@ -42,24 +44,18 @@ class AccessLog:
         self._lock = threading.Lock()
         self._rest = b""
 
-    def __enter__(self) -> Self:
-        with ExitStack() as undo:
-            self._reader, self.writer = os.pipe2(os.O_CLOEXEC)
-            undo.callback(os.close, self._reader)
-            undo.callback(self.drain)
-            os.set_blocking(self._reader, False)
-            ending = os.eventfd(0, os.EFD_CLOEXEC)
-            undo.callback(os.close, ending)
-            thread = threading.Thread(target=self._read, args=(ending,), name="access-log", daemon=True)
-            thread.start()
-            undo.callback(thread.join)
-            undo.callback(os.eventfd_write, ending, 1)
-            undo.callback(os.close, self.writer)
-            self._undo = undo.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._undo.close()
+    def _enter(self, stack: ExitStack) -> None:
+        self._reader, self.writer = os.pipe2(os.O_CLOEXEC)
+        stack.callback(os.close, self._reader)
+        stack.callback(self.drain)
+        os.set_blocking(self._reader, False)
+        ending = os.eventfd(0, os.EFD_CLOEXEC)
+        stack.callback(os.close, ending)
+        thread = threading.Thread(target=self._read, args=(ending,), name="access-log", daemon=True)
+        thread.start()
+        stack.callback(thread.join)
+        stack.callback(os.eventfd_write, ending, 1)
+        stack.callback(os.close, self.writer)
 
     def drain(self) -> None:
         """Pass on everything that the server has written so far."""

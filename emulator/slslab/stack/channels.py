@@ -44,7 +44,7 @@ class _Server(ServerProcess):
     def __init__(self, program: Path, data: Path, environment: Mapping[str, str]) -> None:
         super().__init__(environment)
         self._program = program
-        self._data = data
+        self._data: Path = data
         self._port = 0
         self._password = secrets.token_hex(16)
 
@@ -52,10 +52,12 @@ class _Server(ServerProcess):
     def endpoint(self) -> str:
         return f"{self.scheme}://{self.user}:{self._password}@127.0.0.1:{self._port}"
 
-    def _version(self) -> str:
+    @property
+    def version(self) -> str:
+        """The server's name and version."""
         text = subprocess.run([self._program, "--version"], capture_output=True, text=True, check=True).stdout
         words = text.replace("v=", " ").split()
-        return next(word for word in words if word[:1].isdigit())
+        return f"{self.title} {next(word for word in words if word[:1].isdigit())}"
 
     def _start(self, undo: ExitStack) -> bool:  # noqa: ARG002 - it has nothing to undo
         (self._port,) = free_ports(1)
@@ -65,10 +67,6 @@ class _Server(ServerProcess):
         settings.touch(0o600)
         self._launch(self._command(settings), {"PATH": os.defpath}, self._data)
         return self._wait(self._answers, START_LIMIT_S)
-
-    def _stop(self) -> None:
-        super()._stop()
-        shutil.rmtree(self._data, ignore_errors=True)
 
     def _command(self, settings: Path) -> list[str]:
         """Write the settings to a file for the server; return its command."""
@@ -83,13 +81,7 @@ class EmbeddedMemcached(_Server):
     """Memcached with items of up to 128 MB, as a context manager. Raises HostError if it doesn't start."""
 
     title = "Memcached"
-    hint = "run `slslab doctor`; too little memory is the usual cause."
     scheme, user = "memcached", "slslab"
-
-    @property
-    def version(self) -> str:
-        """The server's name and version."""
-        return f"Memcached {self._version()}"
 
     def _command(self, settings: Path) -> list[str]:
         settings.write_text(f"{self.user}:{self._password}\n")
@@ -103,13 +95,7 @@ class EmbeddedRedis(_Server):
     """Redis without persistence, as a context manager. Raises HostError if it doesn't start."""
 
     title = "Redis"
-    hint = "run `slslab doctor`; too little memory is the usual cause."
     scheme = "redis"
-
-    @property
-    def version(self) -> str:
-        """The server's name and version."""
-        return f"Redis {self._version()}"
 
     def _command(self, settings: Path) -> list[str]:
         # Changing its title would overwrite its environment, by which the reaper finds it.
@@ -127,7 +113,6 @@ class EmbeddedParameterServer(ServerProcess):
     """
 
     title = "The parameter server"
-    hint = "run `slslab doctor`; too little memory is the usual cause."
     version = f"slslab {__version__}"
 
     def __init__(

@@ -1,7 +1,6 @@
 """Set up mutual TLS between an owner's processes: both ends hold one key of this start and trust only its
 certificate."""
 
-import os
 import ssl
 from datetime import UTC, datetime
 from ipaddress import IPv4Address
@@ -10,6 +9,8 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+
+from slslab.host.state import only_owner
 
 
 def mutual_context(path: Path, protocol: int) -> ssl.SSLContext:
@@ -30,7 +31,7 @@ def write_certificate(path: Path) -> None:
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     public = _certificate(key).public_bytes(serialization.Encoding.PEM)
-    with open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+    with open(path, "xb", opener=only_owner) as file:
         file.write(private + public)
 
 

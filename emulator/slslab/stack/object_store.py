@@ -1,6 +1,5 @@
 """Start the embedded S3 server, one per run; docs/services.md lists what it supports."""
 
-import shutil
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -36,7 +35,7 @@ class EmbeddedObjectStore(ServerProcess):
         access_log: AccessLog | None = None,
     ) -> None:
         super().__init__(environment)
-        self._data = data
+        self._data: Path = data
         self._port = port
         self._keys = keys
         self._access_log = access_log
@@ -64,7 +63,3 @@ class EmbeddedObjectStore(ServerProcess):
             return False
         self.endpoint, self._server = report["endpoint"], report["server"]
         return True
-
-    def _stop(self) -> None:
-        super()._stop()
-        shutil.rmtree(self._data, ignore_errors=True)

@@ -25,7 +25,6 @@ class EmbeddedTensorDatabases(ServerProcess):
     """
 
     title = "The embedded tensor databases"
-    hint = "run `slslab doctor`; too little memory is the usual cause."
 
     def __init__(
         self,

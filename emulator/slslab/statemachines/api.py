@@ -27,7 +27,7 @@ from slslab.aws.keys import Principal
 from slslab.aws.limits import MB
 from slslab.statemachines.definitions import SETTINGS, check_settings, problems
 from slslab.statemachines.executions import Execution, Machines
-from slslab.statemachines.interpreter import LITTER, failure, success
+from slslab.statemachines.interpreter import LITTER
 from slslab.statemachines.machines import Alias, Machine, Version, alias_name
 
 PAGE = 100
@@ -238,7 +238,7 @@ class StatesApi:
     def _describe_execution(self, members: Members) -> dict[str, Any]:
         execution = self._machines.execution(members["executionArn"])
         shown = {**_shown(execution), "input": execution.input, "inputDetails": {"included": True}}
-        return {**shown, **_ending(execution), **_redrive(shown["status"])}
+        return {**shown, **execution.ending(), **_redrive(shown["status"])}
 
     def _stop_execution(self, members: Members) -> dict[str, Any]:
         execution = self._machines.execution(members["executionArn"])
@@ -269,16 +269,16 @@ class StatesApi:
             parse_json(members["output"])
         except (ValueError, RecursionError) as error:
             raise ServiceError(400, "InvalidOutput", f"Invalid Output: '{error}'") from error
-        self._machines.answer(lambda run: run.answer(members["taskToken"], success(members["output"])))
+        self._machines.waiting(members["taskToken"]).succeed(members["taskToken"], members["output"])
         return {}
 
     def _send_task_failure(self, members: Members) -> dict[str, Any]:
-        error, cause = members.get("error", ""), members.get("cause", "")
-        self._machines.answer(lambda run: run.answer(members["taskToken"], failure(error, cause)))
+        token, error, cause = members["taskToken"], members.get("error", ""), members.get("cause", "")
+        self._machines.waiting(token).fail(token, error, cause)
         return {}
 
     def _send_task_heartbeat(self, members: Members) -> dict[str, Any]:
-        self._machines.answer(lambda run: run.heartbeat(members["taskToken"]))
+        self._machines.waiting(members["taskToken"]).heartbeat(members["taskToken"])
         return {}
 
 
@@ -376,11 +376,6 @@ def _shown(execution: Execution) -> dict[str, Any]:
         **_present(**execution.published),
     }
     return document if execution.stopped is None else {**document, "stopDate": execution.stopped}
-
-
-def _ending(execution: Execution) -> dict[str, Any]:
-    ending = {key: value for key, value in execution.ending().items() if key in ("output", "error", "cause")}
-    return {**ending, "outputDetails": {"included": True}} if "output" in ending else ending
 
 
 def _page(items: Sequence[Any], members: Members) -> tuple[Sequence[Any], dict[str, Any]]:

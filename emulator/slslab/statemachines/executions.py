@@ -15,6 +15,7 @@ from slslab.statemachines.interpreter import Run, parse
 from slslab.statemachines.machines import PREFIX, Machine, Registry, Target, Version, check_arn, check_name, check_role
 
 Record = Callable[[dict[str, Any]], None]
+ENDING = ("output", "error", "cause")
 
 
 class Execution:
@@ -71,9 +72,10 @@ class Execution:
         return None if self.history.end is None else float(self.history.end["timestamp"])
 
     def ending(self) -> dict[str, Any]:
-        """Return `output`, or `error` and `cause`, of an execution that has ended."""
+        """Return how it has ended, as members of DescribeExecution: `output`, or `error` and `cause`."""
         details = [value for value in (self.history.end or {}).values() if isinstance(value, dict)]
-        return {key: value for detail in details for key, value in detail.items() if value is not None}
+        ending = {name: detail[name] for detail in details for name in ENDING if detail.get(name) is not None}
+        return {**ending, "outputDetails": {"included": True}} if "output" in ending else ending
 
 
 class Machines:
@@ -187,10 +189,12 @@ class Machines:
         ]
         return sorted(chosen, key=lambda execution: execution.started, reverse=True)
 
-    def answer(self, report: Callable[[Run], bool]) -> None:
-        """Report on a task token to its execution; ServiceError (InvalidToken) if no execution has it."""
-        if not any(report(execution.run) for execution in self.executions()):
+    def waiting(self, token: str) -> Run:
+        """Return the run that has this task token; ServiceError (InvalidToken) for an unknown one."""
+        run = next((execution.run for execution in self.executions() if execution.run.has_token(token)), None)
+        if run is None:
             raise ServiceError(400, "InvalidToken", "Invalid Token: 'Invalid token'")
+        return run
 
     def close(self) -> None:
         """Abort every execution, so that the trace contains the transitions that were at work."""

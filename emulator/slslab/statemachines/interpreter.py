@@ -7,7 +7,7 @@ import copy
 import json
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -117,39 +117,29 @@ class Run:
         """Stop evaluating; Lambda invocations continue, as on AWS."""
         self._environment.set_stop(stop_date=datetime.now(UTC), error=None, cause=None)
 
-    def answer(self, token: str, outcome: Callable[[str], Any]) -> bool:
-        """Answer the Task that waits for this token. False for an unknown token, ServiceError if the Task no longer
-        waits."""
-        with self._answering:
-            if not self._waits(token):
-                return False
-            self._environment.callback_pool_manager.get(token).notify(outcome(token))
-            return True
+    def has_token(self, token: str) -> bool:
+        """Return whether one of its Tasks has this token."""
+        return self._environment.callback_pool_manager.get(token) is not None
 
-    def heartbeat(self, token: str) -> bool:
-        """Report to a Task that waits for this token that its worker still runs; errors as for `answer`."""
+    def succeed(self, token: str, output: str) -> None:
+        """Answer the Task that waits for this token; ServiceError (TaskTimedOut) if it no longer waits."""
         with self._answering:
-            if not self._waits(token):
-                return False
-            self._environment.callback_pool_manager.get(token).notify_heartbeat()
-            return True
+            self._waiting(token).notify(CallbackOutcomeSuccess(callback_id=token, output=output))
 
-    def _waits(self, token: str) -> bool:
-        """Return whether a Task waits for a token; ServiceError (TaskTimedOut) if it did before: each is used once."""
+    def fail(self, token: str, error: str, cause: str) -> None:
+        """Fail the Task that waits for this token; errors as for `succeed`."""
+        with self._answering:
+            self._waiting(token).notify(CallbackOutcomeFailure(callback_id=token, error=error, cause=cause))
+
+    def heartbeat(self, token: str) -> None:
+        """Report to the Task that waits for this token that its worker still runs; errors as for `succeed`."""
+        with self._answering:
+            self._waiting(token).notify_heartbeat()
+
+    def _waiting(self, token: str) -> Any:
+        """Return where a Task waits for this token, which is used once."""
         endpoint = self._environment.callback_pool_manager.get(token)
-        if endpoint is None:
-            return False
         # moto sets this event on an answer, and also when the Task ends in another way.
         if endpoint._notify_event.is_set() or not self._environment.is_running():
             raise ServiceError(400, "TaskTimedOut", "Task Timed Out: 'Provided task does not exist anymore'")
-        return True
-
-
-def success(output: str) -> Callable[[str], Any]:
-    """Return the outcome of a successful Task, as a function of its token."""
-    return lambda token: CallbackOutcomeSuccess(callback_id=token, output=output)
-
-
-def failure(error: str, cause: str) -> Callable[[str], Any]:
-    """Return the outcome of a failed Task, as a function of its token."""
-    return lambda token: CallbackOutcomeFailure(callback_id=token, error=error, cause=cause)
+        return endpoint

@@ -47,20 +47,20 @@ def compose_command() -> list[str]:
     raise HostError("Neither `docker compose` nor `docker-compose` is installed.", INSTALL)
 
 
-def compose_files(files: Sequence[Path], *, offline: bool) -> list[Path]:
-    """Return these files, or else the files in Compose's variable $COMPOSE_FILE, or else the checkout's.
+def compose_files(*, offline: bool) -> list[Path]:
+    """Return the files in Compose's variable $COMPOSE_FILE, or else the checkout's.
 
     `offline` adds the file with locally built images. Raises RequestError if a file doesn't exist.
     """
     separator = os.environ.get("COMPOSE_PATH_SEPARATOR", os.pathsep)
-    variable = [Path(name) for name in os.environ.get("COMPOSE_FILE", "").split(separator) if name]
+    paths = [Path(name) for name in os.environ.get("COMPOSE_FILE", "").split(separator) if name]
     # This file is emulator/slslab/up/compose.py in a checkout; an installed package has no compose file.
-    paths = list(files) or variable or [Path(__file__).resolve().parents[3] / FILE]
+    paths = paths or [Path(__file__).resolve().parents[3] / FILE]
     if offline and paths[0].parent / OFFLINE not in paths:
         paths.append(paths[0].parent / OFFLINE)
     for path in paths:
         if not path.is_file():
-            raise RequestError(f"There is no file {path}.", f"run this in a checkout, or type --file {FILE}.")
+            raise RequestError(f"There is no file {path}.", "run this in a checkout, or set COMPOSE_FILE.")
     return [path.absolute() for path in paths]
 
 

@@ -11,6 +11,7 @@ from slslab_lab.studies.curves import PROOFS, Curve, Point, curve_of, read_curve
 from slslab_lab.studies.documents import make_curve
 from slslab_lab.studies.epochs import EpochTime, Recordings, epoch_times, prepare
 from slslab_lab.studies.experiments import Experiment, experiments, read_all
+from slslab_lab.studies.minibatches import Estimate
 from slslab_lab.studies.rankings import Standing
 from slslab_lab.studies.study import Setup
 
@@ -180,3 +181,8 @@ def describe(progressions: Iterable[Progression]) -> Iterator[str]:
             f"Curve {curve.name}, of {names}: {curve.end()}; seed {plan.seed}{odd}, on {curve.made['device']}, "
             f"{curve.made['started'][:10]}.{also}"
         )
+
+
+def whole(value: float | None) -> Estimate | None:
+    """Return a figure without an interval."""
+    return None if value is None else Estimate(value, None, None, 1)

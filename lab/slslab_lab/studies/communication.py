@@ -11,9 +11,10 @@ from slslab.report.formats import percent
 from slslab.run.metrics import grouped
 from slslab_lab.papers.recomputation import Recomputed, recompute_row
 from slslab_lab.replay.crossings import TIE
+from slslab_lab.studies.accuracy_by_time import whole
 from slslab_lab.studies.documents import Cell, ReproducedRow, describe_profile, make_document
 from slslab_lab.studies.measured_rounds import PATTERNS, describe
-from slslab_lab.studies.minibatches import Estimate, whole
+from slslab_lab.studies.minibatches import Estimate
 from slslab_lab.studies.patterns import NAMES, TABLES, Comparison
 from slslab_lab.studies.study import Setup
 

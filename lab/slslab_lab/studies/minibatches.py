@@ -46,11 +46,6 @@ class Estimate:
         return Estimate(change(self.value), low, high, self.samples)
 
 
-def whole(value: float | None) -> Estimate | None:
-    """Return a figure without an interval."""
-    return None if value is None else Estimate(value, None, None, 1)
-
-
 def estimate(calls: Iterable[Call], batches: int) -> Estimate:
     """Return the mean of an epoch of `batches` minibatches, without the first of each environment.
 

@@ -22,12 +22,12 @@ from slslab_lab.studies.accuracy_by_time import (
     equal_ones,
     shared_curves,
     variants,
+    whole,
 )
 from slslab_lab.studies.curves import common_target, target_note
 from slslab_lab.studies.documents import Cell, ReproducedRow, cell_of, describe_prices, describe_profile, make_document
 from slslab_lab.studies.epochs import FIRST, LAST, Recordings
 from slslab_lab.studies.experiments import BATCHES, WORKERS
-from slslab_lab.studies.minibatches import whole
 from slslab_lab.studies.rankings import Standing, rank_rows
 from slslab_lab.studies.study import Setup
 

@@ -14,17 +14,17 @@ from collections.abc import Mapping
 from urllib.parse import parse_qs
 from xml.sax.saxutils import escape
 
-from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from slslab.aws.arns import ACCOUNT
 from slslab.aws.errors import ServiceError
-from slslab.aws.gate import IndexedHeaders, authenticate, refusal
+from slslab.aws.gate import authenticate, refusal
 from slslab.aws.keys import Keyring, Principal
 from slslab.aws.limits import MB
 from slslab.aws.queue_messages import payload_bytes
+from slslab.aws.signatures import IndexedHeaders
 from slslab.installation import lacking
 from slslab.lambda_.attachments import HOST, PREFIX
 from slslab_aws.edge.forwarding import Forwarder, Unreachable
@@ -60,7 +60,7 @@ class Edge:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         service = service_of(scope)
-        headers = IndexedHeaders(scope)
+        headers = IndexedHeaders(scope["headers"])
         try:
             if service in self._own:
                 await self._forwarder.forward(scope, receive, send, self._own[service])
@@ -76,7 +76,7 @@ class Edge:
         except ClientDisconnect:
             return
 
-    async def _serve(self, service: str, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
+    async def _serve(self, service: str, scope: Scope, receive: Receive, send: Send, headers: IndexedHeaders) -> None:
         """Check a request's signature, which moto doesn't do, and forward the request."""
         limit = LARGEST_STS_BODY if service == STS else LARGEST_BODY
         caller, signature, body = await authenticate(self._keys, headers, scope, receive, limit, service)

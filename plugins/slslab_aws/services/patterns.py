@@ -3,14 +3,54 @@
 https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-create-pattern-operators.html
 """
 
-import ipaddress
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from ipaddress import ip_network
 from typing import Any
 
-from slslab.statemachines.comparisons import OpenEscape, check_pattern
+TEXT = {"type": "string"}
+TEXTS = {"anyOf": [TEXT, {"type": "array", "items": TEXT, "minItems": 1}]}
+# documented: eb-create-pattern-operators.html: a backslash escapes `*` or itself.
+WILDCARD = {"type": "string", "pattern": r"\A(?:[^\\]|\\[\\*])*\Z"}
+VALUE = {"type": ["string", "number", "boolean"]}
+COMPARISON, NUMBER = {"enum": ["<", "<=", "=", ">", ">="]}, {"type": "number"}
 
-COMPARISONS = ("<", "<=", "=", ">", ">=")
+
+def _only(**members: Any) -> dict[str, Any]:
+    """Return the schema of a mapping with exactly one of these members."""
+    return {
+        "type": "object",
+        "properties": members,
+        "additionalProperties": False,
+        "minProperties": 1,
+        "maxProperties": 1,
+    }
+
+
+TEXT_IN_ANY_CASE = {"anyOf": [TEXT, _only(**{"equals-ignore-case": TEXT})]}
+# What each operator takes, as a JSON schema.
+OPERATORS: Mapping[str, Mapping[str, Any]] = {
+    "prefix": TEXT_IN_ANY_CASE,
+    "suffix": TEXT_IN_ANY_CASE,
+    "equals-ignore-case": TEXT,
+    "numeric": {
+        **{"type": "array", "items": [COMPARISON, NUMBER] * 2, "minItems": 2, "maxItems": 4},
+        "not": {"minItems": 3, "maxItems": 3},
+    },
+    "anything-but": {
+        "anyOf": [
+            VALUE,
+            {"type": "array", "items": VALUE, "minItems": 1},
+            _only(
+                **{"prefix": TEXTS, "suffix": TEXTS, "equals-ignore-case": TEXTS},
+                wildcard={"anyOf": [WILDCARD, {"type": "array", "items": WILDCARD, "minItems": 1}]},
+            ),
+        ]
+    },
+    "exists": {"type": "boolean"},
+    "cidr": {"type": "string", "format": "cidr"},
+    "wildcard": WILDCARD,
+}
 # documented: quotas: a pattern has at most 2,048 characters; no pattern nests deeper than its events.
 LONGEST = 2048
 
@@ -54,72 +94,13 @@ def _filter(value: Any, path: str) -> Iterator[str]:
     name = next(iter(value), "")
     if len(value) != 1 or name not in OPERATORS:
         yield f"{path} of the event pattern has {json.dumps(value)}; its operators are {', '.join(OPERATORS)}"
-    elif not OPERATORS[name](value[name]):
+    elif not _takes(name, value[name]):
         yield f"{path} of the event pattern gives {name} something that it does not take: {json.dumps(value[name])}"
 
 
-def _text(given: Any) -> bool:
-    return isinstance(given, str)
+def _takes(name: str, given: Any) -> bool:
+    from jsonschema import Draft7Validator, FormatChecker
 
-
-def _wildcard(given: Any) -> bool:
-    # documented: eb-create-pattern-operators.html: a backslash escapes `*` or itself.
-    return _text(given) and _is_pattern(given)
-
-
-def _is_pattern(text: str) -> bool:
-    try:
-        check_pattern(text)
-    except OpenEscape:
-        return False
-    return True
-
-
-def _text_in_any_case(given: Any) -> bool:
-    return _text(given) or (isinstance(given, dict) and list(given) == ["equals-ignore-case"] and _texts(given))
-
-
-def _texts(given: Any) -> bool:
-    values = list(given.values()) if isinstance(given, dict) else given if isinstance(given, list) else [given]
-    return bool(values) and all(map(_text, values))
-
-
-def _numeric(given: Any) -> bool:
-    return (
-        isinstance(given, list)
-        and len(given) in (2, 4)
-        and all(each in COMPARISONS for each in given[::2])
-        and all(isinstance(each, int | float) and not isinstance(each, bool) for each in given[1::2])
-    )
-
-
-def _anything_but(given: Any) -> bool:
-    if isinstance(given, dict):
-        name = next(iter(given), "")
-        known = ("prefix", "suffix", "equals-ignore-case")
-        if name == "wildcard":
-            values = given[name] if isinstance(given[name], list) else [given[name]]
-            return len(given) == 1 and bool(values) and all(map(_wildcard, values))
-        return len(given) == 1 and name in known and _texts(given[name])
-    values = given if isinstance(given, list) else [given]
-    return bool(values) and all(isinstance(each, str | int | float) for each in values)
-
-
-def _cidr(given: Any) -> bool:
-    try:
-        ipaddress.ip_network(given, strict=False)
-    except ValueError:
-        return False
-    return _text(given)
-
-
-OPERATORS: Mapping[str, Callable[[Any], bool]] = {
-    "prefix": _text_in_any_case,
-    "suffix": _text_in_any_case,
-    "equals-ignore-case": _text,
-    "numeric": _numeric,
-    "anything-but": _anything_but,
-    "exists": lambda given: isinstance(given, bool),
-    "cidr": _cidr,
-    "wildcard": _wildcard,
-}
+    formats = FormatChecker(())
+    formats.checks("cidr", ValueError)(lambda value: not isinstance(value, str) or ip_network(value, strict=False))
+    return bool(Draft7Validator(OPERATORS[name], format_checker=formats).is_valid(given))

@@ -11,11 +11,10 @@ import botocore.credentials
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from starlette.datastructures import Headers
 
 from slslab.aws import signatures
 from slslab.aws.errors import ServiceError
-from slslab.aws.signatures import Signature
+from slslab.aws.signatures import IndexedHeaders, Signature
 
 HOST = "127.0.0.1:4600"
 SECRET = "uK2/+x9wJalrXUtnFEMI"
@@ -33,7 +32,7 @@ class Sent:
 
     def verify(self, secret: str = SECRET) -> Signature:
         """Check it; returns what its signature says of itself."""
-        headers = Headers(self.headers)
+        headers = IndexedHeaders([(name.encode(), value.encode()) for name, value in self.headers.items()])
         signature = Signature.of(headers, self.query)
         signature.verify(secret, self.method, self.path, self.query, headers, self.body)
         return signature

@@ -298,6 +298,7 @@ class Exiting:
         self.exited: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.exited.set_result(0)
         self.closed = False
+        self.streams = ()
         accounts.used_ns += 20_000_000
 
     def pids(self) -> list[int]:
@@ -305,9 +306,6 @@ class Exiting:
 
     def files_bytes(self) -> int:
         return 0
-
-    def drain(self) -> None:
-        pass
 
     async def end(self) -> None:
         pass
@@ -395,3 +393,14 @@ def test_a_restart_that_the_host_refuses_leaves_no_former_sandbox(
     with pytest.raises(StartFailed, match="Too many open files"):
         asyncio.run(start_twice(tmp_path, sandboxes, lambda: monkeypatch.setattr(RuntimeApi, "start", refuse)))
     assert [sandbox.closed for sandbox in sandboxes.made] == [True]
+
+
+def test_an_environment_can_be_ended_after_a_listener_failed(tmp_path: Path) -> None:
+    def fail(_record: object) -> None:
+        raise RuntimeError("the listener failed")
+
+    sandboxes = ExitingSandboxes(inherit=True)
+    started = start_twice(tmp_path, sandboxes, lambda: setattr(sandboxes, "record", fail))
+    with pytest.raises(RuntimeError, match="the listener failed"):
+        asyncio.run(asyncio.wait_for(started, 20))
+    assert sandboxes.made[-1].closed

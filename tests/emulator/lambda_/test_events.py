@@ -13,22 +13,22 @@ from tests.emulator.lambda_.registry import make_functions
 from slslab.aws.errors import ServiceError, invalid, throttled
 from slslab.aws.limits import lambda_limits
 from slslab.lambda_ import events
-from slslab.lambda_.aliases import Aliases
+from slslab.lambda_.attachments import Alias
 from slslab.lambda_.event_handling import EventInvokeConfigs
-from slslab.lambda_.events import Answer, Asynchronous, Request
+from slslab.lambda_.events import Asynchronous, Request, Response
 from slslab.lambda_.functions import Functions, Target
 from slslab.lambda_.references import function_arn
 from slslab.lambda_.stack_client import Attributes
 
 BUCKET = {"DestinationConfig": {"OnFailure": {"Destination": "arn:aws:s3:::failures"}}}
 THROTTLED = throttled("ConcurrentInvocationLimitExceeded", 1)
-FAILED = Answer(b'{"errorType": "RuntimeError"}', "Unhandled", "$LATEST")
-DONE = Answer(b'"done"', None, "$LATEST")
-Outcome = Answer | ServiceError
+FAILED = Response(b'{"errorType": "RuntimeError"}', "Unhandled", "$LATEST")
+DONE = Response(b'"done"', None, "$LATEST")
+Outcome = Response | ServiceError
 
 
 class Platform:
-    """Answers attempts with these outcomes, the last one again and again, and notes what was asked of it."""
+    """Responses attempts with these outcomes, the last one again and again, and notes what was asked of it."""
 
     def __init__(self, functions: Functions, *outcomes: Outcome) -> None:
         self.outcomes = list(outcomes)
@@ -38,7 +38,7 @@ class Platform:
         self.slept: list[float] = []
         self.queue = Asynchronous(functions, lambda_limits(), self.invoke, self.store, self.send)
 
-    async def invoke(self, request: Request) -> Answer:
+    async def invoke(self, request: Request) -> Response:
         self.invoked.append((request.target.function.name, request.payload))
         outcome = self.outcomes.pop(0) if len(self.outcomes) > 1 else self.outcomes[0]
         if isinstance(outcome, ServiceError):
@@ -149,7 +149,7 @@ def test_throttled_events_take_turns_as_soon_as_one_has_ended() -> None:
     async def run() -> list[bytes]:
         running, done = 0, []
 
-        async def invoke(request: Request) -> Answer:
+        async def invoke(request: Request) -> Response:
             nonlocal running
             if running:
                 raise THROTTLED
@@ -217,7 +217,7 @@ def test_a_function_as_destination_receives_the_record(make: Callable[..., Platf
 
 def test_a_qualifier_has_a_configuration_of_its_own(make: Callable[..., Platform]) -> None:
     functions = configured()
-    Aliases(functions).create("f", {"Name": "live", "FunctionVersion": "$LATEST"})
+    functions.entry("f").aliases["live"] = Alias("f", "live", "$LATEST", "", "")
     EventInvokeConfigs(functions).put("f", "live", {"MaximumRetryAttempts": 0}, keep=False)
     platform = make(functions, FAILED)
     platform.run(functions.resolve("f", "live"))
@@ -266,7 +266,7 @@ def test_a_response_that_is_no_json_is_recorded_as_a_text(
 ) -> None:
     """Such a failure was recorded nowhere."""
     functions = configured(MaximumRetryAttempts=0)
-    platform = make(functions, Answer(payload, "Unhandled", "$LATEST"))
+    platform = make(functions, Response(payload, "Unhandled", "$LATEST"))
     platform.run(functions.resolve("f"), b'{"deep": ' + b"[" * 900 + b"]" * 900 + b"}")
     assert platform.record["responsePayload"] == recorded
     assert "deep" in platform.record["requestPayload"]
@@ -279,7 +279,7 @@ QUEUE = "arn:aws:sqs:us-east-1:000000000000:letters"
 def test_an_event_that_failed_goes_to_the_dead_letter_queue(make: Callable[..., Platform], message: str) -> None:
     functions = make_functions("f", DeadLetterConfig={"TargetArn": QUEUE})
     failure = json.dumps({"errorType": "E", "errorMessage": message}).encode()
-    platform = make(functions, Answer(failure, "Unhandled", "$LATEST"))
+    platform = make(functions, Response(failure, "Unhandled", "$LATEST"))
     request_id = platform.run(functions.resolve("f"))
     attributes = {
         "RequestID": ("String", request_id),

@@ -85,7 +85,7 @@ def test_notes_tell_each_device_once_and_who_shared_it() -> None:
     on_cpu = notes([instance(), instance(worker=1)])
     assert len(on_cpu) == 1
     assert "CPU" in on_cpu[0]
-    assert on_cpu[0].endswith("and g4dn.xlarge is billed for them")
+    assert on_cpu[0].endswith("though g4dn.xlarge is billed")
     both = notes([instance(device="0 T4"), instance(device="1 A10", type="g5.xlarge"), instance(device="0 T4")])
     assert len(both) == 2
     assert "0 T4, which 2 instances shared" in both[0]

@@ -35,6 +35,7 @@ RUN = Path(__file__).parents[3] / "results" / "table2" / "mobilenet-scatterreduc
         ("run allreduce --lr nan", "lr is nan."),
         (f"run allreduce --memory {'1' * 5000}", "--memory 1111"),
         (f"run allreduce --prices {LONG}", "is too long for a path"),
+        ("run spirt --accumulate 65", "accumulate is 65."),
         ("run spirt --barrier-timeout inf", "barrier-timeout is inf."),
         ("run mlless --supervisor-memory -1", "supervisor-memory is -1."),
         ("run mlless --supervisor-memory 0", "supervisor-memory is 0."),

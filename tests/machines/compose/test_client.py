@@ -630,9 +630,9 @@ def test_up_status_and_down_of_a_compose_stack(composed: Composed, slslab: Comma
     (tmp_path / "compose").mkdir()
     (tmp_path / "compose" / "offline.yml").touch()
     path = f"{programs}:/usr/bin:/bin"
-    options = ("--stack", "compose", "--detach", "--offline", "--workers", "2", "--file")
+    options = ("--stack", "compose", "--detach", "--offline", "--workers", "2")
     file = str(tmp_path / "docker-compose.yml")
-    code, out, errors = slslab(composed.url, "up", *options, file, "--json", PATH=path)
+    code, out, errors = slslab(composed.url, "up", *options, "--json", COMPOSE_FILE=file, PATH=path)
     assert code == 0, errors
     assert "starting\n" in errors
     assert "tensors: tensordb" in errors
@@ -657,24 +657,24 @@ def test_up_status_and_down_of_a_compose_stack(composed: Composed, slslab: Comma
         f"compose {files} down --volumes --remove-orphans",
     ]
     assert (programs / "calls").read_text().splitlines() == calls
-    # Compose's own variable says the same, the offline images already among its files or not.
+    # The offline images may be among the files already.
     named = f"{file}:{tmp_path}/compose/offline.yml"
-    assert slslab(composed.url, "up", *options[:-1], COMPOSE_FILE=named, PATH=path)[0] == 0
+    assert slslab(composed.url, "up", *options, COMPOSE_FILE=named, PATH=path)[0] == 0
     assert slslab(composed.url, "down", PATH=path)[0] == 0
     assert (programs / "calls").read_text().splitlines() == [*calls, *calls]
 
 
 def test_up_without_compose_or_with_one_that_fails(composed: Composed, slslab: Command, tmp_path: Path) -> None:
     (tmp_path / "docker-compose.yml").touch()
-    options = ("up", "--stack", "compose", "--file")
+    options = ("up", "--stack", "compose")
     file = str(tmp_path / "docker-compose.yml")
     (tmp_path / "empty").mkdir()
-    code, _, errors = slslab(composed.url, *options, file, PATH=str(tmp_path / "empty"))
+    code, _, errors = slslab(composed.url, *options, COMPOSE_FILE=file, PATH=str(tmp_path / "empty"))
     assert (code, "Neither `docker compose` nor `docker-compose` is installed" in errors) == (3, True)
     path = f"{engine(tmp_path / 'bin', 'docker-compose', code=14)}:{tmp_path / 'empty'}"
-    code, _, errors = slslab(composed.url, *options, file, PATH=path)
+    code, _, errors = slslab(composed.url, *options, COMPOSE_FILE=file, PATH=path)
     assert (code, "ended with exit code 14" in errors) == (3, True)
-    code, _, errors = slslab(composed.url, *options, f"{tmp_path}/none.yml")
+    code, _, errors = slslab(composed.url, *options, COMPOSE_FILE=f"{tmp_path}/none.yml")
     assert (code, f"There is no file {tmp_path}/none.yml" in errors) == (2, True)
     of_embedded = [(("--stack", "compose", *option), option[0]) for option in (("--port", "1"), ("--code", "."))]
     for wrong, named in (*of_embedded, (("--offline",), "--offline")):

@@ -48,7 +48,7 @@ def key(tmp_path: Path) -> Path:
 @pytest.fixture
 def relay(key: Path) -> Iterator[Relay]:
     """The emulator's side."""
-    with Relay.here("127.0.0.1", key, {}) as side:
+    with Relay("here", ("127.0.0.1", 0), key, {}) as side:
         yield side
 
 
@@ -100,5 +100,5 @@ def test_nobody_without_the_key_is_let_in(relay: Relay, key: Path, echo: int, tm
 
 
 def test_a_port_that_is_taken_on_a_node_is_named(relay: Relay, key: Path, echo: int) -> None:
-    with Relay.there(relay.address, key, {}) as node:
+    with Relay("there", relay.address, key, {}) as node:
         assert node.add([echo]) == f"its port {echo} cannot be bound: Address already in use"

@@ -48,7 +48,7 @@ def behind(caller: Caller) -> None:
             outcome = getattr(answer, "outcome", None)
             if outcome is not None:
                 moments = {"began_ns": outcome.began_ns - AHEAD_NS, "ended_ns": outcome.ended_ns - AHEAD_NS}
-                answer = replace(answer, outcome=replace(outcome, **moments))
+                answer = replace(answer, outcome=outcome._replace(**moments))
             value = number, failure, answer
         take(value)
 

@@ -1,4 +1,4 @@
-"""SPIRT's arithmetic outside its databases: the naive update, and a model's buffers."""
+"""SPIRT's arithmetic outside its databases: gradients in parts, the naive update, and a model's buffers."""
 
 from typing import TYPE_CHECKING
 
@@ -9,6 +9,24 @@ from slslab_workers.plan import Plan
 
 if TYPE_CHECKING:
     import torch
+
+
+def accumulated(
+    model: "torch.nn.Module", inputs: "torch.Tensor", targets: "torch.Tensor", parts: int
+) -> "tuple[float, torch.Tensor]":
+    """Return the loss and gradient (P,) of a minibatch, as the mean of `parts` weighted by size."""
+    from slslab_workers.training.step import compute_gradient
+
+    if parts == 1:
+        return compute_gradient(model, inputs, targets)
+    loss, total = 0.0, None
+    for some_inputs, some_targets in zip(inputs.chunk(parts), targets.chunk(parts), strict=True):
+        weight = len(some_targets) / len(targets)
+        part_loss, part = compute_gradient(model, some_inputs, some_targets)
+        loss += weight * part_loss
+        total = part.mul_(weight) if total is None else total.add_(part, alpha=weight)
+    assert total is not None
+    return loss, total
 
 
 def step_outside(plan: Plan, parameters: Vector, change: Vector, velocity: Vector | None) -> None:

@@ -23,7 +23,7 @@ from slslab_workers.patterns.messages import Recorded
 from slslab_workers.plan import Plan, PlanError, Value
 from slslab_workers.spirt.averaging import average_alone
 from slslab_workers.spirt.deployment import TEXT, WRITTEN_TEXT, SpirtDeployment, has_texts, light_mb
-from slslab_workers.spirt.pattern import pattern
+from slslab_workers.spirt.pattern import COVERED, pattern
 from slslab_workers.spirt.roster import JOIN, Roster
 from slslab_workers.training import attacks, robust
 from slslab_workers.training.options import PARTITION
@@ -75,6 +75,7 @@ class Spirt(FunctionArchitecture):
         ),
         robust.BYZANTINE,
         attacks.ATTACK,
+        Option("accumulate", int, 1, "Parts of a minibatch; more parts need less memory and more time."),
         Option("barrier-timeout", float, 500.0, "A peer that is silent at the barrier for this time, s, is left out."),
         JOIN,
         Option(
@@ -100,14 +101,17 @@ class Spirt(FunctionArchitecture):
     def complete(self, options: Mapping[str, Value]) -> dict[str, Value]:
         """Fill in the defaults. JSON gradients are averaged by a round trip."""
         implied: dict[str, Value] = {"averaging": "round-trip"} if options.get("gradients") == "json" else {}
-        # Plans of version 0.2 computed minibatches in parts, by default in one.
-        former = {"accumulate": 1}.items()
-        return super().complete({**implied, **dict(options.items() - former)})
+        return super().complete({**implied, **options})
 
     def requirements(self, plan: Plan) -> Requirements:
         """Return a tensor database per peer, a queue and state machines; PlanError if SPIRT can't run the plan."""
         refuse_modes(plan, "SPIRT's functions are invoked by its state machines.")
         options = plan.options
+        if not 1 <= int(options["accumulate"]) <= plan.batch_size:
+            raise PlanError(
+                f"accumulate is {options['accumulate']}.",
+                f"choose 1 to {plan.batch_size} parts, as a minibatch has {plan.batch_size} images.",
+            )
         if not 0 < float(options["barrier-timeout"]) <= LONGEST_BARRIER_S:
             raise PlanError(
                 f"barrier-timeout is {float(options['barrier-timeout'])}.",
@@ -151,7 +155,7 @@ class Spirt(FunctionArchitecture):
         take part in an epoch are counted."""
         roster = Roster.of(workers, options)
         present = [len(roster.active(epoch)) for epoch in range(epochs)]
-        options = {**self.complete(options), JOIN.name: JOIN.default}
+        options = self.complete({**options, **COVERED})
         return count(*(pattern(Workload(active, batches, 1, parameters, options, **more)) for active in present))
 
     def counts_in(self, run: Recorded, epochs: int) -> Counts:

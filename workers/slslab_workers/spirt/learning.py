@@ -11,7 +11,7 @@ from slslab_workers.channels.stream import Unreachable
 from slslab_workers.driver.stopping import PATIENCE_EPOCHS
 from slslab_workers.models import ModelSpec, spec_of
 from slslab_workers.plan import thread_count
-from slslab_workers.spirt.arithmetic import has_buffers, read_buffers, write_buffers
+from slslab_workers.spirt.arithmetic import accumulated, has_buffers, read_buffers, write_buffers
 from slslab_workers.spirt.membership import on_peer
 from slslab_workers.spirt.peer import Peer
 from slslab_workers.training import evaluation, gradients, models, step
@@ -57,7 +57,7 @@ def compute_gradients(peer: Peer, event: Mapping[str, Any]) -> dict[str, Any]:
     if (attack := Attack.of(plan)) is not None:
         targets = attack.targets(peer.rank, targets)
     with peer.tracer.span("compute", "compute") as span:
-        loss, gradient = step.compute_gradient(model, inputs, targets)
+        loss, gradient = accumulated(model, inputs, targets, int(peer.options["accumulate"]))
         span.loss = loss
     if peer.options["gradients"] == "json":
         key = peer.keys.json_gradients(peer.epoch)

@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ NO_GPU = "could not select device driver"
 LIST_GPUS = "import torch\nfor n in range(torch.cuda.device_count()): print(torch.cuda.get_device_name(n))"
 
 
+@dataclass(eq=False)
 class ContainerFleet:
     """The instances of one launch.
 
@@ -42,27 +44,17 @@ class ContainerFleet:
     metered records.
     """
 
-    def __init__(
-        self,
-        containers: Containers,
-        fleet: Fleet,
-        *,
-        home: Path,
-        logs: Path,
-        code: Path,
-        variables: Mapping[str, str],
-        on_event: Callable[[dict[str, Any]], None],
-        on_record: Callable[[InstanceRecord], None],
-    ) -> None:
-        self._containers = containers
-        self._image = os.environ.get("SLSLAB_INSTANCE_IMAGE", containers.image)
-        self._fleet = fleet
-        self.home = home
-        self._logs = logs
-        self._code = code
-        self._variables = variables
-        self._on_event = on_event
-        self._on_record = on_record
+    containers: Containers
+    fleet: Fleet
+    home: Path
+    logs: Path
+    code: Path
+    variables: Mapping[str, str]
+    on_event: Callable[[dict[str, Any]], None]
+    on_record: Callable[[InstanceRecord], None]
+
+    def __post_init__(self) -> None:
+        self._image = os.environ.get("SLSLAB_INSTANCE_IMAGE", self.containers.image)
         self._running: dict[str, Container] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._ending = False
@@ -77,7 +69,7 @@ class ContainerFleet:
         """
         async with self._launching:
             try:
-                if await self._containers.call(self._containers.engine.image, self._image) is None:
+                if await self.containers.call(self.containers.engine.image, self._image) is None:
                     raise HostError(
                         f"The engine has no image {self._image}.",
                         "build it, or name another in SLSLAB_INSTANCE_IMAGE; see docs/compose.md.",
@@ -114,12 +106,12 @@ class ContainerFleet:
         home.mkdir(parents=True)
         document = home / EVENT
         document.write_text(json.dumps(event))
-        self._logs.mkdir(parents=True, exist_ok=True)
-        log = (self._logs / f"{id_}.log").open("wb", buffering=0)
+        self.logs.mkdir(parents=True, exist_ok=True)
+        log = (self.logs / f"{id_}.log").open("wb", buffering=0)
         source = {"record": "event", "function": module, "environment": id_, "invocation": id_}
-        frames = TraceFrames(id_, lambda event: self._on_event({**event, **source}))
+        frames = TraceFrames(id_, lambda event: self.on_event({**event, **source}))
         configure = partial(self._configuration, module, device)
-        container = Container(self._containers, home, {EVENT: document}, configure, log.write, frames.feed)
+        container = Container(self.containers, home, {EVENT: document}, configure, log.write, frames.feed)
         try:
             await container.start()
         except BaseException as error:
@@ -131,7 +123,7 @@ class ContainerFleet:
             raise
         self._running[id_] = container
         meter = Meter(id=id_, rank=rank, device=device)
-        self._on_event(launch_record("instance", id_, self._fleet.instance_type, meter.start_ns, rank, device))
+        self.on_event(launch_record("instance", id_, self.fleet.instance_type, meter.start_ns, rank, device))
         task = asyncio.ensure_future(self._attend(module, meter, container))
         task.add_done_callback(lambda _: log.close())
         self._tasks.append(task)
@@ -148,20 +140,20 @@ class ContainerFleet:
             await container.end()
         await container.close()
         del self._running[meter.id]
-        code, kind = container.exited.result(), self._fleet.instance_type
+        code, kind = container.exited.result(), self.fleet.instance_type
         record = meter.record(module, kind, end_ns, code, (used_ns or 0) / 1e9, ended=ended)
         if record.status == "error":
             self._ending = True
             for other in list(self._running.values()):
                 with suppress(OSError):  # `end` ends them, too
                     await other.end()
-        self._on_record(record)
+        self.on_record(record)
 
     async def _devices(self) -> tuple[str, ...]:
-        if self._fleet.device == "cpu":
+        if self.fleet.device == "cpu":
             return (CPU,)
-        names = await self._containers.call(self._gpus)
-        if not names and self._fleet.device == "cuda":
+        names = await self.containers.call(self._gpus)
+        if not names and self.fleet.device == "cuda":
             raise HostError(
                 "No container of this engine sees a CUDA device.",
                 "use --device auto or cpu to compute on the CPU; docs/compose.md shows how containers get GPUs.",
@@ -169,13 +161,13 @@ class ContainerFleet:
         return tuple(f"cuda:{number} {name}" for number, name in enumerate(names)) or (CPU,)
 
     def _gpus(self) -> list[str]:
-        api = self._containers.engine.api
+        api = self.containers.engine.api
         created = api.create_container(
             self._image,
             ["-c", LIST_GPUS],
             entrypoint=["python3"],
             host_config={**api.create_host_config(network_mode="none"), **GPUS},
-            labels=self._containers.labels,
+            labels=self.containers.labels,
         )
         try:
             api.start(created["Id"])
@@ -191,9 +183,9 @@ class ContainerFleet:
             remove(api, created["Id"])
 
     def _configuration(self, module: str, device: str, shared: Path) -> Mapping[str, Any]:
-        engine = self._containers.engine
+        engine = self.containers.engine
         host = engine.api.create_host_config(
-            binds=[f"{engine.host_path(shared)}:{SHARED}:ro", f"{engine.host_path(self._code)}:{TASK_ROOT}:ro"],
+            binds=[f"{engine.host_path(shared)}:{SHARED}:ro", f"{engine.host_path(self.code)}:{TASK_ROOT}:ro"],
             tmpfs={"/tmp": "mode=1777,nosuid,nodev,exec"},
             read_only=True,
             cap_drop=["ALL"],
@@ -210,13 +202,13 @@ class ContainerFleet:
                 entrypoint=[*GATE, f"{SHARED}/{EVENT}"],
                 environment={
                     "HOME": "/tmp",
-                    **self._variables,
+                    **self.variables,
                     "SLSLAB_TRACE_FD": str(TRACE_DESCRIPTOR),
                     "CUDA_VISIBLE_DEVICES": number,
                 },
                 user=f"{LAMBDA_UID}:{LAMBDA_GID}",
                 working_dir=TASK_ROOT,
                 host_config=host if device == CPU else {**host, **GPUS},
-                labels={**self._containers.labels, FUNCTION_LABEL: module},
+                labels={**self.containers.labels, FUNCTION_LABEL: module},
             )
         )

@@ -41,6 +41,7 @@ TRACEBACK = "Traceback (most recent call last):\n"
 RAISED = re.compile(r"(?:[ \t][^\n]*\n)*(?P<type>[\w.]+)(?:: (?P<message>.*))?", re.DOTALL)
 
 
+@dataclass(eq=False)
 class ProcessLauncher:
     """Launches a fleet's instances as processes of this host, each in its own session.
 
@@ -49,24 +50,16 @@ class ProcessLauncher:
     they really run on.
     """
 
-    def __init__(
-        self,
-        fleet: Fleet,
-        *,
-        session: Session,
-        variables: Mapping[str, str],
-        logs: Path,
-        on_event: Callable[[dict[str, Any]], None],
-        on_record: Callable[[InstanceRecord], None],
-    ) -> None:
-        self.fleet = fleet
-        self.devices = choose_devices(fleet.device)
-        self.session = session
-        self.variables = dict(variables)
-        self.logs = logs
-        self.on_event = on_event
-        self.on_record = on_record
-        self.name = f"processes of this host, Python {platform.python_version()}"
+    fleet: Fleet
+    session: Session
+    variables: Mapping[str, str]
+    logs: Path
+    on_event: Callable[[dict[str, Any]], None]
+    on_record: Callable[[InstanceRecord], None]
+    name = f"processes of this host, Python {platform.python_version()}"
+
+    def __post_init__(self) -> None:
+        self.devices = choose_devices(self.fleet.device)
 
     @contextmanager
     def launch(

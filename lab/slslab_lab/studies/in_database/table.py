@@ -10,11 +10,11 @@ from typing import Any
 from slslab.predict.profiles.profile import Profile
 from slslab_lab.papers.recomputation import Recomputed, percent, recompute_row
 from slslab_lab.studies import MODELS, NAMES
+from slslab_lab.studies.accuracy_by_time import whole
 from slslab_lab.studies.documents import Cell, ReproducedRow, describe_profile, make_document
 from slslab_lab.studies.in_database.arms import AVERAGE, OPERATIONS, UPDATE
 from slslab_lab.studies.in_database.comparisons import FLOAT_BYTES, RATIO, RELEASED, WITH, WITHOUT, Comparison, compare
 from slslab_lab.studies.in_database.measurements import IN_DATABASE, Measurements
-from slslab_lab.studies.minibatches import whole
 from slslab_lab.studies.study import Setup
 
 TABLE = "optimizations"

@@ -17,9 +17,9 @@ from scipy.optimize import minimize_scalar
 from slslab.predict.profiles.profile import Profile
 from slslab.report.formats import percent
 from slslab_lab.papers.paper import Paper, Row
+from slslab_lab.studies.accuracy_by_time import whole
 from slslab_lab.studies.documents import Cell, ReproducedRow, describe_profile, make_curve, make_document
 from slslab_lab.studies.kubeml.rounds import BUFFERS, MODEL_MB, PARAMETERS, TENSORS, merging_seconds, with_rate
-from slslab_lab.studies.minibatches import whole
 from slslab_lab.studies.study import Setup
 from slslab_workers.kubeml.shares import ALL, DOCUMENT, Epoch, document_count
 

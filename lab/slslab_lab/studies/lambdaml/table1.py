@@ -16,6 +16,7 @@ from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.measured import Measured
 from slslab_lab.replay.outcome import outcome
 from slslab_lab.replay.programs.scaling import generate
+from slslab_lab.studies.accuracy_by_time import whole
 from slslab_lab.studies.documents import AGREES, Cell, ReproducedRow, describe_prices, describe_profile, make_document
 from slslab_lab.studies.lambdaml.recordings import (
     BASE,
@@ -27,7 +28,6 @@ from slslab_lab.studies.lambdaml.recordings import (
     exchange_ratio,
     refusals,
 )
-from slslab_lab.studies.minibatches import whole
 from slslab_lab.studies.study import Setup
 from slslab_workers.channels.choice import TRACED
 from slslab_workers.trace.operations import SERVERS
