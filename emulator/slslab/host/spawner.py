@@ -140,7 +140,9 @@ def bind_code(request: dict[str, Any], target: str) -> None:
         except OSError:  # some file systems, such as Docker's overlay, can't be mapped
             import shutil
 
-            copy = shutil.copytree(source, f"{request['root']}-code", symlinks=True)
+            copy = f"{request['root']}-code"
+            shutil.rmtree(copy, ignore_errors=True)  # a reset environment has one already
+            shutil.copytree(source, copy, symlinks=True)
             inside = (os.path.join(top, name) for top, *both in os.walk(copy) for names in both for name in names)
             for path in (copy, *inside):
                 os.chown(path, uid, uid, follow_symlinks=False)
