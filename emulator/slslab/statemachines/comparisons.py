@@ -9,7 +9,6 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from fnmatch import translate
 from typing import Any
 
 from slslab.statemachines.filters import is_number
@@ -47,11 +46,27 @@ def check_pattern(pattern: str) -> None:
 
 
 def _matches(pattern: str, text: str) -> bool:
-    """Match a pattern as a shell's, which Python matches without trying any part twice."""
+    """Match a pattern part by part: find each part between stars as early as possible, and never try it twice."""
     check_pattern(pattern)
-    tokens = re.findall(r"\\.|[^\\]", pattern, re.DOTALL)
-    shell = (token if token == "*" else re.sub(r"[*?[]", r"[\g<0>]", token[-1]) for token in tokens)
-    return re.match(translate("".join(shell)), text) is not None
+    parts = [list[str]()]
+    for token in re.findall(r"\\.|[^\\]", pattern, re.DOTALL):
+        if token == "*":
+            parts.append([])
+        else:
+            parts[-1].append(token[-1])
+    first, *others = map("".join, parts)
+    if not others:
+        return text == first
+    *middle, last = others
+    if not text.startswith(first) or not text.endswith(last) or len(text) < len(first) + len(last):
+        return False
+    position, end = len(first), len(text) - len(last)
+    for part in middle:
+        position = text.find(part, position, end)
+        if position < 0:
+            return False
+        position += len(part)
+    return True
 
 
 def _string(value: Any) -> bytes | None:

@@ -1,5 +1,6 @@
 """Comparisons of a Choice: every operator, values of another type, and patterns."""
 
+import time
 from typing import Any
 
 import pytest
@@ -108,6 +109,12 @@ def test_operators(name: str, value: Any, operand: Any, expected: bool) -> None:
 )
 def test_only_a_star_is_special_in_a_pattern(pattern: str, text: Any, expected: bool) -> None:
     assert matches("StringMatches", text, pattern) is expected
+
+
+def test_a_pattern_as_long_as_a_definition_takes_little_time() -> None:
+    began = time.process_time()
+    assert matches("StringMatches", "a" * 500_000, "*a" * 500_000)
+    assert time.process_time() - began < 5
 
 
 @pytest.mark.parametrize("pattern", ["a\\", r"\a", r"*\?"])
