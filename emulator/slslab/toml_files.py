@@ -64,7 +64,8 @@ class DataFiles(Generic[Model]):
             check_schema(document, self._schema, path, self._noun, self._error)
         if not self._paths or "base" not in document:
             return document
-        if (base := document.pop("base")) not in self._paths:
+        base = document.pop("base")
+        if not isinstance(base, str) or base not in self._paths:
             raise self._error(
                 f"The {self._noun} {path} is wrong at base: {shown(repr(base))} isn't a built-in {self._noun}.",
                 f"use one of {', '.join(self._paths)}.",
@@ -73,11 +74,11 @@ class DataFiles(Generic[Model]):
 
 
 def _laid_over(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the base's entries, replaced by `changes`; a figure is replaced as a whole, with its source."""
+    """Return the base's entries, replaced by `changes`; a figure or price is replaced as a whole, with its source."""
     merged = dict(base)
     for name, value in changes.items():
         below = merged.get(name)
-        if isinstance(value, dict) and isinstance(below, dict) and "source" not in value:
+        if isinstance(value, dict) and isinstance(below, dict) and "source" not in {*value, *below}:
             merged[name] = _laid_over(below, value)
         else:
             merged[name] = value

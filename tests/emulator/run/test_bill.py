@@ -382,15 +382,20 @@ def test_a_book_with_a_base_has_its_prices_and_its_own(tmp_path: Path) -> None:
         *("gpu.T4", "gpu.L4", "gpu.A10", "container.vcpu", "container.memory")
     }
     path = tmp_path / "mine.toml"
-    path.write_text(GOOD.replace("name =", 'base = "nowhere"\nname =', 1))
-    with pytest.raises(BookError, match="'nowhere' isn't a built-in price book") as refused:
-        load_book(path)
-    assert refused.value.hint == f"use one of {', '.join(book_names())}."
+    for base, shown in (('"nowhere"', "'nowhere'"), ('["modal"]', r"\['modal'\]")):
+        path.write_text(GOOD.replace("name =", f"base = {base}\nname =", 1))
+        with pytest.raises(BookError, match=f"{shown} isn't a built-in price book") as refused:
+            load_book(path)
+        assert refused.value.hint == f"use one of {', '.join(book_names())}."
     head = 'name = "mine"\nbase = "modal"\ndate = 2026-11-29\n'
     path.write_text(head)
     assert load_book(path).prices == modal.prices
     path.write_text(f"{head}prices = 3\n")
     with pytest.raises(BookError, match="prices"):
+        load_book(path)
+    # AWS's page isn't the source of another price.
+    path.write_text(f'{head}prices."lambda.requests" = {{ price = "0.30", unit = "request", per = 1_000_000 }}\n')
+    with pytest.raises(BookError, match=r"prices\.lambda\.requests\.source"):
         load_book(path)
 
 
