@@ -28,7 +28,7 @@ Outcome = Response | ServiceError
 
 
 class Platform:
-    """Responses attempts with these outcomes, the last one again and again, and notes what was asked of it."""
+    """Answers attempts with these outcomes, the last one again and again, and notes what was asked of it."""
 
     def __init__(self, functions: Functions, *outcomes: Outcome) -> None:
         self.outcomes = list(outcomes)
