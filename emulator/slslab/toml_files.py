@@ -43,7 +43,8 @@ class DataFiles(Generic[Model]):
     ) -> None:
         self._model, self._noun, self._error = model, noun, error
         self._schema = schema
-        self._paths = {path.stem: path for path in sorted(folder.glob("*.toml"))} if folder else {}
+        paths = folder.glob("*.toml") if folder else ()
+        self._paths = {path.stem: path for path in sorted(paths, key=lambda path: path.stem)}
         self._built_in = cache(self._load)
 
     def names(self) -> tuple[str, ...]:
