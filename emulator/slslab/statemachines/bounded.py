@@ -27,6 +27,9 @@ ANSWER_BYTES = 16 * MB
 LIMIT_S = TIMEOUT_MS / 1000 + 0.5
 # How many expressions are evaluated at once; further ones wait.
 PROCESSES = 8
+# An expression that takes longer gives its place to the next, as long as half of the memory has room for more.
+SLOW_S = 1.0
+SLOW_PROCESSES = max(0, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2 // MEMORY_BYTES - PROCESSES)
 START_LIMIT_S = 60.0
 ASK_S = 0.05
 
@@ -50,25 +53,31 @@ class Evaluator:
         self._connection = Connection(ours.detach())
         self._ready = False
 
-    def ask(self, task: bytes, running: Callable[[], bool]) -> bytes:
-        """Return the process's answer. Unfinished, or ExecutionOver if `running` turns false, ends the process."""
+    def ask(self, task: bytes, running: Callable[[], bool], slow: Callable[[], None]) -> bytes:
+        """Return the process's answer. Unfinished, or ExecutionOver if `running` turns false, ends the process.
+
+        `slow` is called if the answer takes longer than SLOW_S.
+        """
         try:
             if not self._ready:
-                self._receive(START_LIMIT_S, running)
+                self._receive(START_LIMIT_S, running, lambda: None)
                 self._ready = True
             self._connection.send_bytes(task)
-            return self._receive(LIMIT_S, running)
+            return self._receive(LIMIT_S, running, slow)
         except BaseException:
             self.close()
             raise
 
-    def _receive(self, limit_s: float, running: Callable[[], bool]) -> bytes:
-        deadline = time.monotonic() + limit_s
+    def _receive(self, limit_s: float, running: Callable[[], bool], slow: Callable[[], None]) -> bytes:
+        began = time.monotonic()
         while not self._connection.poll(ASK_S):
             if not running():
                 raise ExecutionOver
-            if time.monotonic() > deadline:
+            taken_s = time.monotonic() - began
+            if taken_s > limit_s:
                 raise Unfinished(TIMED_OUT)
+            if taken_s > SLOW_S:
+                slow()
         try:
             return self._connection.recv_bytes()
         except (EOFError, OSError) as error:  # killed by its bounds
@@ -88,21 +97,34 @@ class Pool:
         self._free: list[Evaluator] = []
         self._lock = threading.Lock()
         self._turns = threading.BoundedSemaphore(PROCESSES)
+        self._slow_turns = threading.Semaphore(SLOW_PROCESSES)
 
     def ask(self, task: Mapping[str, Any], running: Callable[[], bool]) -> Any:
         """Return a task's value; QueryError, Unfinished or ExecutionOver as for an Evaluator."""
         while not self._turns.acquire(timeout=ASK_S):
             if not running():
                 raise ExecutionOver
+        turn: threading.Semaphore = self._turns
+
+        def give_way() -> None:
+            nonlocal turn
+            if turn is self._turns and self._slow_turns.acquire(blocking=False):
+                turn.release()
+                turn = self._slow_turns
+
         try:
             with self._lock:
                 evaluator = self._free.pop() if self._free else None
             evaluator = evaluator or Evaluator()
-            answer = json.loads(evaluator.ask(json.dumps(task).encode(), running))
+            answer = json.loads(evaluator.ask(json.dumps(task).encode(), running, give_way))
             with self._lock:
-                self._free.append(evaluator)
+                kept = len(self._free) < PROCESSES
+                if kept:
+                    self._free.append(evaluator)
+            if not kept:
+                evaluator.close()
         finally:
-            self._turns.release()
+            turn.release()
         if "problem" in answer:
             raise QueryError(answer["problem"])
         return answer["value"]

@@ -116,6 +116,33 @@ def test_many_expressions_at_once_share_the_processes() -> None:
     assert len(bounded.POOL._free) <= bounded.PROCESSES
 
 
+@ends_threads
+def test_a_slow_expression_gives_its_place_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded, "SLOW_S", 0.1)
+    monkeypatch.setattr(bounded, "PROCESSES", 1)
+    monkeypatch.setattr(bounded, "SLOW_PROCESSES", 2)
+    pool = bounded.Pool()
+    slow = {"expression": BACKTRACKING, "variables": {}}
+    going = threading.Event()
+    going.set()
+    threads = [threading.Thread(target=pool.ask, args=(slow, going.is_set)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    end = time.monotonic() + 30
+    while pool._slow_turns._value and time.monotonic() < end:
+        time.sleep(0.01)
+    assert pool.ask({"expression": "1 + 1", "variables": {}}, going.is_set) == 2
+    assert all(thread.is_alive() for thread in threads)
+    going.clear()
+    for thread in threads:
+        thread.join(10)
+    # All places are free again, and one process is kept.
+    assert pool._turns._value == 1
+    assert pool._slow_turns._value == 2
+    assert len(pool._free) == 1
+    pool.close()
+
+
 def test_literals_among_expressions() -> None:
     inner = {"StartAt": "M", "States": {"M": {"Type": "Pass", "End": True}}}
     mapped = {"Type": "Map", "Items": ["{% 1 %}", "{% 'x' %}", {"k": "{% [1] %}"}, 3], "ItemProcessor": inner}
