@@ -15,9 +15,9 @@ RECORD = Path(__file__).with_name("messages.txt")
 PRODUCT = ("emulator/slslab", "lab/slslab_lab", "plugins", "workers/slslab_workers")
 # Users read all arguments of these.
 CALLS = {
-    "AnchorError", "BadParameter", "BookError", "Card", "Chart", "ConcurrencyError", "CurveError", "Figure", "Finding",
+    "AnchorError", "BadParameter", "BookError", "Card", "Chart", "CurveError", "Figure", "Finding",
     "HostError", "Note", "PaperError", "PlanError", "ProfileError", "RequestError", "RunError", "StartFailed", "Table",
-    "UsageError", "echo",
+    "echo",
 }  # fmt: skip
 KEYWORDS = {"caption", "headline", "help", "hint", "note", "notes", "says"}
 # In these folders every string of this many words is a sentence of a screen or a page, except for expressions.

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from slslab.aws.limits import MB
 from slslab.errors import counted
 from slslab.report import formats
 from slslab.report.formats import percent
@@ -231,12 +232,13 @@ def host_card(document: Document) -> Card | None:
         facts.append(("threads a worker", str(document["threads"])))
     package = document.get("package")
     if package and package["needs_container_image"] and not launched and not platform_of(document):
-        size = package["unzipped_bytes"] + package["layer_bytes"]
+        # In MB of 2^20 bytes, as AWS names the limit.
+        size, limit = (package["unzipped_bytes"] + package["layer_bytes"]) / MB, package["limit_bytes"] / MB
         facts.append(
             (
                 "package",
-                f"needs a container image on AWS: {formats.size(size)} with the layer {package['layer']} are more than "
-                f"a zip package's {formats.size(package['limit_bytes'])}",
+                f"needs a container image on AWS: {formats.megabytes(size)} with the layer {package['layer']} exceeds "
+                f"the {formats.megabytes(limit)} limit for zip packages",
             )
         )
     spent = [

@@ -77,7 +77,7 @@ def figures_table(document: Document) -> Table:
     rows = [
         (each.title, each.value, each.other[0])
         if each.other
-        else (each.title, "", ", ".join(filter(None, (each.value, each.note))))
+        else (each.title, "", f"{each.value} ({each.note})" if each.note else each.value)
         for each in figures(document)
     ]
     if any(there for _, there, _ in rows):

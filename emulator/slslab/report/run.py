@@ -169,7 +169,7 @@ def _details(details: Mapping[str, Any]) -> Iterator[Table]:
     for name, entries in details.items():
         if isinstance(entries, list) and entries and isinstance(entries[0], Mapping):
             columns, title = [column.replace("_", " ") for column in entries[0]], name.replace("_", " ").capitalize()
-            rows = [[_detail(*item) for item in entry.items()] for entry in entries]
+            rows = [[_detail(column, entry.get(column)) for column in entries[0]] for entry in entries]
             yield Table(columns, rows, caption=title, words=WORDS, dispensable=())
 
 

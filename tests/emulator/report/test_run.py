@@ -98,10 +98,10 @@ def test_a_finished_run() -> None:
     text = shown(run.summary(document()))
     assert "20261121-one: allreduce, lenet on digits, 2 workers × 5 batches of 64 × 2 epochs at 1,769 MB — done" in text
     assert row(text, "wall time") == ["12.50", "s"]
-    assert row(text, "peak memory  ") == ["1,300", "MB,", "of", "1,769", "MB"]
-    assert row(text, "invocations  ") == ["2,", "1", "cold"]
+    assert row(text, "peak memory  ") == ["1,300", "MB", "(of", "1,769", "MB)"]
+    assert row(text, "invocations  ") == ["2", "(1", "cold)"]
     assert row(text, "replicas equal") == ["yes"]
-    assert row(text, "test accuracy  ") == ["50.00", "%,", "after", "2", "epochs"]
+    assert row(text, "test accuracy  ") == ["50.00", "%", "(after", "2", "epochs)"]
     assert row(text, "cores") == ["2"]
     assert row(text, "Lambda's CPU share") == ["enforced"]
     assert row(text, "host delay") == ["0.04000", "s"]
@@ -346,6 +346,8 @@ def test_who_joined_is_told_with_its_first_epoch() -> None:
     assert row(text[text.index("Joins") :], "2 ") == ["2"], "as in all tables, the first is 1"
     assert row(text[text.index("Joins") :], "3 ") == ["–"]
     assert "Joins" not in shown(run.summary(document(details={"joins": []})))
+    uneven = shown(run.summary(document(details={"joins": [{"worker": 2, "epoch": 1}, {"worker": 3, "name": "x"}]})))
+    assert row(uneven[uneven.index("Joins") :], "3 ") == ["–"], "each value stays in its column"
 
 
 def test_a_failed_run_says_where_why_and_what_to_do() -> None:
@@ -370,7 +372,7 @@ def test_a_run_that_trains_nothing_names_the_size_of_its_vectors() -> None:
     untrained = document(accuracy=[], loss=[], replicas_equal=None, parameters=4_000_000, peak_memory_limit_mb=2000)
     text = " ".join(shown(run.summary(untrained)).split())
     assert "allreduce, 4,000,000 parameters, 2 workers × 5 rounds × 2 epochs at 2,000 MB — done" in text
-    assert "peak memory 1,300 MB, of 2,000 MB" in text
+    assert "peak memory 1,300 MB (of 2,000 MB)" in text
 
 
 def test_one_of_a_thing_is_told_in_the_singular() -> None:
@@ -404,6 +406,13 @@ def test_a_host_that_could_not_enforce_is_told() -> None:
 def test_a_run_that_was_made_on_a_node_names_it() -> None:
     host = {**document()["host"], "name": "b (10.0.0.2)", "processors": "2 × Fast"}
     assert "b (10.0.0.2), 2 × Fast" in shown(cards.host_card(document(host=host)))
+
+
+def test_a_package_that_is_too_large_for_a_zip_file_is_named_with_awss_limit() -> None:
+    package = {"unzipped_bytes": 2**20, "layer": "torch 2.13.0", "layer_bytes": 665 * 2**20, "limit_bytes": 262_144_000}
+    text = shown(cards.host_card(document(package={**package, "needs_container_image": True})))
+    assert "666 MB with the layer torch 2.13.0 exceeds the 250 MB limit for zip packages" in text
+    assert "package" not in shown(cards.host_card(document(package={**package, "needs_container_image": False})))
 
 
 def test_where_no_function_ran_nothing_is_told_of_its_cpu_share() -> None:
