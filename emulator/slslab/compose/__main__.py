@@ -1,9 +1,10 @@
 """Run the emulator as a service of a compose network, with Lambda's API and ours on one port.
 
 Run it with `python3 -m slslab.compose`. It is configured only by environment variables (`slslab.compose.network`);
-docker-compose.yml shows all of them. With SLSLAB_ENVIRONMENT=process, functions run in processes next to this one, as
-with the embedded stack, instead of in containers of SLSLAB_WORKER_IMAGE. SLSLAB_HOME is the directory for packages and
-logs; leftovers of an earlier service are removed.
+docker-compose.yml shows them, except AWS_ENDPOINT_URL_LAMBDA, the URL for functions (http://emulator:PORT by default).
+With SLSLAB_ENVIRONMENT=process, functions run in processes next to this one, as with the embedded stack, instead of in
+containers of SLSLAB_WORKER_IMAGE. SLSLAB_HOME is the directory for packages and logs; leftovers of an earlier service
+are removed.
 
 `python3 -m slslab.compose lambda` runs Lambda without a network, with functions in processes of the same container
 (`slslab.compose.container`). It reads only SLSLAB_LISTEN, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.
