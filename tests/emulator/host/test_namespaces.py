@@ -107,8 +107,6 @@ def test_an_unreadable_code_directory_is_shown_to_the_function(tmp_path: Path) -
         create(client, tmp_path)
         (tmp_path / "app.py").chmod(0o600)
         assert invoke(client, {"home": "/"})["processes"] >= 1
-        assert invoke(client, "exit")["errorMessage"].endswith("exit status 7")
-        assert invoke(client, {"home": "/"})["processes"] >= 1, "a reset environment gets it again"
         client.close()
 
 
