@@ -132,3 +132,8 @@ def test_a_dag_answers_one_reply_for_each_command(wire: Wire) -> None:
     assert wire.exactly(len(expected)) == expected
     assert wire("AI.TENSORGET", "k", "BLOB") == after
     assert wire("EXISTS", "g") == 0
+    step = ("|>", "AI.TENSORSET", "new", "INT8", 1)
+    wire.send(encode("AI.DAGEXECUTE", "PERSIST", 1, "new", *step, *run, *step))
+    expected = b"*3\r\n+OK\r\n-ERR tensor key is empty or in a different shard\r\n+NA\r\n"
+    assert wire.exactly(len(expected)) == expected
+    assert wire("EXISTS", "new") == 0
