@@ -7,6 +7,8 @@ from typing import Any, Self
 
 SCHEMA = 2
 VCPU_MB = 1769
+# The variable of a function with the memory of its platform's GPU, MiB.
+GPU_MEMORY = "SLSLAB_GPU_MEMORY_MB"
 # documented: https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
 LEAST_MEMORY_MB, MOST_MEMORY_MB = 128, 10_240
 Value = str | int | float | bool
@@ -28,6 +30,8 @@ LIMITS = {
     "timeout": (1, 900),
     "seed": (0, 2**32 - 1),
 }
+# Functions of other platforms are made by AWS's API, too, in whose model no time-out is longer.
+LONGEST_TIMEOUT_S = 5400
 KINDS: Mapping[Any, tuple[type, ...]] = {
     int: (int,),
     float: (int, float),
@@ -62,9 +66,10 @@ class Plan:
     minibatches during computation; it only changes how sums are rounded. Without `evaluation`, the epochs' accuracy is
     unknown. `record` selects the CPU seconds that replay uses: `together` takes them from the run, in which all workers
     run at once, `alone` from one worker measured before it. `account` selects the AWS limits (default, new, or a TOML
-    file), `prices` the price book of the bill. `faults` is the document of a fault plan (`slslab_workers.faults.plan`).
-    `model_spec` describes a model that isn't built in, or has other outputs (`slslab_workers.models`). `options` holds
-    all options of the architecture.
+    file), `prices` the price book of the bill. `platform` names a platform of functions with GPUs: its limits replace
+    Lambda's, and functions compute on CUDA if torch sees it. `faults` is the document of a fault plan
+    (`slslab_workers.faults.plan`). `model_spec` describes a model that isn't built in, or has other outputs
+    (`slslab_workers.models`). `options` holds all options of the architecture.
     """
 
     run: str
@@ -94,6 +99,7 @@ class Plan:
     placement: str | None = None
     account: str = "default"
     prices: str = "aws-us-east-1"
+    platform: str | None = None
     faults: Mapping[str, Any] | None = None
     model_spec: Mapping[str, Any] | None = None
     options: Mapping[str, Value] = field(default_factory=dict)
@@ -105,6 +111,8 @@ class Plan:
             if kinds is not None and type(value) not in kinds:
                 raise PlanError(f"{entry.name} is {value!r}.", f"it must be a value of type {kinds[-1].__name__}.")
         for name, (least, most) in LIMITS.items():
+            if name == "timeout" and self.platform is not None:
+                most = LONGEST_TIMEOUT_S
             if not least <= getattr(self, name) <= most:
                 raise PlanError(f"{_option(name)} is {getattr(self, name)}.", f"give {least:,} to {most:,}.")
         for name, choices in CHOICES.items():
@@ -113,11 +121,7 @@ class Plan:
                     f"There is no {name.replace('_', ' ')} {getattr(self, name)!r}.",
                     f"choose one of {', '.join(choices)}.",
                 )
-        if not LEAST_MEMORY_MB <= self.memory_mb <= MOST_MEMORY_MB:
-            raise PlanError(
-                f"Lambda has no functions of {self.memory_mb} MB.",
-                f"choose {LEAST_MEMORY_MB} to {MOST_MEMORY_MB} MB.",
-            )
+        self._check_platform()
         if not 0 < self.lr < math.inf:
             raise PlanError(f"--lr is {self.lr}.", "give a number above 0.")
         for name in ("momentum", "weight_decay"):
@@ -140,6 +144,20 @@ class Plan:
             raise PlanError(
                 "Solo profiles are measured on this host, but a cluster's nodes are other machines.",
                 "record it in a run without --environment ray.",
+            )
+
+    def _check_platform(self) -> None:
+        if self.platform is not None:
+            if (self.stack, self.environment, self.account) != ("embedded", "process", "default"):
+                raise PlanError(
+                    "Functions of a --platform are processes of this host, and belong to no AWS account.",
+                    "leave out --stack, --environment and --account.",
+                )
+            return
+        if not LEAST_MEMORY_MB <= self.memory_mb <= MOST_MEMORY_MB:
+            raise PlanError(
+                f"Lambda has no functions of {self.memory_mb} MB.",
+                f"choose {LEAST_MEMORY_MB} to {MOST_MEMORY_MB} MB.",
             )
 
     @property

@@ -109,8 +109,7 @@ class Environment:
         self._answered_ns = 0
         self._clock: mmap.mmap | None = None
         self._waiter: asyncio.Future[None] | None = None
-        # While a phase is metered; the other becomes done when it ends, if somebody waits for that.
-        self._metering = False
+        # Done when the latest phase has been metered.
         self._metered: asyncio.Future[None] | None = None
         self._begin()
 
@@ -334,10 +333,9 @@ class Environment:
         try:
             if self.sandbox is not None:
                 await self.sandbox.end()
-                if self._metering:
+                if self._metered is not None:
                     # The phase that this ended is metered first, because closing the sandbox closes its accounts.
-                    self._metered = asyncio.get_running_loop().create_future()
-                    await self._metered
+                    await asyncio.wait([self._metered])
         finally:
             # Not before, because a runtime that lost its connection would write an error into the log.
             self._runtime.stop()
@@ -354,11 +352,13 @@ class Environment:
         }
 
     def _trace(self, event: dict[str, Any]) -> None:
+        if event["op"] == "gpu.memory":  # it meters an invocation, and isn't part of the trace
+            self._memory.gpu = event["resource"], event["bytes"]
+            return
         number = str(event.get("resource")).partition(" ")[0]
         if event.get("op") == "fault" and number.isdecimal() and int(number) < FAULTS:
             self._host.happened.add(int(number))
-        source = {"record": "event", "function": self.function.name, "environment": self.id}
-        self._host.record({**event, **source})
+        self._host.record({**event, "record": "event", "function": self.function.name, "environment": self.id})
 
     def processors(self) -> tuple[int, ...]:
         """Return the cores that this environment sees; environments take turns. An empty tuple means all cores."""
@@ -373,29 +373,24 @@ class Environment:
 
         It begins with the accounts `began`; an initialisation also ends when the runtime asks for an invocation.
         """
-        self._metering = True
+        self._metered = metered = asyncio.get_running_loop().create_future()
         try:
-            clock = LambdaClock(self.cpu_share, began)
-            self._record_clock(began.wall_ns)
-            killed_by, latest_ns = await self._watch(round(limit_s * 1e9), began.wall_ns, clock, initialising)
-            return self._phase_end(clock, began, killed_by, latest_ns, initialising)
+            return await self._watch(limit_s, began, initialising)
         finally:
-            self._metering = False
-            if self._metered is not None and not self._metered.done():
-                self._metered.set_result(None)
+            metered.set_result(None)
 
-    async def _watch(
-        self, limit_ns: int, began_ns: int, clock: LambdaClock, initialising: bool
-    ) -> tuple[Ending | None, int]:
-        """Advance the clock until the phase ends; return why it must be killed, if it must, and the latest time."""
+    async def _watch(self, limit_s: float, began: Sample, initialising: bool) -> PhaseEnd:
         sandbox, runtime, tasks = self.sandbox, self._runtime, self._tasks
         assert sandbox is not None
         assert tasks is not None
-        backstop_ns = began_ns + limit_ns * BACKSTOP_FACTOR + BACKSTOP_S * 1_000_000_000
+        limit_ns = round(limit_s * 1e9)
+        backstop_ns = began.wall_ns + limit_ns * BACKSTOP_FACTOR + BACKSTOP_S * 1_000_000_000
+        clock = LambdaClock(self.cpu_share, began)
+        self._record_clock(began.wall_ns)
         ended_ns: int | None = None
         killed_by: Ending | None = None
-        next_tick_ns = began_ns + round(TICK_S * 1e9)
-        passed_ns, latest_ns = 0, began_ns
+        next_tick_ns = began.wall_ns + round(TICK_S * 1e9)
+        passed_ns, latest_ns = 0, began.wall_ns
         while killed_by is None and ended_ns is None:
             if (ended_ns := self._ended_ns(initialising)) is None:
                 await self._wait(min(self._memory.tick_s, max(0.0005, (limit_ns - passed_ns) / 1e9)))
@@ -406,7 +401,7 @@ class Environment:
             now = time.monotonic_ns()
             tasks.read()
             tick = now + EARLY_NS >= next_tick_ns
-            if ended_ns is not None or tick or now - began_ns >= limit_ns:
+            if ended_ns is not None or tick or now - began.wall_ns >= limit_ns:
                 # Don't count the time to find out how the runtime ended.
                 latest_ns = min(now, ended_ns or now, sandbox.ended_ns or now)
                 self._advance(clock, self._sample(latest_ns))
@@ -418,13 +413,6 @@ class Environment:
                 killed_by = Ending.OUT_OF_MEMORY
             elif ended_ns is None and (passed_ns >= limit_ns or now > backstop_ns):
                 killed_by = Ending.TIMEOUT
-        return killed_by, latest_ns
-
-    def _phase_end(
-        self, clock: LambdaClock, began: Sample, killed_by: Ending | None, latest_ns: int, initialising: bool
-    ) -> PhaseEnd:
-        sandbox, runtime = self.sandbox, self._runtime
-        assert sandbox is not None
         if killed_by is not None:
             # At once, because what the processes do from now on isn't part of the invocation. A container's processes
             # may belong to another user; then the engine ends them.
@@ -451,6 +439,7 @@ class Environment:
             cpu_ns=clock.cpu_ns - began.cpu_ns,
             peak_bytes=self._memory.peak_bytes,
             cgroup_peak_bytes=self._memory.group_peak_bytes,
+            gpu=self._memory.gpu,
         )
 
     def _ended_ns(self, initialising: bool) -> int | None:

@@ -54,7 +54,8 @@ class PhaseEnd(NamedTuple):
     `began_ns` and `ended_ns` are wall time on CLOCK_MONOTONIC. `lambda_ns` is time on the Lambda clock, without the
     host's delay `host_delay_ns`; `uncertain_ns` is how much of `lambda_ns` the host may also have caused (None if the
     kernel doesn't report pressure). `peak_bytes` is the most memory that the processes held, and `cgroup_peak_bytes`
-    the most that the kernel charged to the group.
+    the most that the kernel charged to the group. `gpu` is a GPU that torch used, and the most of its memory that was
+    allocated, bytes.
     """
 
     ending: Ending
@@ -68,6 +69,7 @@ class PhaseEnd(NamedTuple):
     cpu_ns: int
     peak_bytes: int
     cgroup_peak_bytes: int | None
+    gpu: tuple[str, int] | None = None
 
 
 def exit_reason(status: int | None) -> str:

@@ -307,7 +307,7 @@ class InvocationService(Operations):
         report = environment.system_log.end(
             request_id, duration_ms, init_ms, memory_mb, failure.status, failure.error_type, cause
         )
-        cgroup_peak = outcome.cgroup_peak_bytes
+        cgroup_peak, (gpu, gpu_bytes) = outcome.cgroup_peak_bytes, outcome.gpu or (None, 0)
         # A failed initialisation is the outcome itself and must not count twice.
         phases = metered.phases if outcome in metered.phases else [*metered.phases, outcome]
         # Don't count the host's time before and after.
@@ -343,6 +343,8 @@ class InvocationService(Operations):
                 report=report,
                 requests=billed_requests(request.kind, len(request.payload)),
                 init_cpu_ms=None if init is None else round(init.cpu_ns / 1e6, 3),
+                gpu=gpu,
+                max_gpu_memory_mb=None if gpu is None else -(-gpu_bytes // MB),
             )
         )
         return Response(

@@ -34,7 +34,8 @@ class MemoryMeter:
     control group (None without one). `exceeded` is whether the limit was exceeded, or the kernel killed a process for
     lack of memory. `tick_s` is when to look again, because several processes can exceed the limit for moments, and the
     kernel keeps high-water marks for single processes only. `kills` is how many processes the kernel had killed before,
-    when another runtime used the control group.
+    when another runtime used the control group. `gpu` is the GPU that torch used since `begin`, and the most of its
+    memory that was allocated, bytes; None if it used none.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -42,6 +43,7 @@ class MemoryMeter:
         self.group_peak_bytes: int | None = None
         self.exceeded = False
         self.kills = 0
+        self.gpu: tuple[str, int] | None = None
         self.tick_s = TICK_S
         self._limit = limit_bytes
         self._several = False
@@ -57,6 +59,7 @@ class MemoryMeter:
         if sandbox.accounts is not None:
             sandbox.accounts.reset_peak()
         self.peak_bytes = 0
+        self.gpu = None
 
     def look(self, sandbox: Sandbox, tasks: Tasks, *, thorough: bool) -> None:
         """Check what the processes hold now; unless `thorough`, only what can put one process over the limit."""

@@ -19,10 +19,11 @@ MOST_TIMES = 2
 
 
 class Gpu(TomlTable):
-    """A kind of GPU: how torch's names of it end, the EC2 instances that have one, and the seconds of a step by
-    network."""
+    """A kind of GPU: how torch's names of it end, its memory (MiB), the EC2 instances that have one, and the seconds of
+    a step by network."""
 
     names: tuple[str, ...]
+    memory_mb: Figure
     instances: tuple[str, ...] = ()
     steps: Mapping[str, Figure] = {}
 
@@ -54,6 +55,10 @@ class Gpus(TomlTable):
             )
         ends = {name: getattr(figure, name) * share for name in ("value", "low", "high")}
         return figure.model_copy(update=ends)
+
+    def memory_mb(self, gpu: str) -> int | None:
+        """Return the memory of a kind of GPU, MiB; None for an unknown kind."""
+        return int(self.gpus[gpu].memory_mb.value) if gpu in self.gpus else None
 
     def kind_of(self, device: str) -> str:
         """Return the kind of a device, such as T4 for `cuda:0 Tesla T4`; without an anchored kind, torch's name."""

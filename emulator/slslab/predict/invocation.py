@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from slslab.aws.limits import billed_ms
 from slslab.errors import RequestError
 from slslab.predict.accuracy import mean_errors
 from slslab.predict.anchors import Z80, Architecture
@@ -21,7 +22,6 @@ from slslab.predict.processor import UNKNOWN, Factor, Processor
 from slslab.predict.profiles import DEFAULT_PROFILE
 from slslab.predict.profiles.profile import Profile, load_profile
 from slslab.predict.uncertainty import PER_MEAN_ERROR
-from slslab.run.records import billed_ms
 from slslab_workers.trace.kinds import HANDLER_KINDS, INIT, KINDS
 from slslab_workers.trace.operations import BILLED, billed_requests
 

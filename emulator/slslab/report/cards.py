@@ -11,6 +11,7 @@ from slslab.report.summaries import (
     figure_text,
     half_widths,
     handler_seconds,
+    platform_of,
     predicted,
     predicted_cost,
     predicted_ms,
@@ -20,12 +21,13 @@ from slslab.report.summaries import (
 )
 from slslab.run.metrics import OVERSUBSCRIBED, PHASES
 
-# As a REPORT line names its figures, and as the document does.
+# As a REPORT line names its figures, except the last, and as the document does.
 REPORTED = (
     ("Duration, ms", "duration_ms"),
     ("Init Duration, ms", "init_ms"),
     ("Billed Duration, ms", "billed_ms"),
     ("Max Memory Used, MB", "max_memory_mb"),
+    ("GPU memory, MB", "max_gpu_memory_mb"),
 )
 SPREAD = ("min", "median", "max")
 
@@ -145,7 +147,7 @@ def modelled_card(document: Document) -> Card | None:
     )
     return Card(
         "card-modelled",
-        "Modelled on Lambda, and measured here",
+        f"Modelled on {platform_of(document) or 'Lambda'}, and measured here",
         tables=(sources, table) if sources.rows else (table,),
         notes=tuple(filter(None, (note, processor_note(document)))),
     )
@@ -164,7 +166,7 @@ def invocations_card(document: Document) -> Card | None:
     reports = document.get("reports")
     if not reports or not reports["endings"]:
         return None
-    rows = [(label, *(f"{reports[name][key]:,.2f}" for key in SPREAD)) for label, name in REPORTED if reports[name]]
+    rows = [(label, *(f"{reports[name][key]:,.2f}" for key in SPREAD)) for label, name in REPORTED if reports.get(name)]
     endings = ", ".join(f"{number:,} {ending}" for ending, number in reports["endings"].items())
     return Card(
         "card-invocations", "Invocations", (), (Table(("REPORT", *SPREAD), rows),), notes=(f"Endings: {endings}.",)
@@ -228,7 +230,7 @@ def host_card(document: Document) -> Card | None:
     if document.get("threads"):
         facts.append(("threads a worker", str(document["threads"])))
     package = document.get("package")
-    if package and package["needs_container_image"] and not launched:
+    if package and package["needs_container_image"] and not launched and not platform_of(document):
         size = package["unzipped_bytes"] + package["layer_bytes"]
         facts.append(
             (

@@ -10,9 +10,11 @@ from slslab.report.summaries import (
     buffers_note,
     cpu_share_enforced,
     figure_text,
+    gpu_memory,
     imports_notes,
     limit_notes,
     peak_limit_mb,
+    platform_of,
     predicted,
     replayed,
     uncertain_note,
@@ -52,6 +54,8 @@ def figures(document: Document) -> Iterator[Figure]:
         limit_mb = peak_limit_mb(document)
         limit = "" if limit_mb is None else f"of {formats.megabytes(limit_mb)}"
         yield measured("peak memory", formats.megabytes(document["peak_memory_mb"]), limit)
+    if peak := gpu_memory(document):
+        yield measured("peak GPU memory", f"{peak} MB")
     if accuracy := [value for value in document.get("accuracy", ()) if value is not None]:
         note = f"after {counted(len(document['accuracy']), 'epoch')}"
         yield measured("test accuracy", formats.share(accuracy[-1]), note)
@@ -77,7 +81,7 @@ def figures_table(document: Document) -> Table:
         for each in figures(document)
     ]
     if any(there for _, there, _ in rows):
-        return Table(("", "on AWS, modelled", "this machine"), rows, dispensable=())
+        return Table(("", f"on {platform_of(document) or 'AWS'}, modelled", "this machine"), rows, dispensable=())
     return Table(("", "this machine"), [(title, here) for title, _, here in rows], dispensable=())
 
 

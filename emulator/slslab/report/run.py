@@ -29,6 +29,7 @@ from slslab.report.summaries import (
     headline,
     instances_note,
     peak_limit_mb,
+    platform_of,
     predicted,
     predicted_notes,
     range_note,
@@ -147,8 +148,9 @@ def _identity(document: Document) -> Note:
     if "architecture" not in document:
         line = f"{document['run']}: functions since {document['started_at']} — {document['status']}"
         return Note(line, "answer bad" if document["error"] else "answer")
-    launched = document.get("instances")
+    launched, platform = document.get("instances"), platform_of(document)
     machines = f"on {launched[0]['type']}" if launched else f"at {document['memory_mb']:,} MB"
+    machines += f" for {platform}" if platform else ""
     what = f"{document['model']} on {document['dataset']}"
     steps = f"{counted(document['batches'], 'batch', 'batches')} of {document['batch_size']}"
     if document["status"] == "done" and document["replicas_equal"] is None:

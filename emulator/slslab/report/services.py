@@ -36,6 +36,7 @@ class Service(Run):
     """
 
     PARTS: ClassVar[tuple[str, ...]] = (*Run.PARTS, "about", "status", "seconds", "profiles", "kind")
+    platform = None  # it has no plan
     about: Mapping[str, Any]
     status: str
     seconds: float

@@ -50,6 +50,11 @@ def replayed(document: Document) -> Document | None:
     return found if found.get("status") == "modelled" else None
 
 
+def platform_of(document: Document) -> str:
+    """Return the platform with GPUs that a run was planned for; empty for AWS."""
+    return str(document.get("plan", {}).get("platform") or "")
+
+
 def epochs_of(document: Document) -> int:
     """Return the number of epochs that a run trained, or planned if it has no result."""
     return int(document.get("epochs_trained") or document["epochs"])
@@ -79,11 +84,13 @@ def headline(document: Document) -> str:
     if "lambda" not in document:
         return _predicted_headline(document) if document.get("invocations") and "predicted" in document else ""
     found = replayed(document)
-    where = "On AWS" if document.get("instances") else "On AWS Lambda"
+    platform = platform_of(document)
+    where = f"On {platform}" if platform else "On AWS" if document.get("instances") else "On AWS Lambda"
     if found is None:
         sentence = f"{where}: not modelled. {document['lambda']['reason']}"
     else:
-        sentence = f"{where} ({region(found)}, modelled): {', '.join(modelled_figures(found))}"
+        basis = f"{document['gpu']['kind']}, modelled" if platform else f"{region(found)}, modelled"
+        sentence = f"{where} ({basis}): {', '.join(modelled_figures(found))}"
         if has_stragglers(document):
             sentence += f", {WITH_STRAGGLERS}"
     return f"{sentence} [oversubscribed]" if document.get("host", {}).get("oversubscribed") else sentence
@@ -279,7 +286,7 @@ def instances_note(document: Document) -> str:
 
 def limit_notes(document: Document) -> list[str]:
     """Return a sentence for each limit kept here that a run may exceed on Lambda, or the reverse."""
-    notes = []
+    notes, platform = [], platform_of(document) or "Lambda"
     found = (replayed(document) or {}).get("limits", ())
     for limit, kept in sorted({(one["limit"], one["kept_here"]) for one in found}):
         alike = [one for one in found if (one["limit"], one["kept_here"]) == (limit, kept)]
@@ -290,7 +297,7 @@ def limit_notes(document: Document) -> list[str]:
         does = ("exceeds" if certain else "may exceed") if kept else ("keeps" if certain else "may keep")
         takes = f"takes {span(worst['low'], worst['high'])} s and {does} {bound}, unlike here"
         others = f", and so for {counted(len(alike) - 1, 'other function')}" if len(alike) > 1 else ""
-        notes.append(f"On Lambda {what} of {worst['function']} {takes}{others}.")
+        notes.append(f"On {platform} {what} of {worst['function']} {takes}{others}.")
     return notes
 
 
@@ -327,6 +334,14 @@ def peak_limit_mb(document: Document) -> int | None:
         return None
     limit: int | None = document.get("peak_memory_limit_mb", document.get("memory_mb"))
     return limit
+
+
+def gpu_memory(document: Document) -> str:
+    """Return the most memory of a GPU that an invocation allocated, MB, and the GPU's; empty if none was used."""
+    gpu = document.get("gpu", {})
+    if "peak_memory_mb" not in gpu:
+        return ""
+    return f"{gpu['peak_memory_mb']:,}" + (f" of {gpu['memory_mb']:,}" if gpu["memory_mb"] else "")
 
 
 def cpu_share_enforced(document: Document) -> bool | None:

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, TypeAdapter
 from typing_extensions import TypedDict
 
 from slslab.run.bill import Cost, Decimals
+from slslab.run.containers import Gpu
 from slslab.run.faults import Injected
 from slslab.run.records import check_metered
 from slslab_workers.plan import Plan, PlanError
@@ -139,13 +140,14 @@ class Spread(TypedDict):
 
 
 class Reports(TypedDict):
-    """A summary of the REPORT lines; None for a figure that no line has."""
+    """A summary of the REPORT lines; None for a figure that no line has, and no `max_gpu_memory_mb` without a GPU."""
 
     endings: dict[str, int]
     duration_ms: Spread | None
     init_ms: Spread | None
     billed_ms: Spread | None
     max_memory_mb: Spread | None
+    max_gpu_memory_mb: NotRequired[Spread | None]
 
 
 class Deviation(TypedDict):
@@ -451,6 +453,7 @@ class RunDocument(Totals, OnLambda):
     package: Package | None
     # The host's packages that functions imported, by function; runs before 0.3 lack it.
     host_imports: NotRequired[dict[str, list[str]]]
+    gpu: NotRequired[Gpu]
     seconds: Seconds
     # None if the run's own CPU seconds are used (`record` in the plan).
     alone: NotRequired[Alone | NotAlone | None]

@@ -4,6 +4,7 @@ from contextlib import suppress
 
 from slslab.aws.limits import lambda_limits
 from slslab.errors import RunError
+from slslab.predict.profiles.profile import load_platform
 from slslab.run import metrics
 from slslab.run.directory import list_runs
 from slslab.run.document import Failure
@@ -38,7 +39,9 @@ def _hint(failure: RunFailed, plan: Plan, records: metrics.Records) -> str:
         if limits and plan.memory_mb not in limits:
             which = f"which --memory does not set: see `slslab run {plan.architecture} --help`."
             return f"killed at its limit of {max(limits):,} MB, {which}"
-        return _larger(plan.memory_mb, _finished_peak_mb(plan), _usual_mb(plan))
+        return _larger(plan, _finished_peak_mb(plan), _usual_mb(plan))
+    if failure.type == "OutOfMemoryError":  # torch's, of a GPU
+        return "the GPU has too little memory: give a smaller --batch-size, or fewer --workers if they share it."
     if failure.type == "Sandbox.Timedout":
         return f"a step and its waits took longer than {plan.timeout} s: raise --timeout, or --memory (more CPU)."
     if failure.type == "Interrupted":
@@ -54,15 +57,16 @@ def _usual_mb(plan: Plan) -> int:
         return 0
 
 
-def _larger(memory_mb: int, peak_mb: int | None, usual_mb: int) -> str:
-    """Return the hint for functions that were killed at a memory size: the size to try next, and the peak if known.
+def _larger(plan: Plan, peak_mb: int | None, usual_mb: int) -> str:
+    """Return the hint for functions that were killed at the plan's memory size: the size to try next, and its peak.
 
     Without a peak, that is twice the size, but at least the model's usual one.
     """
+    memory_mb, containers = plan.memory_mb, plan.platform and load_platform(plan.platform).containers
     killed = f"killed at its limit of {memory_mb:,} MB; "
-    largest = lambda_limits().memory_mb.maximum
+    largest = int(containers.memory_mb.value) if containers else lambda_limits().memory_mb.maximum
     if memory_mb >= largest:
-        return killed + "Lambda has no larger memory size: give a smaller --batch-size."
+        return killed + f"{plan.platform or 'Lambda'} has no larger memory size: give a smaller --batch-size."
     doubled = f"try --memory {min(2 * memory_mb, largest)}."
     if peak_mb is None:
         return killed + (doubled if usual_mb <= 2 * memory_mb else f"try --memory {usual_mb}, the model's default.")

@@ -227,13 +227,17 @@ def transitions(events: Iterable[Mapping[str, Any]]) -> int:
 
 
 def report_summary(records: Records) -> dict[str, Any]:
-    """Summarise the REPORT lines: count the endings, and return minimum, median and maximum of each figure."""
+    """Summarise the REPORT lines: count the endings, and return minimum, median and maximum of each figure.
+
+    The memory of GPUs is among the figures if an invocation used one.
+    """
 
     def spread(key: str) -> dict[str, float] | None:
-        values = [record[key] for record in records if record[key] is not None]
+        values = [record[key] for record in records if record.get(key) is not None]
         return {"min": min(values), "median": median(values), "max": max(values)} if values else None
 
-    figures = ("duration_ms", "init_ms", "billed_ms", "max_memory_mb")
+    figures = ["duration_ms", "init_ms", "billed_ms", "max_memory_mb"]
+    figures += ["max_gpu_memory_mb"] * any("max_gpu_memory_mb" in record for record in records)
     endings = Counter(record["error_type"] or record["status"] for record in records)
     return {"endings": dict(sorted(endings.items())), **{figure: spread(figure) for figure in figures}}
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, get_type_hints
 
+from slslab.aws.limits import billed_ms as billed_ms
 from slslab.run.bill import ARCHITECTURES
 from slslab_workers.architecture import Fleet
 from slslab_workers.trace.event import AMOUNTS, RANGES, REQUIRED, wrong_field
@@ -57,7 +58,8 @@ class InvocationRecord(_Record):
     period in which they are enforced. `cpu_ms` is the CPU time of init and invocation together, `init_cpu_ms` of init
     alone (None if the environment was warm). `requests` are billed requests. The durations exclude `host_delay_ms`, but
     may include up to `uncertain_ms` caused by this host: waits for a file or a service while it was short of
-    processors, memory or disks (None if the kernel doesn't tell).
+    processors, memory or disks (None if the kernel doesn't tell). `gpu` is the GPU that torch used, by its number and
+    name, and `max_gpu_memory_mb` the most of its memory that was allocated; a record without a GPU lacks them.
     """
 
     request_id: str
@@ -89,6 +91,13 @@ class InvocationRecord(_Record):
     report: str
     requests: int = 1
     init_cpu_ms: float | None = None
+    gpu: str | None = None
+    max_gpu_memory_mb: int | None = None
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the record as a JSON-safe mapping."""
+        gpu = ("gpu", "max_gpu_memory_mb")
+        return {name: value for name, value in vars(self).items() if value is not None or name not in gpu}
 
 
 # documented: Lambda's pricing page: an asynchronous invocation is one request for the first 256 KB of its payload, and
@@ -101,16 +110,6 @@ def billed_requests(invocation_type: str, payload_bytes: int) -> int:
     if invocation_type != "Event":
         return 1
     return 1 + -(-max(0, payload_bytes - FIRST_EVENT_BYTES) // FURTHER_EVENT_BYTES)
-
-
-def billed_ms(duration_ms: float, init_ms: float | None) -> int:
-    """Return the billed duration in ms: the sum of init and duration, rounded up once.
-
-    Init is billed for every package kind since 2025-08-01 (AWS Compute blog, "AWS Lambda standardizes billing for
-    INIT phase"); a REPORT line of 2026 with 31000.00 + 3439.00 ms billed 34440 (documented by observation).
-    """
-    # REPORT lines print two decimals; rounding first keeps their sum consistent.
-    return math.ceil(round(duration_ms + (init_ms or 0.0), 2))
 
 
 BILLED_MINIMUM_S = 60  # documented: AWS What's New, 2 October 2017, "Per-second billing for Amazon EC2"
@@ -177,7 +176,7 @@ def launch_record(
 # Optional fields.
 UNREAD = {
     "version", "invocation_type", "template", "cgroup_peak_mb", "uncertain_ms", "report", "cpu_seconds", "exit_code",
-    "requests", "init_cpu_share", "quota_period_ms", "init_cpu_ms",
+    "requests", "init_cpu_share", "quota_period_ms", "init_cpu_ms", "gpu", "max_gpu_memory_mb",
 }  # fmt: skip
 # JSON writes a whole number without a point.
 _AS_WRITTEN = {float: int | float, float | None: int | float | None}

@@ -3,15 +3,18 @@
 import json
 import os
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar, Self, cast
 
 from slslab.errors import RequestError
+from slslab.predict.gpus import load_gpus
+from slslab.predict.profiles.profile import Containers, Profile, load_platform
 from slslab.run import metrics
 from slslab.run.bill import DEFAULT_BOOK, Book, Cost, Usage, compute_bill, load_book
+from slslab.run.containers import container_usage
 from slslab.run.directory import BILL, RunDirectory
 from slslab.run.document import SCHEMA, Alone, AloneKind, Modelled, NotAlone, NotModelled, not_modelled
 from slslab.run.failure import describe_failure
@@ -23,6 +26,7 @@ from slslab.run.table import Trace
 from slslab_workers.architecture import Outcome, RunFailed, read_plan
 from slslab_workers.models import spec_of
 from slslab_workers.plan import Plan, PlanError
+from slslab_workers.trace.kinds import COMPUTE, kind_of
 
 # Stands for the directory of a run that is only in memory.
 MEMORY = RunDirectory(Path(os.devnull))
@@ -213,19 +217,62 @@ class Run:
         """The wall seconds from the first invocation's acceptance or instance's launch to the end of the last one."""
         return metrics.span_seconds(self.events, self.instances)
 
-    def usage(self) -> Usage:
-        """Return its billed usage, as metered on this host."""
+    @cached_property
+    def platform(self) -> Profile | None:
+        """The platform of functions with GPUs that its plan names; None if it names none."""
+        return None if self.plan.platform is None else load_platform(self.plan.platform)
+
+    @property
+    def _containers(self) -> Containers | None:
+        return None if self.platform is None else self.platform.containers
+
+    @property
+    def gpus(self) -> list[str]:
+        """The GPUs that its functions computed on, by torch's numbers and names."""
+        return sorted({record["gpu"] for record in self.invocations if record.get("gpu")})
+
+    def usage(self, containers: Containers | None = None) -> Usage:
+        """Return its billed usage, as metered on this host: of invocations, or of a platform's containers."""
+        _, running, idle = container_usage(containers, self._lives()) if containers else (0.0, (), ())
         return Usage(
-            self.invocations,
+            () if containers else self.invocations,
             metrics.object_requests(self.events),
             metrics.transitions(self.events),
             hosts=tuple((instance["type"], seconds_used(instance)) for instance in self.instances),
             service_hosts=tuple(metrics.hosts([*self.events, *self.running_hosts])),
+            containers=running,
+            idle=idle,
         )
+
+    def _lives(self) -> Iterator[tuple[bool, int, int]]:
+        """Yield for each environment whether it computes, when its first init began and its last invocation ended."""
+        computing = {event["invocation"] for event in self.events if kind_of(event["op"]) == COMPUTE}
+        for records in metrics.grouped((record["environment"], record) for record in self.invocations).values():
+            first = min(records, key=lambda record: int(record["start_ns"]))
+            begun = first["start_ns"] - round((first["init_ms"] or 0.0) * 1e6)
+            computes = any(record["request_id"] in computing for record in records)
+            yield computes, begun, max(record["end_ns"] for record in records)
 
     def cost(self, book: Book) -> Cost:
         """Return what its usage on this host costs by a book."""
-        return cast(Cost, {**compute_bill(self.usage(), book).as_document(), "notes": notes(self.instances)})
+        said = [*notes(self.instances), *self._platform_notes()]
+        return cast(Cost, {**compute_bill(self.usage(self._containers), book).as_document(), "notes": said})
+
+    def _platform_notes(self) -> Iterator[str]:
+        if self.platform is not None:
+            billed = f"containers of {self.platform.name} are billed"
+            on_gpu = f"ran on {', '.join(self.gpus)}: these are its times, and {billed} for them"
+            yield on_gpu if self.gpus else f"ran on the CPU, not on a GPU, though {billed}"
+
+    def _gpu(self) -> dict[str, Any]:
+        """Return the parts of a document that only runs on a platform with GPUs have."""
+        if self._containers is None:
+            return {}
+        kind = self._containers.gpu
+        peaks = [record["max_gpu_memory_mb"] for record in self.invocations if record.get("gpu")]
+        peak = {"peak_memory_mb": max(peaks)} if peaks else {}
+        gpu = {"kind": kind, "memory_mb": load_gpus().memory_mb(kind), **peak}
+        return {"device": ", ".join(self.gpus) or "cpu", "gpu": gpu}
 
     def summary(self) -> dict[str, Any]:
         """Return its document; if its command was killed, make one from its trace."""
@@ -290,6 +337,7 @@ class Run:
                 "span": round(self.span_s, 3),
             },
             **totals,
+            **self._gpu(),
             "alone": alone,
             "processor": dict(processor) if processor else None,
             "cost": self.cost(book),

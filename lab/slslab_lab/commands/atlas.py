@@ -58,10 +58,9 @@ def atlas(
     workers and memory size, from recorded runs of three models: two epochs on the profile, and the job's other epochs
     like the second. Points beyond the recordings are marked as extrapolated.
     """
-    from slslab.predict.profiles.profile import load_profile
+    from slslab.predict.profiles.profile import load_platform, load_profile
     from slslab.run.bill import load_book
     from slslab_lab.pages.atlas import shown
-    from slslab_lab.questions.setup import load_platform
     from slslab_lab.replay.gpus import check_book
     from slslab_lab.studies import committed
     from slslab_lab.studies.atlas.document import build

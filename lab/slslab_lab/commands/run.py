@@ -94,7 +94,7 @@ class RunGroup(click.Group):
             "Training": _plan_options(architecture.workers_also),
             f"Options of {architecture.title or cmd_name}": own,
             "Functions and services": _host_options(),
-            "Output": _output_options(Plan.prices),
+            "Output": _output_options(f"by default {Plan.prices}; with --platform the platform's"),
         }
         return _GroupedCommand(cmd_name, groups, callback=run, help=architecture.summary, no_args_is_help=False)
 
@@ -125,7 +125,7 @@ class RunOrPlanGroup(RunGroup):
             callback=run,
             params=[
                 _strict_option(),
-                *_output_options(None),
+                *_output_options("by default the plan's"),
                 click.Argument(["others"], nargs=-1, type=click.UNPROCESSED, metavar=""),
             ],
             context_settings={"ignore_unknown_options": True},
@@ -207,8 +207,23 @@ def _plan_options(workers_also: tuple[str, ...]) -> list[click.Parameter]:
 def _host_options() -> list[click.Parameter]:
     option = _option
     return [
-        option("--memory", int, also=("memory_mb",), help="Memory size in MB (by default enough for the model)."),
-        option("--timeout", int, help="Time-out of a function, s."),
+        option(
+            "--memory",
+            int,
+            also=("memory_mb",),
+            help="Memory size in MB (by default enough for the model, or the platform's).",
+        ),
+        click.Option(
+            ["--timeout"],
+            type=int,
+            help=f"Time-out of a function, s (by default {Plan.timeout}; with --platform the platform's).",
+        ),
+        click.Option(
+            ["--platform"],
+            metavar="NAME",
+            help="A platform of functions with GPUs, such as modal-t4, with its limits and prices "
+            "(docs/serverless-gpus.md). Here functions compute on a GPU if torch sees one, else on the CPU.",
+        ),
         option(
             "--mode",
             click.Choice(CHOICES["mode"]),
@@ -258,7 +273,7 @@ def _strict_option() -> click.Option:
     return click.Option(["--strict-packages"], is_flag=True, help=f"{STRICT_HELP} {kept}")
 
 
-def _output_options(prices: str | None) -> list[click.Parameter]:
+def _output_options(default: str) -> list[click.Parameter]:
     return [
         click.Option(
             ["--out"],
@@ -267,10 +282,8 @@ def _output_options(prices: str | None) -> list[click.Parameter]:
         ),
         click.Option(
             ["--prices"],
-            default=prices,
-            show_default=prices is not None,
             metavar="BOOK",
-            help="Price book of the bill: a name or a TOML file.",
+            help=f"Price book of the bill: a name or a TOML file ({default}).",
         ),
         click.Option(["--json", "json_"], is_flag=True, help="Print one JSON document on stdout and nothing else."),
     ]

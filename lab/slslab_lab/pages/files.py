@@ -57,6 +57,6 @@ def modelled_trace(run: Run) -> Played | None:
     if replayed(run.summary()) is None:
         return None
     from slslab_lab.replay.as_trace import as_trace
-    from slslab_lab.replay.modelled import play_on_aws
+    from slslab_lab.replay.modelled import play_on_platform
 
-    return as_trace(play_on_aws(run))
+    return as_trace(play_on_platform(run))

@@ -12,6 +12,7 @@ from slslab.report.summaries import (
     epochs_text,
     headline,
     instances_note,
+    platform_of,
     predicted_notes,
     range_note,
     replayed,
@@ -95,6 +96,8 @@ def _chips(document: Document) -> Iterator[str]:
         yield f"{launched[0]['type']}, on {document['device']}"
     elif "memory_mb" in plan:
         yield f"{plan['memory_mb']:,} MB"
+    if platform := platform_of(document):
+        yield f"{platform}, on {document.get('device', 'not known')}"
     if "seed" in plan:
         yield f"seed {plan['seed']}"
     if plan.get("as_released"):

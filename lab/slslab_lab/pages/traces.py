@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from slslab.report import cards, formats
 from slslab.report.page import Card, Cell, Chart, Document, Played, Table
+from slslab.report.summaries import platform_of
 from slslab.run.metrics import Records, Rows, grouped
 from slslab_lab.pages import charts, scales
 from slslab_lab.pages.communication import Communication, build_communication
@@ -15,10 +16,10 @@ def timeline_card(
     document: Document, events: Rows | None, invocations: Records, modelled: Played | None
 ) -> Card | None:
     """Return each worker's activity over time, on Lambda and on this host."""
-    there = modelled and build_timeline(*modelled)
+    there, platform = modelled and build_timeline(*modelled), platform_of(document) or "AWS"
     here = build_timeline(events or (), invocations, document.get("instances") or ())
     drawn = (
-        _timeline("timeline-modelled", "On AWS, modelled", "time on AWS, s", document, there),
+        _timeline("timeline-modelled", f"On {platform}, modelled", f"time on {platform}, s", document, there),
         _timeline("timeline", "On this host, measured", "wall time on this host, s", document, here),
     )
     shown = tuple(chart for chart in drawn if chart is not None)

@@ -54,7 +54,8 @@ def basis_of(documents: Sequence[Document]) -> str:
     if not found:
         return "As this host measured and priced it, since no run is modelled on AWS"
     unknown = any("uncertainty" not in one for one in found)
-    return f"Modelled on AWS ({region(found[0])}){', without ranges: close runs may not differ' * unknown}"
+    regions = ", ".join(dict.fromkeys(map(region, found)))
+    return f"Modelled on AWS ({regions}){', without ranges: close runs may not differ' * unknown}"
 
 
 @dataclass(frozen=True)

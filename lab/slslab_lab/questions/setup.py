@@ -9,7 +9,7 @@ from slslab.aws.limits import lambda_limits
 from slslab.errors import RequestError
 from slslab.predict.processor import UNANCHORED
 from slslab.predict.profiles import DEFAULT_PROFILE
-from slslab.predict.profiles.profile import Profile, load_profile, profile_names
+from slslab.predict.profiles.profile import Profile, load_platform, load_profile
 from slslab.predict.uncertainty import Uncertainty
 from slslab.run.bill import DEFAULT_BOOK, Book, load_book
 from slslab.run.directory import resolve
@@ -158,17 +158,6 @@ def choose(platform: str | None, profile: str) -> Profile:
     if platform is not None and profile != DEFAULT_PROFILE:
         raise RequestError("--platform and --profile both name a platform.", "give one of them.")
     return load_profile(profile) if platform is None else load_platform(platform)
-
-
-def load_platform(name: str) -> Profile:
-    """Return the profile of a platform that has functions with GPUs; RequestError for another one."""
-    profile = load_profile(name)
-    if profile.containers is None:
-        platforms = [each for each in profile_names() if load_profile(each).containers is not None]
-        raise RequestError(
-            f"{name} has no functions with GPUs.", f"give it as --profile, or choose {', '.join(platforms)}."
-        )
-    return profile
 
 
 def _check_functions(measured: Measured, **options: object) -> None:

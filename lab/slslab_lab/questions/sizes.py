@@ -37,9 +37,11 @@ def replay(asked: Asked, memory: str | None, workers: str | None) -> dict[str, A
 
 def _rows(asked: Asked, variants: Sequence[tuple[int | None, int | None]]) -> list[Row]:
     setup, platform, plain = asked.setup, asked.setup.platform, Variant()
-    rows = [measured_row(setup.run, platform.book, platform.timeout_s)]
+    containers = platform.profile.containers
+    rows = [measured_row(setup.run, platform.book, platform.timeout_s, containers)]
     if setup.prices != platform.book:
-        rows.append(priced(measured_row(setup.run, setup.prices, platform.timeout_s), setup.prices))
+        row = measured_row(setup.run, setup.prices, platform.timeout_s, containers)
+        rows.append(priced(row, setup.prices))
     rows.append(evaluate(setup.run, plain, platform))
     if (setup.variant, setup.prices) != (plain, platform.book) or variants != [(None, None)]:
         rows += asked.play("playing variants", variants, setup.row)

@@ -1,8 +1,6 @@
 """Functions and instances with a GPU: the time of their training steps, and the billed seconds of containers."""
 
-import math
 from collections.abc import Iterator, Sequence
-from decimal import Decimal
 from statistics import median
 
 from slslab.errors import RequestError, counted
@@ -10,7 +8,8 @@ from slslab.predict.environment import NS
 from slslab.predict.gpus import load_gpus
 from slslab.predict.profiles.profile import Containers, Figure, Profile
 from slslab.report.formats import listed
-from slslab.run.bill import GPU, Book, Hosts, describe_meter
+from slslab.run.bill import Book, Hosts, describe_meter
+from slslab.run.containers import container_sizes, container_usage
 from slslab.run.metrics import grouped
 from slslab.run.run import Run
 from slslab_lab.replay.kernel.program import Program
@@ -24,9 +23,15 @@ def with_gpus(profile: Profile, run: Run, program: Program) -> Profile:
     """Return the profile with the speed of the GPUs that compute the run's program: the platform's, for its functions,
     or the ones of the recorded instances. A step takes as long as the GPU's anchor says.
 
-    RequestError if no anchor fits the run. Without GPUs the profile stays as it is.
+    RequestError if no anchor fits the run, and for functions that computed on a GPU on a platform without GPUs. Without
+    GPUs the profile stays as it is.
     """
     devices = sorted({instance["device"] for instance in run.instances} - {"cpu"})
+    if profile.containers is None and (gpus := run.gpus):
+        raise RequestError(
+            f"The functions of {run.id} computed on {listed(gpus)}, and {profile.name} has no functions with GPUs.",
+            "replay it with a --platform.",
+        )
     if profile.containers is None and not devices:
         return profile
     gpu = profile.containers.gpu if profile.containers else load_gpus().kind_of(devices[0])
@@ -67,29 +72,7 @@ def containers(timeline: Timeline) -> tuple[float, Hosts, Hosts]:
     platform = timeline.profile.containers
     if platform is None:
         return 0.0, (), ()
-    unit_s, least_s, idle_s = (
-        Decimal(str(figure.value)) for figure in (platform.unit_s, platform.least_s, platform.idle_s)
-    )
-    sizes = container_sizes(platform)
-    total, running, idle = Decimal(0), dict.fromkeys(sizes, Decimal(0)), dict.fromkeys(sizes, Decimal(0))
-    for computes, begun, ended in _lives(timeline):
-        seconds = Decimal(ended - begun) / NS
-        billed = max(least_s, math.ceil((seconds + idle_s) / unit_s) * unit_s)
-        total += billed
-        for meter, size in sizes.items():
-            if computes or not meter.startswith(GPU):
-                running[meter] += (billed - idle_s) * size
-                idle[meter] += idle_s * size
-    return float(total), tuple(running.items()), tuple(idle.items())
-
-
-def container_sizes(platform: Containers) -> dict[str, Decimal]:
-    """Return what a second of a container with its GPU uses, by meter."""
-    return {
-        GPU + platform.gpu: Decimal(1),
-        "container.vcpu": Decimal(str(platform.vcpus.value)),
-        "container.memory": Decimal(int(platform.memory_mb.value)) / 1024,
-    }
+    return container_usage(platform, _lives(timeline))
 
 
 def check_book(platform: Containers, book: Book) -> None:

@@ -1,4 +1,5 @@
-"""The modelled part of a run's document: the same run on Lambda, with its trace played on AWS's profile, and priced."""
+"""The modelled part of a run's document: the same run on Lambda, or on the platform that its plan names, with its trace
+played on the platform's profile, and priced."""
 
 from collections.abc import Iterator, Mapping
 from math import log
@@ -14,7 +15,7 @@ from slslab.run.run import Run
 from slslab_lab.replay.gpus import with_gpus
 from slslab_lab.replay.kernel.kernel import ReplayError, play
 from slslab_lab.replay.kernel.timeline import Timeline
-from slslab_lab.replay.limits import crossings, longest
+from slslab_lab.replay.limits import INIT, crossings, longest
 from slslab_lab.replay.outcome import Totals, WorkerFigures, outcome
 from slslab_lab.replay.path import critical_path
 from slslab_lab.replay.programs.recorded import make_program
@@ -40,19 +41,19 @@ def model(recording: Run, book: Book) -> dict[str, Any]:
         return {**not_modelled(f"Its trace could not be replayed ({type(error).__name__}: {error}).")}
 
 
-def play_on_aws(recording: Run) -> Timeline:
-    """Play the run on AWS's profile; RunError or ReplayError if that isn't possible.
+def play_on_platform(recording: Run) -> Timeline:
+    """Play the run on its platform's profile, by default AWS's; RunError or ReplayError if that isn't possible.
 
     A run on GPUs computes as fast as the anchor of its kind of GPU says; RequestError without an anchor.
     """
     check(recording)
     program = make_program(recording)
-    profile = with_processor(load_profile(DEFAULT_PROFILE), processor_of(recording))
+    profile = with_processor(recording.platform or load_profile(DEFAULT_PROFILE), processor_of(recording))
     return play(program, with_gpus(profile, recording, program))
 
 
 def _model(recording: Run, book: Book) -> dict[str, Any]:
-    timeline = play_on_aws(recording)
+    timeline = play_on_platform(recording)
     profile, played = timeline.profile, outcome(timeline, recording.arch)
     bill = _bill(recording, played, book)
 
@@ -61,6 +62,8 @@ def _model(recording: Run, book: Book) -> dict[str, Any]:
         return {**figures_of(moved, _bill(recording, moved, book)), **longest(moved.invocations)}
 
     plain, calls = figures_of(played, bill), longest(played.invocations)
+    # Only Lambda limits init.
+    limited = calls if profile.containers is None else {name: calls[name] for name in calls if INIT not in name}
     like = dict.fromkeys(calls, "seconds")
     uncertainties = find_uncertainties(
         {**plain, **calls}, play_figures, profile, processor_of(recording), bool(recording.instances), like
@@ -79,7 +82,7 @@ def _model(recording: Run, book: Book) -> dict[str, Any]:
         "per_worker": [_worker(worker) for worker in played.workers],
         "cost": bill.as_document(),
         "memory_sizes": list(_memory_sizes(recording, timeline, book)),
-        "limits": list(crossings(calls, uncertainties, recording.invocations, recording.plan.timeout)),
+        "limits": list(crossings(limited, uncertainties, recording.invocations, recording.plan.timeout)),
     }
 
 
@@ -97,10 +100,10 @@ def _memory_sizes(recording: Run, timeline: Timeline, book: Book) -> Iterator[Ma
     """Yield the run's time and cost for each memory size of its training functions, including its own.
 
     Skip sizes below their measured peak, and sizes at which an invocation would exceed the time-out. A large run is
-    only played with the sizes closest to its own.
+    only played with the sizes closest to its own. Instances, and containers with a GPU, have one size.
     """
     plan, program = recording.plan, timeline.program
-    if not recording.invocations:
+    if not recording.invocations or recording.platform is not None:
         return
     others = [size for size in SIZES if size >= recording.peak_memory_mb and size != plan.memory_mb]
     others.sort(key=lambda size: abs(log(size / plan.memory_mb)))

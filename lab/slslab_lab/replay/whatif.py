@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from slslab.aws.accounts import NEW, account_limits
 from slslab.errors import RequestError
-from slslab.predict.profiles.profile import Figure, Profile
+from slslab.predict.profiles.profile import Containers, Figure, Profile
 from slslab.predict.uncertainty import Uncertainty
 from slslab.run.bill import METERS, OBJECT_OPERATIONS, Bill, Book, Usage, compute_bill
 from slslab_lab.replay.gpus import too_many
@@ -279,10 +279,10 @@ def evaluate(run: Measured, variant: Variant, platform: Platform) -> Row:
     )
 
 
-def measured_row(run: Measured, book: Book, timeout_s: float) -> Row:
-    """Return the run as measured on its host, priced by a book."""
+def measured_row(run: Measured, book: Book, timeout_s: float, containers: Containers | None = None) -> Row:
+    """Return the run as measured on its host, priced by a book: its invocations, or a platform's containers."""
     document = run.document
-    bill = compute_bill(run.usage(), book)
+    bill = compute_bill(run.usage(containers), book)
     late = [record for record in run.invocations if record["duration_ms"] > timeout_s * 1000]
     figures: dict[str, Valued] = {
         "seconds": Valued(run.span_s, "measured"),

@@ -6,10 +6,10 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from slslab.aws.accounts import account_limits
 from slslab.errors import HostError, RequestError, counted
 from slslab.lambda_.hosts import terms
 from slslab_lab.replay.memory import shortages
+from slslab_lab.runs.platforms import limits_of
 from slslab_workers.architecture import Architecture, ResidentPhase
 from slslab_workers.models import spec_of
 from slslab_workers.plan import Plan
@@ -18,14 +18,15 @@ Say = Callable[[str], None]
 
 
 def admit_concurrency(plan: Plan, architecture: Architecture) -> None:
-    """Raise RequestError if the plan needs more concurrent functions than the account allows."""
-    most = account_limits(plan.account).account_concurrency
+    """Raise RequestError if the plan needs more concurrent functions than the account or platform allows."""
+    most = limits_of(plan).account_concurrency
+    owner = ("account", plan.account) if plan.platform is None else ("platform", plan.platform)
     for phase in architecture.resident_set(plan):
         if architecture.requirements(plan).instances is None and phase.environments > most:
             raise RequestError(
-                f"{phase.name} needs {counted(phase.environments, 'function')} at once, but the account "
-                f"{plan.account} allows only {most:,} (account_concurrency).",
-                f"choose --workers {most} or fewer, or another --account.",
+                f"{phase.name} needs {counted(phase.environments, 'function')} at once, but the {' '.join(owner)} "
+                f"allows only {most:,} (account_concurrency).",
+                f"choose --workers {most} or fewer, or another --{owner[0]}.",
             )
 
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import psutil
 
-from slslab.aws.accounts import account_limits
 from slslab.aws.arns import REGION
 from slslab.errors import RequestError
 from slslab.host.lazy_server import LazyServer
@@ -28,6 +27,7 @@ from slslab.stack.instances.fleet import choose_devices
 from slslab.stack.instances.processes import ProcessLauncher
 from slslab.stack.queues import queue_kind
 from slslab.stack.state_machines import EmbeddedStateMachines
+from slslab_lab.runs.platforms import check_limits, gpu_variables, limits_of
 from slslab_lab.runs.recorder import Recorder
 from slslab_lab.runs.system import Running, System, host_meter
 from slslab_lab.runs.throttling import Throttling
@@ -46,13 +46,8 @@ class EmbeddedSystem(Managed, System):
     def __init__(self, plan: Plan, requirements: Requirements, *, strict: bool = False) -> None:
         self._plan = plan
         self._strict = strict
-        self._limits = account_limits(plan.account)
-        if plan.memory_mb > self._limits.memory_mb.maximum:
-            raise RequestError(
-                f"The account {plan.account} has functions of at most {self._limits.memory_mb.maximum:,} MB, and the "
-                f"plan wants {plan.memory_mb:,} MB.",
-                "choose a smaller --memory, or leave out --account.",
-            )
+        self._limits = limits_of(plan)
+        check_limits(plan, requirements, self._limits)
         self._requirements = requirements
         automatic = {"queue": queue_kind(requirements.queue)} if requirements.queue else {}
         if requirements.channel_host:
@@ -89,7 +84,7 @@ class EmbeddedSystem(Managed, System):
                 session=self._stack.session,
                 **self._hosts(),
                 keys=self._stack.keys,
-                variables=self._stack.client_environment(),
+                variables={**self._stack.client_environment(), **gpu_variables(self._plan)},
                 limits=self._limits,
                 budget_mb=sum(self.budgets_mb),
                 on_event=self._on_event,

@@ -15,18 +15,20 @@ from typing import Any, cast
 from slslab.errors import HostError, RequestError
 from slslab.host.procfs import read_times
 from slslab.lambda_.emulator import PACKAGES_OF_IMAGES
-from slslab.run.bill import Book, load_book
+from slslab.predict.profiles.profile import load_platform
+from slslab.run.bill import Book, book_names, load_book
 from slslab.run.directory import BILL, RunDirectory, root
 from slslab.run.document import Alone, EndedDocument, NotAlone
 from slslab.run.log import TraceWriter
 from slslab.run.run import Run, bill_document
 from slslab.stack.instances.fleet import check_fleet
 from slslab_lab.pages.files import PAGE, leave_page
+from slslab_lab.replay.gpus import check_book
 from slslab_lab.runs import alone
 from slslab_lab.runs.admission import Say, admit, admit_concurrency, admit_hosts, print_warning
 from slslab_lab.runs.embedded import EmbeddedSystem
 from slslab_lab.runs.on_lambda import play
-from slslab_lab.runs.planning import architectures, find_book, load_plan, make_plan, refused_plans, settle
+from slslab_lab.runs.planning import architectures, find_file, load_plan, make_plan, refused_plans, settle
 from slslab_lab.runs.processor import ProcessorWatch
 from slslab_lab.runs.recorder import Recorder
 from slslab_lab.runs.system import System
@@ -54,7 +56,7 @@ def run_plan(
     options: Mapping[str, Any],
     *,
     out: Path | None,
-    book: str,
+    book: str | None,
     progress: Progress,
     named: Mapping[str, str] = THIS_HOST,
     reuse: bool = False,
@@ -64,8 +66,9 @@ def run_plan(
     """Run an architecture, as `slslab run ARCH` does, and return the run's document, of status `failed` if it failed.
 
     `named` has the name and processor of a host other than the command's; with `reuse`, a solo profile of the same work
-    is used again; with `strict`, functions don't see this host's packages. `say` receives a warning before the run.
-    RequestError or HostError if the run can't begin.
+    is used again; with `strict`, functions don't see this host's packages. Without a `book` the bill has AWS's
+    prices, or the platform's. `say` receives a warning before the run. RequestError or
+    HostError if the run can't begin.
     """
     with refused_plans():
         plan = make_plan(architectures()[name], {**values, "prices": book}, options)
@@ -84,7 +87,7 @@ def run_again(
     """Run the plan in a file again, billed by another price book if one is given; see `run_plan`."""
     with refused_plans():
         plan = load_plan(path)
-        plan = plan if book is None else replace(plan, prices=find_book(book))
+        plan = plan if book is None else replace(plan, prices=find_file(book, book_names()))
         return _start(plan, out, progress, strict=strict, say=say)
 
 
@@ -100,6 +103,8 @@ def _start(
 ) -> EndedDocument:
     architecture, prices = architectures()[plan.architecture], load_book(plan.prices)
     check_hosts(architecture.requirements(plan), prices)
+    if plan.platform is not None and (containers := load_platform(plan.platform).containers):
+        check_book(containers, prices)
     admit_concurrency(plan, architecture)
     admit_hosts(plan, architecture, say)
     datasets.find(plan.dataset).check()

@@ -1,15 +1,17 @@
 """Make a complete plan from the command line's values, or from the file of a plan that was run before."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from slslab.errors import RequestError
+from slslab.predict.profiles.profile import profile_names
 from slslab.run.bill import book_names
 from slslab.run.directory import PLAN, new_id
 from slslab.toml_files import read_toml, shown
+from slslab_lab.runs.platforms import platform_values
 from slslab_workers.architecture import LATER_OPTIONS, Architecture, architectures
 from slslab_workers.faults.plan import FaultPlan
 from slslab_workers.models import spec_of, to_document
@@ -17,7 +19,7 @@ from slslab_workers.plan import SCHEMA, Plan, PlanError, Value
 from slslab_workers.training import datasets, fitting
 from slslab_workers.training.datasets import Source
 
-__all__ = ["architectures", "find_book", "load_plan", "make_plan", "read_plan_file", "refused_plans", "settle"]
+__all__ = ["architectures", "find_file", "load_plan", "make_plan", "read_plan_file", "refused_plans", "settle"]
 
 USUAL_BATCHES = (512, 24)
 # The first of these batch sizes that gives each worker enough minibatches of a file's samples is used.
@@ -41,6 +43,9 @@ def make_plan(architecture: Architecture, values: Mapping[str, Any], options: Ma
     PlanError for an impossible value or option.
     """
     filled = {name: value for name, value in values.items() if value is not None}
+    if "platform" in filled:
+        filled["platform"] = find_file(filled["platform"], profile_names())
+        filled = {**platform_values(filled["platform"]), **filled}
     dataset = filled["dataset"]
     source = datasets.find(dataset)
     batch_size, batches = usual_batches(
@@ -50,7 +55,7 @@ def make_plan(architecture: Architecture, values: Mapping[str, Any], options: Ma
     filled.setdefault("batches", batches)
     filled.setdefault("environment", ENVIRONMENTS[filled.get("stack", Plan.stack)])
     if "prices" in filled:
-        filled["prices"] = find_book(filled["prices"])
+        filled["prices"] = find_file(filled["prices"], book_names())
     if "faults" in filled:
         filled["faults"] = read_toml(filled["faults"], "fault plan", (), RequestError)
     check_options(architecture, options)
@@ -128,9 +133,9 @@ def read_plan_file(path: Path) -> Plan:
     return plan
 
 
-def find_book(name: str) -> str:
-    """Return a built-in price book's name, or another book's absolute path, so that a later run finds it."""
-    return str(Path(name).absolute()) if name not in book_names() and Path(name).exists() else name
+def find_file(name: str, built_in: Sequence[str]) -> str:
+    """Return a built-in name, or else the absolute path of a file, so that a later run finds it."""
+    return str(Path(name).absolute()) if name not in built_in and Path(name).exists() else name
 
 
 def settle(plan: Plan, automatic: Mapping[str, str]) -> Plan:

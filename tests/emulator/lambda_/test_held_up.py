@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from slslab.aws.clients import signed_headers
+from slslab.host.output import Stream
 from slslab.lambda_ import packages
 from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.memory import MemoryMeter
@@ -153,7 +154,7 @@ def test_what_holds_the_emulator_up_is_no_time_of_the_function(
     name = deploy(RETURN)
     invoke(name)
     monkeypatch.setattr(MemoryMeter, "begin", late)
-    monkeypatch.setattr(ProcessSandbox, "drain", late)
+    monkeypatch.setattr(Stream, "drain", late)
     invoke(name)
     record = invocations[-1]
     wall_ms = (record.end_ns - record.start_ns) / 1e6

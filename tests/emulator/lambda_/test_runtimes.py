@@ -19,7 +19,7 @@ from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.references import function_arn
 from slslab.lambda_.runtimes import OWN, Runtimes, find_interpreter, obstacle
 from slslab.run.metrics import host_imports
-from slslab.run.records import check_record
+from slslab.run.records import InvocationRecord, check_metered, check_record
 from slslab.testing import create_function
 from slslab.up import doctor
 
@@ -301,6 +301,48 @@ def test_what_is_imported_from_the_host_and_is_in_no_layer_is_traced() -> None:
     for event in imported:
         check_record(event)
     assert host_imports(imported) == {"f": ["jinja2", "sortedcontainers", "yaml"]}
+
+
+GPU = """
+import sys
+from types import SimpleNamespace
+
+left = [700 * 2**20 + 1, 300 * 2**20, 500 * 2**20]
+cuda = SimpleNamespace(
+    is_initialized=lambda: len(left) < 3,
+    current_device=lambda: 1,
+    get_device_name=lambda device: "Tesla T4",
+    max_memory_allocated=lambda device: left[0],
+    reset_peak_memory_stats=lambda device: left.pop(0),
+)
+sys.modules["torch"] = SimpleNamespace(cuda=cuda)
+
+def handler(event, context):
+    if event["compute"]:
+        left.pop(0)
+    if event["fail"]:
+        raise ValueError("no")
+"""
+
+
+def test_an_invocation_that_used_a_gpu_has_its_most_memory() -> None:
+    """torch's counters stand in here; the first invocation doesn't use the GPU."""
+    events, records = list[dict[str, Any]](), list[InvocationRecord]()
+    with Emulator() as emulator, emulator.listening(on_event=events.append, on_record=records.append):
+        client = emulator.client("lambda")
+        create_function(client, "f", GPU)
+        for compute, fail in ((False, False), (True, False), (False, True)):
+            client.invoke(FunctionName="f", Payload=json.dumps({"compute": compute, "fail": fail}))
+        client.close()
+    none, *used = (record.as_document() for record in records)
+    assert not {"gpu", "max_gpu_memory_mb"} & none.keys(), "absent, not zero"
+    assert [(one["gpu"], one["max_gpu_memory_mb"]) for one in used] == [
+        ("cuda:1 Tesla T4", 300),
+        ("cuda:1 Tesla T4", 500),
+    ]
+    for record in (none, *used):
+        check_metered(record, "invocation")
+    assert "gpu.memory" not in {event.get("op") for event in events}
 
 
 def test_strict_packages_and_a_template_exclude_each_other() -> None:

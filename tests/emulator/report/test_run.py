@@ -558,3 +558,24 @@ def test_a_run_that_stopped_at_its_accuracy_says_so_and_no_other(reached: float,
     text = " ".join(shown(run.brief(given)).split())
     assert "8 of 80 epochs" in text
     assert ("until 90.5 % accuracy" in text) is said
+
+
+def test_a_run_for_a_platform_with_gpus_names_it_and_the_memory_of_a_gpu_that_was_used() -> None:
+    note = "ran on cuda:0 Tesla T4: these are its times, and containers of modal-t4 are billed for them"
+    gpu = {"kind": "T4", "memory_mb": 15258, "peak_memory_mb": 1812}
+    of = document(
+        **{"lambda": modelled(), "plan": {"platform": "modal-t4"}, "gpu": gpu, "memory_mb": 8192},
+        cost={**cost(), "notes": [note]},
+    )
+    reports = {**of["reports"], "max_gpu_memory_mb": {"min": 1700, "median": 1750, "max": 1812}}
+    brief, full = shown(run.brief(of)), shown(run.summary({**of, "reports": reports}))
+    assert brief.startswith("On modal-t4 (T4, modelled): ")
+    assert "at 8,192 MB for modal-t4" in brief
+    assert "on modal-t4, modelled" in brief
+    assert row(brief, "peak GPU memory") == ["1,812", "of", "15,258", "MB"]
+    assert f"R{note[1:]}." in brief
+    assert "Modelled on modal-t4, and measured here" in full
+    assert row(full, "GPU memory, MB")[-3:] == ["1,700.00", "1,750.00", "1,812.00"]
+    assert f"R{note[1:]}." in full
+    on_cpu = shown(run.brief({**of, "gpu": {"kind": "T4", "memory_mb": 15258}}))
+    assert "GPU memory" not in on_cpu, "absent, not zero"

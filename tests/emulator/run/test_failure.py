@@ -43,3 +43,21 @@ def test_what_was_killed_for_memory_is_told_the_next_size(
     run = Run(plan=replace(recorded.plan, memory_mb=memory_mb), events=recorded.events)
     document = run.describe(HOST, None, failure, 1.0, load_book(DEFAULT_BOOK))
     assert document["error"]["hint"] == f"killed at its limit of {says}"
+
+
+def test_what_was_killed_on_a_platform_with_gpus_is_told_its_sizes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLSLAB_RUNS", str(tmp_path))
+    recorded = Run(RunDirectory(RECORDED))
+
+    def hint(failure: str, memory_mb: int) -> str:
+        run = Run(plan=replace(recorded.plan, platform="modal-t4", memory_mb=memory_mb), events=[], invocations=[])
+        document = run.describe(HOST, None, RunFailed(failure, "why"), 1.0, load_book("modal"))
+        return str(document["error"]["hint"])
+
+    assert hint("Runtime.OutOfMemory", 6000) == "killed at its limit of 6,000 MB; try --memory 8192."
+    assert hint("Runtime.OutOfMemory", 8192) == (
+        "killed at its limit of 8,192 MB; modal-t4 has no larger memory size: give a smaller --batch-size."
+    )
+    assert hint("OutOfMemoryError", 8192).startswith("the GPU has too little memory: give a smaller --batch-size")

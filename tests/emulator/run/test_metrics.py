@@ -206,6 +206,9 @@ def test_report_lines_in_short() -> None:
     assert found["init_ms"] == {"min": 500.0, "median": 500.0, "max": 500.0}
     assert found["max_memory_mb"] == {"min": 300, "median": 300, "max": 1769}
     assert metrics.report_summary([])["duration_ms"] is None
+    assert "max_gpu_memory_mb" not in found
+    used = [*records, record("d", status="success", error_type=None, gpu="cuda:0 Tesla T4", max_gpu_memory_mb=812)]
+    assert metrics.report_summary(used)["max_gpu_memory_mb"] == {"min": 812, "median": 812, "max": 812}
 
 
 def test_last_position() -> None:

@@ -1,7 +1,9 @@
 """A run is read the same way wherever its directory is, whatever it is called, and however old or torn it is."""
 
 import json
+import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -131,3 +133,30 @@ def test_a_service_that_was_copied_and_torn_is_the_same(tmp_path: Path) -> None:
     lines = {line["item"]: line["quantity"] for line in whole["cost"]["lines"]}
     # Its host counts until the last record.
     assert (lines["Host m5.large"], lines["Lambda duration, x86_64"]) == ("60", "2.04")
+
+
+HOST = dict.fromkeys(("cores", "cpu_share_enforced", "own_cpu_seconds", "stack", "confinement", "package"))
+
+
+def test_a_run_for_a_platform_with_gpus_tells_what_it_computed_on_and_prices_containers() -> None:
+    recorded = Run(RunDirectory(TRACES / "allreduce"))
+    run = recorded.replace(plan=replace(recorded.plan, platform="modal-t4"), document=None)
+    document = run.describe(HOST, None, None, 1.0, load_book("modal"))
+    assert (document["device"], document["gpu"]) == ("cpu", {"kind": "T4", "memory_mb": 15258})
+    cost = document["cost"]
+    assert cost["notes"] == ["ran on the CPU, not on a GPU, though containers of modal-t4 are billed"]
+    quantities = {line["item"]: float(line["quantity"]) for line in cost["lines"]}
+    lives_s = [(one["end_ns"] - one["start_ns"]) / 1e9 + (one["init_ms"] or 0) / 1000 for one in recorded.invocations]
+    assert len({one["environment"] for one in recorded.invocations}) == len(lives_s), "each ran once"
+    # Each container waits for a minute to be stopped, and is billed by the second.
+    assert quantities["GPU T4"] == sum(math.ceil(life_s + 60) for life_s in lives_s)
+    assert quantities["vCPUs of containers"] == 2 * quantities["GPU T4"]
+    assert not [item for item in quantities if "Lambda" in item]
+
+    used = [{**one, "gpu": "cuda:0 NVIDIA H200", "max_gpu_memory_mb": 812 - n} for n, one in enumerate(run.invocations)]
+    document = run.replace(invocations=used).describe(HOST, None, None, 1.0, load_book("modal"))
+    assert (document["device"], document["gpu"]["peak_memory_mb"]) == ("cuda:0 NVIDIA H200", 812)
+    (note,) = document["cost"]["notes"]
+    assert note == "ran on cuda:0 NVIDIA H200: these are its times, and containers of modal-t4 are billed for them"
+    usual = recorded.replace(document=None).describe(HOST, None, None, 1.0, load_book(DEFAULT_BOOK))
+    assert (usual["device"], "gpu" in usual) == (None, False)

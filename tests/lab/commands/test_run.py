@@ -71,6 +71,25 @@ def test_watchdog_re_invokes_and_the_trajectory_is_the_same(slslab: Slslab, tmp_
         assert pieces[same] == whole[same]
 
 
+def test_a_run_on_a_platform_has_the_figures_of_its_replay_there(slslab: Slslab) -> None:
+    size = ("--workers", "2", "--batches", "1", "--batch-size", "256", "--no-evaluation", "--record", "together")
+    model = ("--model", "mobilenet", "--dataset", "synthetic", "--memory", "3008")
+    document = slslab("run", "allreduce", "--platform", "modal-t4", *model, *size, "--json").document
+    assert (document["status"], document["device"]) == ("done", "cpu")
+    assert (document["plan"]["platform"], document["plan"]["prices"]) == ("modal-t4", "modal")
+    found = document["lambda"]
+    rows = slslab("replay", document["run"], "--platform", "modal-t4", "--json").document["rows"]
+    assert float(rows[0]["cost"]["value"]) == float(document["cost"]["total"])
+    for figure, value in (("seconds", found["seconds"]), ("cost", float(found["cost"]["total"]))):
+        replayed = rows[1][figure]
+        assert float(replayed["value"]) == pytest.approx(value)
+        assert [replayed["low"], replayed["high"]] == pytest.approx([*found["ranges"][figure].values()], rel=1e-4)
+    shown = slslab("show", document["run"]).out
+    assert shown.startswith("On modal-t4 (T4, modelled): ")
+    assert "Ran on the CPU, not on a GPU, though containers of modal-t4 are billed." in shown
+    assert "GPU memory" not in shown, "absent, not zero"
+
+
 def test_training_ends_at_the_accuracy_that_was_asked_for(slslab: Slslab) -> None:
     size = ("--workers", "2", "--batches", "8", "--batch-size", "32", "--lr", "0.1", "--epochs", "50")
     reached = slslab("run", "scatterreduce", *size, "--until-accuracy", "0.2", "--json").document
@@ -249,6 +268,7 @@ def test_a_run_that_its_host_cannot_begin_leaves_nothing(
         (("run", "nowhere/plan"), 2, "There is no plan 'nowhere/plan'"),
         (("run", "nowhere/plan", "--epochs", "2"), 2, "--epochs doesn't apply to a plan"),
         (("run", RECORDED), 2, "cannot be run again, because it has no schema, memory_format"),
+        (("run", "gpu", "--platform", "modal-t4"), 2, "gpu runs on instances, not on functions."),
         (("run", "gpu", "--device", "cuda"), 3, "torch sees no CUDA device"),
         (("run", "allreduce", "--out", "/proc/x"), 2, "/proc/x cannot be made"),
         (("show", "nothing"), 2, "There is no run 'nothing'"),

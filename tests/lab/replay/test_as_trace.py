@@ -9,7 +9,7 @@ from slslab.run.metrics import grouped
 from slslab_lab.pages.timeline import build_timeline
 from slslab_lab.replay.as_trace import as_trace
 from slslab_lab.replay.kernel.kernel import play
-from slslab_lab.replay.modelled import play_on_aws
+from slslab_lab.replay.modelled import play_on_platform
 from slslab_lab.replay.outcome import outcome
 from slslab_lab.replay.programs.recording import read_recording
 
@@ -30,7 +30,7 @@ def test_two_invocations_by_hand() -> None:
 
 @pytest.mark.parametrize("name", ["allreduce", "mlless", "spirt", "gpu"])
 def test_events_follow_each_other_without_gap_or_overlap(name: str) -> None:
-    timeline = play_on_aws(read_recording(TRACES / name))
+    timeline = play_on_platform(read_recording(TRACES / name))
     events, ran = as_trace(timeline)
     of_each = grouped((event["invocation"], event) for event in events)
     assert ran

@@ -205,6 +205,7 @@ def test_a_run_is_replayed_on_a_platform_with_its_prices_and_its_size() -> None:
             "--platform and --profile both name a platform",
         ),
         ("resnet18-allreduce", "lambda-managed", {}, "lambda-managed has no functions with GPUs"),
+        ("resnet18-allreduce", "nowhere", {}, "'nowhere' isn't a platform"),
         ("resnet18-allreduce", "aws-us-east-1", {}, "aws-us-east-1 has no functions with GPUs"),
         (
             "resnet18-allreduce",

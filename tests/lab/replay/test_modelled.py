@@ -167,4 +167,35 @@ def test_a_run_on_a_gpu_is_modelled_by_an_anchor_of_its_own_kind_alone(model_nam
     with pytest.raises(
         RequestError, match=f"How long {model_name} takes for minibatches of 512 on {kind} GPUs can't be"
     ):
-        modelled.play_on_aws(recording(COMPUTED).replace(plan=plan, instances=[on_gpu]))
+        modelled.play_on_platform(recording(COMPUTED).replace(plan=plan, instances=[on_gpu]))
+
+
+def test_a_run_for_a_platform_with_gpus_is_modelled_there_and_nowhere_else() -> None:
+    plan = dataclasses.replace(PLAN, model="resnet18", batch_size=512, platform="modal-t4", memory_mb=8192)
+    run = recording(COMPUTED).replace(plan=plan)
+    book, profile = load_book("modal"), load_profile("modal-t4")
+    found = model(run, book)
+    assert found["profile"]["name"] == "modal-t4"
+    (worker,) = found["per_worker"]
+    # A minibatch takes the anchor's 0.354 s; then come a request from outside AWS, and its own 10 ms.
+    latency_ms = profile.operation("object.put").latency_ms.value
+    assert worker["seconds"] == pytest.approx(0.354 + (latency_ms + 10) / 1000)
+    quantities = {line["item"]: line["quantity"] for line in found["cost"]["lines"]}
+    assert quantities["GPU T4"] == str(round(found["billed_seconds"]))
+    assert quantities["Memory of containers"] == str(8 * round(found["billed_seconds"]))
+    assert "Lambda requests" not in quantities
+    assert (found["memory_sizes"], found["limits"]) == ([], [])
+    slow = event(1, "environment.start", -1, 0, 900, environment="one", cpu_ns=9_000 * MS)
+    assert model(run.replace(events=[COMPUTED[0], slow, *COMPUTED[2:]]), book)["limits"] == [], (
+        "only Lambda limits init"
+    )
+    lenet = model(run.replace(plan=dataclasses.replace(plan, model="lenet")), book)
+    assert lenet["reason"].startswith("How long lenet takes for minibatches of 512 on T4 GPUs can't be said")
+
+
+def test_functions_that_computed_on_a_gpu_are_not_modelled_on_lambda() -> None:
+    run = recording(COMPUTED)
+    used = [{**record, "gpu": "cuda:0 Tesla T4", "max_gpu_memory_mb": 700} for record in run.invocations]
+    assert model(run.replace(invocations=used), BOOK)["reason"] == (
+        f"The functions of 20261121-one computed on cuda:0 Tesla T4, and {DEFAULT_PROFILE} has no functions with GPUs."
+    )

@@ -18,7 +18,8 @@ from slslab_workers.channels.objects import Objects
 from slslab_workers.gpu.driver import Gpu
 from slslab_workers.gpu.instance import GpuWorker
 from slslab_workers.plan import Plan, PlanError
-from slslab_workers.training.instance import choose_device, main
+from slslab_workers.training.devices import choose_device
+from slslab_workers.training.instance import main
 
 MakePlan = Callable[..., Plan]
 Reference = Callable[[Plan], Any]
@@ -193,18 +194,6 @@ def test_an_instance_is_told_by_standard_input_and_environment(
     assert [record["op"] for record in told].count("update") == 2
     listed = store.list_objects_v2(Bucket=bucket, Prefix=f"{plan.run}/results/")
     assert [entry["Key"] for entry in listed["Contents"]] == [f"{plan.run}/results/0"]
-
-
-def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert choose_device("auto") == choose_device("cpu") == "cpu"
-    with pytest.raises(RuntimeError, match="no CUDA device"):
-        choose_device("cuda")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
-    assert choose_device("cpu") == "cpu"
-    assert choose_device("auto") == choose_device("cuda") == "cuda"
-    assert torch.backends.cudnn.allow_tf32 is False
 
 
 def test_rank_0s_batchnorm_statistics_judge_as_in_one_process(

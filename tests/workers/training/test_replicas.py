@@ -14,7 +14,7 @@ from slslab_lab.runs.planning import architectures
 from slslab_workers.plan import Plan, PlanError
 from slslab_workers.spirt.arithmetic import read_buffers
 from slslab_workers.training import datasets, gradients
-from slslab_workers.training.instance import choose_device
+from slslab_workers.training.devices import choose_device
 from slslab_workers.training.replicas import Replicas
 from slslab_workers.training.samples import Samples
 from slslab_workers.training.state import WorkerState

@@ -33,6 +33,7 @@ from slslab_workers.kubeml.shares import document_count, share_of
 from slslab_workers.models import ModelSpec, spec_of
 from slslab_workers.plan import Plan, thread_count
 from slslab_workers.training import gradients, models
+from slslab_workers.training.devices import function_device
 from slslab_workers.training.lifetime import remaining_s
 from slslab_workers.training.optimisers import make_optimiser
 from slslab_workers.training.state import WorkerState
@@ -101,7 +102,7 @@ class Function(ExitStack):
         key = (spec_of(plan), plan.seed, plan.memory_format)
         if key not in _models:
             with self.tracer.span("build", "other"):
-                _models[key] = models.build(*key)
+                _models[key] = models.build(*key).to(function_device(plan))
         return _models[key]
 
     def _objects(self) -> Objects:

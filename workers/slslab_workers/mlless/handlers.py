@@ -166,7 +166,7 @@ class MLLessWorker(Worker):
     def _remove(self, state: WorkerState, removed: int) -> None:
         position = state.position
         state.notes.setdefault(REMOVALS, []).append([position, removed])
-        own = gradients.flatten(state.model.parameters())
+        own = gradients.flatten(state.model.parameters()).cpu()
         if removed == self.rank:
             self._await(position, {("K", SUPERVISOR)})
             self._leave(position, own)

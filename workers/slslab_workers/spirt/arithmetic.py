@@ -44,10 +44,11 @@ def has_buffers(model: "torch.nn.Module") -> bool:
 
 
 def read_buffers(model: "torch.nn.Module") -> "torch.Tensor":
-    """Return all buffers as one float32 vector. It includes BatchNorm's counters, because they are averaged, too."""
+    """Return all buffers as one float32 vector in the host's memory. It includes BatchNorm's counters, because they are
+    averaged, too."""
     import torch
 
-    return torch.cat([buffer.reshape(-1).to(torch.float32) for buffer in model.buffers()])
+    return torch.cat([buffer.reshape(-1).to(torch.float32) for buffer in model.buffers()]).cpu()
 
 
 def write_buffers(model: "torch.nn.Module", vector: "torch.Tensor") -> None:

@@ -17,6 +17,7 @@ from slslab_workers.spirt.peer import Peer
 from slslab_workers.training import evaluation, gradients, models, step
 from slslab_workers.training import state as state_module
 from slslab_workers.training.attacks import Attack
+from slslab_workers.training.devices import function_device
 from slslab_workers.training.keys import model_key, validation_key
 
 _models: dict[tuple[ModelSpec, int, str], torch.nn.Module] = {}
@@ -56,9 +57,11 @@ def compute_gradients(peer: Peer, event: Mapping[str, Any]) -> dict[str, Any]:
     inputs, targets = step.fetch_minibatch(peer.objects, plan, peer.rank, peer.epoch, batch)
     if (attack := Attack.of(plan)) is not None:
         targets = attack.targets(peer.rank, targets)
+    device = next(model.parameters()).device
+    inputs, targets = inputs.to(device), targets.to(device)
     with peer.tracer.span("compute", "compute") as span:
         loss, gradient = accumulated(model, inputs, targets, int(peer.options["accumulate"]))
-        span.loss = loss
+        gradient, span.loss = gradient.cpu(), loss
     if peer.options["gradients"] == "json":
         key = peer.keys.json_gradients(peer.epoch)
         peer.database.push_json(key, gradient.numpy(), "synchronise", overhead=False)
@@ -123,5 +126,5 @@ def _model(peer: Peer) -> torch.nn.Module:
     key = (spec_of(peer.plan), peer.plan.seed, peer.plan.memory_format)
     if key not in _models:
         with peer.tracer.span("build", "other"):
-            _models[key] = models.build(*key)
+            _models[key] = models.build(*key).to(function_device(peer.plan))
     return _models[key]

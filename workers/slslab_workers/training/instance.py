@@ -1,4 +1,4 @@
-"""The shared part of programs that run on instances: the choice of device, the loop and the start.
+"""The shared part of programs that run on instances: the loop and the start.
 
 `python -m MODULE` takes its event as JSON on standard input: the plan, the bucket and the worker's rank. S3's address
 comes from AWS's environment variables.
@@ -8,12 +8,11 @@ import json
 import sys
 from typing import Any
 
-import torch
-
 from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.objects import Objects, s3_client
 from slslab_workers.channels.polling import poll_policy
 from slslab_workers.plan import Plan
+from slslab_workers.training.devices import choose_device
 from slslab_workers.training.keys import GO_ON, verdict_key
 from slslab_workers.training.loop import Trainer
 
@@ -37,17 +36,6 @@ class InstanceWorker(Trainer):
         """Wait for the driver's verdict after this epoch, which is billed time; return whether training continues."""
         verdict = self.objects.wait_for(verdict_key(self.plan, epoch), poll_policy(self.plan).gets, "other")
         return bool(verdict.body == GO_ON)
-
-
-def choose_device(option: str) -> str:
-    """Return `cuda` or `cpu` for `auto`, `cuda` or `cpu`; raise RuntimeError for `cuda` if torch sees none."""
-    if option == "cpu" or (option == "auto" and not torch.cuda.is_available()):
-        return "cpu"
-    if not torch.cuda.is_available():
-        raise RuntimeError("torch sees no CUDA device")
-    # Compute in float32, as on a T4: later GPUs would round the factors of convolutions to 10 bits (TF32).
-    torch.backends.cudnn.allow_tf32 = False
-    return "cuda"
 
 
 def main(worker: type[InstanceWorker]) -> None:

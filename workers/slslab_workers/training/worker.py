@@ -10,6 +10,7 @@ from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.objects import ObjectChannel, Objects, Unchanged, environment_client
 from slslab_workers.plan import Assignment
 from slslab_workers.training import released_log
+from slslab_workers.training.devices import function_device
 from slslab_workers.training.keys import state_key
 from slslab_workers.training.lifetime import invoke_again, remaining_s, reserve_s
 from slslab_workers.training.loop import Trainer
@@ -39,7 +40,7 @@ class Worker(Trainer):
             with tracer.span("connect", "other"):
                 client = environment_client()
             objects = Objects(client, assignment.bucket, tracer)
-        super().__init__(plan, rank, objects)
+        super().__init__(plan, rank, objects, function_device(plan))
         self.assignment = assignment
         self.context = context
         self.step_began = time.monotonic()
@@ -96,7 +97,7 @@ class Worker(Trainer):
             return kept[2]
         with self.tracer.span("restore", "fetch") as span:
             span.bytes = len(stored.body)
-            state = kept[2] if kept else WorkerState.fresh(self.plan, self.rank)
+            state = kept[2] if kept else WorkerState.fresh(self.plan, self.rank, self.device)
             state.restore(stored.body)
             return state
 

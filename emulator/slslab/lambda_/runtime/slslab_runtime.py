@@ -63,14 +63,23 @@ def host_packages(own: list[str], imported: set[str]) -> set[str]:
     return (found & imported) - {name.partition(".")[0] for name in layer}
 
 
-def trace_import(name: str) -> None:
-    """Write the event of an import from the host to the trace: four bytes of length, and JSON (docs/trace.md)."""
-    nowhere = {"invocation": "", "worker": -1, "epoch": -1, "step": -1, "cpu_ns": 0, "bytes": 0, "requests": 0}
+def trace(op: str, resource: str, size: int = 0) -> None:
+    """Write an event to the trace: four bytes of length, and JSON (docs/trace.md)."""
+    nowhere = {"invocation": "", "worker": -1, "epoch": -1, "step": -1, "cpu_ns": 0, "bytes": size, "requests": 0}
     now = time.monotonic_ns()
-    kind = {"op": "import", "phase": "init", "resource": name, "etag": None, "overhead": True, "failed": False}
+    kind = {"op": op, "phase": "init", "resource": resource, "etag": None, "overhead": True, "failed": False}
     frame = json.dumps({**nowhere, **kind, "start_ns": now, "end_ns": now}).encode()
     with suppress(OSError):  # the function may have closed it
         os.write(int(os.environ["SLSLAB_TRACE_FD"]), len(frame).to_bytes(4, "big") + frame)
+
+
+def trace_gpu() -> None:
+    """Tell the emulator, if torch uses a GPU, the most memory of it that was allocated since the last time."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    if cuda is not None and cuda.is_initialized():
+        device = cuda.current_device()
+        trace("gpu.memory", f"cuda:{device} {cuda.get_device_name(device)}", cuda.max_memory_allocated(device))
+        cuda.reset_peak_memory_stats(device)
 
 
 def main() -> None:
@@ -91,7 +100,8 @@ def main() -> None:
     os.environ["_LAMBDA_TELEMETRY_LOG_FD"] = str(os.dup(sys.stdout.fileno()))
 
     class Client(LambdaRuntimeClient):  # type: ignore[misc]
-        """Asks for invocations; reports before each which packages of the host were imported since the last."""
+        """Asks for invocations; reports before each which packages of the host were imported since the last, and after
+        each the memory of the GPU."""
 
         importers = Importers(own)
         reported: frozenset[str] = frozenset()
@@ -104,8 +114,16 @@ def main() -> None:
                 self.reported |= {*found}
                 print(f"slslab: imported from the host, not from the package: {', '.join(found)}")
                 for name in found:
-                    trace_import(name)
+                    trace("import", name)
             return super().wait_next_invocation()
+
+        def post_invocation_result(self, *arguments: object) -> None:
+            trace_gpu()
+            super().post_invocation_result(*arguments)
+
+        def post_invocation_error(self, *arguments: object) -> None:
+            trace_gpu()
+            super().post_invocation_error(*arguments)
 
     sys.meta_path.insert(0, Client.importers)
     config = LambdaConfigProvider([__file__, os.environ["_HANDLER"]])

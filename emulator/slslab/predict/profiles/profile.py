@@ -14,7 +14,7 @@ import tomli_w
 from pydantic import AfterValidator, BaseModel, Field, model_serializer, model_validator
 
 from slslab.errors import RequestError, writable
-from slslab.toml_files import DataFiles, TomlTable
+from slslab.toml_files import DataFiles, TomlTable, shown
 from slslab_workers.trace.kinds import KINDS, Kind
 
 PROFILES = Path(__file__).parent
@@ -300,6 +300,20 @@ def figures(value: Any, entry: str = "") -> Iterator[tuple[str, Figure]]:
 
 _FILES = DataFiles(Profile, "profile", ProfileError, PROFILES, SCHEMA)
 profile_names, load_profile = _FILES.names, _FILES.load
+
+
+def load_platform(name: str) -> Profile:
+    """Return the profile of a platform that has functions with GPUs; RequestError for another one, or none."""
+    platforms = [each for each in profile_names() if load_profile(each).containers is not None]
+    if name not in profile_names() and not Path(name).exists():
+        raise RequestError(f"{shown(repr(name))} isn't a platform.", f"choose {', '.join(platforms)}, or a file.")
+    profile = load_profile(name)
+    if profile.containers is None:
+        raise RequestError(
+            f"{name} has no functions with GPUs.",
+            f"choose {', '.join(platforms)}, or model a run on {name}: slslab replay --profile {name}",
+        )
+    return profile
 
 
 def save_profile(profile: Profile, path: Path) -> None:

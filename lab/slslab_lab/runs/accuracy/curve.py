@@ -245,7 +245,7 @@ def describe_device(option: str) -> dict[str, str]:
     choose_devices(option)
     import torch
 
-    from slslab_workers.training.instance import choose_device
+    from slslab_workers.training.devices import choose_device
 
     kind = choose_device(option)
     return {"kind": kind, "name": torch.cuda.get_device_name() if kind == "cuda" else processors()}

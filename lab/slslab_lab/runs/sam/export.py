@@ -113,6 +113,10 @@ def write_export(plan: Plan, cost: Cost, imported: set[str] | None, out: Path) -
         )
     if plan.faults is not None:
         raise RequestError("The plan has faults, which can only be injected here.", "export a run without --faults.")
+    if plan.platform is not None:
+        raise RequestError(
+            f"The plan is for {plan.platform}, and SAM templates are for Lambda.", "export a run without --platform."
+        )
     architecture = known[plan.architecture]
     with refused_plans():
         deployment, requirements = deployment_of(plan, architecture), architecture.requirements(plan)

@@ -17,8 +17,8 @@ from slslab.predict.profiles.profile import Containers, Profile, load_profile
 from slslab.predict.uncertainty import GPU, IDLE, PROFILE, STARTS, STORES, ratio_range
 from slslab.report.formats import listed, significant, span
 from slslab.run.bill import DEFAULT_BOOK, load_book
+from slslab.run.containers import container_sizes
 from slslab_lab.papers.paper import Paper
-from slslab_lab.replay.gpus import container_sizes
 from slslab_lab.studies import MODELS, NAMES, committed, experiments
 from slslab_lab.studies.atlas.costs import measure
 from slslab_lab.studies.atlas.jobs import COMPUTES

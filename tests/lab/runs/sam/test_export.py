@@ -256,6 +256,15 @@ def test_a_plan_with_faults_is_not_exported(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_a_plan_for_a_platform_with_gpus_is_not_exported(tmp_path: Path) -> None:
+    path = plan_file("allreduce", tmp_path)
+    path.write_text('platform = "modal-t4"\n' + path.read_text())
+    refused = slslab("export", "sam", path, "--out", tmp_path / "out")
+    assert refused.code == 2
+    assert "The plan is for modal-t4, and SAM templates are for Lambda." in refused.err
+    assert not (tmp_path / "out").exists()
+
+
 NET = """
 from torch import nn
 
