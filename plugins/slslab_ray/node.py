@@ -19,7 +19,8 @@ from slslab.host.output import LOG_BYTES, FunctionLog
 from slslab.host.processes import raise_descriptor_limit
 from slslab.host.session import Session
 from slslab.lambda_.configuration import Function
-from slslab.lambda_.environment import Environment, environment_id
+from slslab.lambda_.environment import Environment
+from slslab.lambda_.hosts import environment_id
 from slslab.lambda_.packages import Code, unpacked
 from slslab.lambda_.process_sandbox import ProcessSandboxes
 from slslab.lambda_.runtime_api import NextInvocation

@@ -16,8 +16,8 @@ from slslab.errors import StartFailed
 from slslab.host.cgroups import Hierarchy
 from slslab.host.namespaces import Isolation
 from slslab.lambda_.configuration import Function
-from slslab.lambda_.environment import FAULTS, environment_id
-from slslab.lambda_.hosts import Ending, ExecutionEnvironment, Host, Hosts, PhaseEnd, State
+from slslab.lambda_.environment import FAULTS
+from slslab.lambda_.hosts import Ending, ExecutionEnvironment, Host, Hosts, PhaseEnd, State, environment_id
 from slslab.lambda_.packages import Code
 from slslab.lambda_.runtime_api import NextInvocation
 from slslab.lambda_.system_log import SystemLog

@@ -32,12 +32,13 @@ from typing import Any, NoReturn
 
 CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID = 0x00020000, 0x08000000, 0x10000000, 0x20000000
 MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE, MS_SLAVE = 2, 4, 8, 4096, 16384, 1 << 18, 1 << 19
-MNT_DETACH, AT_FDCWD, AT_RECURSIVE = 2, -100, 0x8000
-MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID = 1, 2
+MNT_DETACH, AT_FDCWD, AT_EMPTY_PATH, AT_RECURSIVE = 2, -100, 0x1000, 0x8000
+MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_IDMAP = 1, 2, 0x100000
+OPEN_TREE_CLONE, MOVE_MOUNT_F_EMPTY_PATH = 1, 4
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38
 # Numbers of system calls that some C libraries don't wrap; the newer ones are the same on all architectures.
 CLONE, PIVOT_ROOT = {"x86_64": (56, 155), "aarch64": (220, 41)}.get(platform.machine(), (-1, -1))
-MOUNT_SETATTR = 442
+OPEN_TREE, MOVE_MOUNT, MOUNT_SETATTR = 428, 429, 442
 DEVICES = ("null", "zero", "full", "random", "urandom")
 TRACE_DESCRIPTOR = 3
 MESSAGE_BYTES = 1 << 17
@@ -74,11 +75,11 @@ def set_attributes(descriptor: int, path: str, flags: int, attributes: MountAttr
     check(LIBC.syscall(MOUNT_SETATTR, descriptor, path.encode(), flags, *structure), what)
 
 
-def map_ids(inside: int, outside: int, group_outside: int) -> None:
-    """Map one user and one group into this process's user namespace."""
-    Path("/proc/self/setgroups").write_text("deny")
-    Path("/proc/self/uid_map").write_text(f"{inside} {outside} 1")
-    Path("/proc/self/gid_map").write_text(f"{inside} {group_outside} 1")
+def map_ids(inside: int, outside: int, group_outside: int, process: str = "self") -> None:
+    """Map one user and one group into the user namespace of a process."""
+    Path(f"/proc/{process}/setgroups").write_text("deny")
+    Path(f"/proc/{process}/uid_map").write_text(f"{inside} {outside} 1")
+    Path(f"/proc/{process}/gid_map").write_text(f"{inside} {group_outside} 1")
 
 
 def fork_into(flags: int) -> int:
@@ -123,7 +124,7 @@ def open_directory(path: str) -> int:
 
 
 def bind_code(request: dict[str, Any], target: str) -> None:
-    """Bind the code directory, or if only its owner may read it, a copy that belongs to the environment's user.
+    """Bind the code directory. If only its owner may read it, map it to the environment's user, or else copy it.
 
     Links that lead out of the directory lead nowhere, because the function follows them in its own file system.
     """
@@ -134,17 +135,47 @@ def bind_code(request: dict[str, Any], target: str) -> None:
     try:
         if uid is None or os.stat(source).st_mode & readable == readable:
             return bind(source, target)
-        import shutil
+        try:
+            bind_mapped(source, target, uid)
+        except OSError:  # some file systems, such as Docker's overlay, can't be mapped
+            import shutil
 
-        copy = f"{request['root']}-code"
-        shutil.rmtree(copy, ignore_errors=True)  # a reset environment has one already
-        shutil.copytree(source, copy, symlinks=True)
-        inside = (os.path.join(top, name) for top, *both in os.walk(copy) for names in both for name in names)
-        for path in (copy, *inside):
-            os.chown(path, uid, uid, follow_symlinks=False)
-        bind(copy, target)
+            copy = f"{request['root']}-code"
+            shutil.rmtree(copy, ignore_errors=True)  # a reset environment has one already
+            shutil.copytree(source, copy, symlinks=True)
+            inside = (os.path.join(top, name) for top, *both in os.walk(copy) for names in both for name in names)
+            for path in (copy, *inside):
+                os.chown(path, uid, uid, follow_symlinks=False)
+            bind(copy, target)
     finally:
         os.close(descriptor)  # no environment may reach the host's directories through it
+
+
+def bind_mapped(source: str, target: str, uid: int) -> None:
+    """Bind a directory so that user `uid` has its owner's permissions there (an idmapped mount, Linux 5.12)."""
+    os.makedirs(target, exist_ok=True)
+    (stop_read, stop_write), (pid_read, pid_write) = os.pipe(), os.pipe()
+    helper = fork_into(CLONE_NEWUSER)
+    if helper == 0:
+        os.close(stop_write)
+        os.write(pid_write, os.readlink("/proc/self").encode())  # its number there: /proc is still the host's
+        os.read(stop_read, 1)  # waits until its namespace has been opened
+        os._exit(0)
+    try:
+        number = os.read(pid_read, 16).decode()
+        map_ids(os.stat(source).st_uid, uid, uid, number)
+        namespace = os.open(f"/proc/{number}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+        flags = OPEN_TREE_CLONE | os.O_CLOEXEC
+        tree = check(LIBC.syscall(OPEN_TREE, AT_FDCWD, source.encode(), flags), f"open_tree {source}")
+        set_attributes(tree, "", AT_EMPTY_PATH, MountAttributes(MOUNT_ATTR_IDMAP, 0, 0, namespace), "idmapped mount")
+        check(
+            LIBC.syscall(MOVE_MOUNT, tree, b"", AT_FDCWD, target.encode(), MOVE_MOUNT_F_EMPTY_PATH),
+            f"move_mount to {target}",
+        )
+    finally:
+        for end in (stop_write, stop_read, pid_read, pid_write):
+            os.close(end)
+        os.waitpid(helper, 0)
 
 
 def build_root(request: dict[str, Any]) -> None:

@@ -22,7 +22,7 @@ from slslab.host.procfs import Pressure, Sample, Tasks, make_sample
 from slslab.host.reaper import MARK
 from slslab.lambda_.clock import LambdaClock
 from slslab.lambda_.configuration import Function
-from slslab.lambda_.hosts import Ending, ExecutionEnvironment, Host, Hosts, PhaseEnd, State, confinement
+from slslab.lambda_.hosts import Ending, ExecutionEnvironment, Host, Hosts, PhaseEnd, State, confinement, environment_id
 from slslab.lambda_.memory import TICK_S, MemoryMeter, held_bytes
 from slslab.lambda_.runtime_api import NextInvocation, RuntimeApi
 from slslab.lambda_.sandbox import Sandbox
@@ -39,11 +39,6 @@ BACKSTOP_S = 120
 # The deadline and the host's delay so far, ns, and a bit for each fault of a run's plan that has happened.
 CLOCK_STATE = struct.Struct("<QQQ")
 FAULTS = 64
-
-
-def environment_id(function: Function, number: int) -> str:
-    """Return the name of an environment; its number is unique in the emulator."""
-    return f"{function.name}-{number:04d}"
 
 
 class LocalHost(Host, Hosts):

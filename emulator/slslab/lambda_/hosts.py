@@ -88,6 +88,11 @@ def peak_mb(outcome: PhaseEnd, memory_mb: int) -> int:
     return math.ceil(outcome.peak_bytes / MB)
 
 
+def environment_id(function: Function, number: int) -> str:
+    """Return the name of an environment; its number is unique in the emulator."""
+    return f"{function.name}-{number:04d}"
+
+
 class ExecutionEnvironment(Protocol):
     """An execution environment on any host. `Environment` is one on this host, and documents each method."""
 

@@ -185,8 +185,14 @@ def test_a_directory_that_was_opened_is_bound_or_copied_whatever_takes_its_place
     def bind(source: str, _target: str) -> None:
         bound.update(app=Path(source, "app.py").read_text(), secret=os.readlink(f"{source}/secret"), source=source)
 
+    def bind_mapped(*_: object) -> None:
+        raise OSError("as Docker's overlay")
+
     monkeypatch.setattr(spawner, "open_directory", open_and_swap)
     monkeypatch.setattr(spawner, "bind", bind)
+    monkeypatch.setattr(spawner, "bind_mapped", bind_mapped)
+    if copied:  # as in an environment that was reset
+        (root / "environment-code").mkdir()
     spawner.bind_code({"code": str(code), "uid": os.getuid(), "root": str(root / "environment")}, "/var/task")
     assert (bound["app"], bound["secret"]) == (HANDLER, str(private))
     assert (bound["source"] == f"{root}/environment-code") is copied
