@@ -281,8 +281,7 @@ class Run:
     @cached_property
     def _killed(self) -> dict[str, Any]:
         failure = RunFailed("Killed", "The command was killed before the run ended; this is what its trace contains.")
-        book = load_book(self._containers.prices if self._containers else DEFAULT_BOOK)
-        made = self.describe(UNKNOWN, None, failure, None, book)
+        made = self.describe(UNKNOWN, None, failure, None, load_book(DEFAULT_BOOK))
         made["error"]["hint"] = "what was running when it was killed is in the trace, but not in the bill."
         return made
 

@@ -153,9 +153,6 @@ def test_a_run_for_a_platform_with_gpus_tells_what_it_computed_on_and_prices_con
     assert quantities["vCPUs of containers"] == 2 * quantities["GPU T4"]
     assert not [item for item in quantities if "Lambda" in item]
 
-    killed = run.summary()["cost"]
-    assert (killed["lines"], killed["not_billed"]) == (cost["lines"], []), "by the platform's prices, too"
-
     used = [{**one, "gpu": "cuda:0 NVIDIA H200", "max_gpu_memory_mb": 812 - n} for n, one in enumerate(run.invocations)]
     document = run.replace(invocations=used).describe(HOST, None, None, 1.0, load_book("modal"))
     assert (document["device"], document["gpu"]["peak_memory_mb"]) == ("cuda:0 NVIDIA H200", 812)
