@@ -20,7 +20,7 @@ from typing import Any
 from slslab.aws.errors import ServiceError
 from slslab.aws.gate import WholeResponse
 from slslab.aws.json_text import parse_json
-from slslab.aws.limits import MB, Limits, cpu_share, init_share, lambda_limits
+from slslab.aws.limits import MB, Limits, billed_ms, cpu_share, init_share, lambda_limits
 from slslab.aws.signatures import IndexedHeaders
 from slslab.errors import StartFailed
 from slslab.lambda_.api import Call, Operations
@@ -34,7 +34,7 @@ from slslab.lambda_.pool import Pool
 from slslab.lambda_.runtime_api import NextInvocation
 from slslab.lambda_.stack_client import StackClient
 from slslab.run.events import own_event
-from slslab.run.records import InvocationRecord, billed_ms, billed_requests
+from slslab.run.records import InvocationRecord, billed_requests
 
 # https://smithy.io/2.0/aws/amazon-eventstream.html
 MEDIA_TYPE = "application/vnd.amazon.eventstream"

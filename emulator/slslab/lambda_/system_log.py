@@ -9,12 +9,12 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from slslab.aws.limits import MB
+from slslab.aws.limits import MB, billed_ms
 from slslab.host.output import FunctionLog
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.references import function_arn
 from slslab.lambda_.stored_settings import without_effect
-from slslab.run.records import billed_ms, report_line
+from slslab.run.records import report_line
 
 # documented: monitoring-cloudwatchlogs-log-level.html: which system log level shows a line, if all went well.
 SHOWN_AT = {"platform.initRuntimeDone": "DEBUG", "platform.initReport": "DEBUG", "platform.runtimeDone": "DEBUG"}

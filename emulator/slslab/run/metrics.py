@@ -237,7 +237,8 @@ def report_summary(records: Records) -> dict[str, Any]:
         return {"min": min(values), "median": median(values), "max": max(values)} if values else None
 
     figures = ["duration_ms", "init_ms", "billed_ms", "max_memory_mb"]
-    figures += ["max_gpu_memory_mb"] * any("max_gpu_memory_mb" in record for record in records)
+    if any("max_gpu_memory_mb" in record for record in records):
+        figures.append("max_gpu_memory_mb")
     endings = Counter(record["error_type"] or record["status"] for record in records)
     return {"endings": dict(sorted(endings.items())), **{figure: spread(figure) for figure in figures}}
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, get_type_hints
 
-from slslab.aws.limits import billed_ms as billed_ms
+from slslab.aws.limits import billed_ms
 from slslab.run.bill import ARCHITECTURES
 from slslab_workers.architecture import Fleet
 from slslab_workers.trace.event import AMOUNTS, RANGES, REQUIRED, wrong_field

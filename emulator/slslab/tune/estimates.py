@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
 
+from slslab.aws.limits import billed_ms
 from slslab.predict.accuracy import mean_errors
 from slslab.predict.anchors import Z80
 from slslab.predict.invocation import Model, Moved, Predictor, Record, Request, billed
 from slslab.predict.uncertainty import PER_MEAN_ERROR
 from slslab.run.bill import Book, Usage, compute_bill
-from slslab.run.records import billed_ms
 from slslab.tune.decision import Estimate, Figures
 
 # Bill this much time, so that the price of a millisecond is exact.

@@ -12,10 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from slslab.aws.limits import billed_ms
 from slslab.errors import RequestError, counted
 from slslab.predict.invocation import Predictor, Request
 from slslab.predict.profiles.profile import Figure, Profile, with_speed
-from slslab.run.records import billed_ms
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.kernel.program import Program
 from slslab_lab.replay.kernel.timeline import Call

@@ -5,8 +5,9 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
+from slslab.aws.limits import billed_ms
 from slslab.run.metrics import BESIDE, grouped
-from slslab.run.records import billed_ms, billed_seconds
+from slslab.run.records import billed_seconds
 from slslab.run.run import Run
 from slslab_lab.checks.exchange import Exchange
 from slslab_lab.checks.messages import where, who

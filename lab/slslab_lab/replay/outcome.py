@@ -13,10 +13,11 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
+from slslab.aws.limits import billed_ms
 from slslab.predict.environment import NS
 from slslab.run.bill import Hosts, Usage
 from slslab.run.metrics import grouped
-from slslab.run.records import billed_ms, billed_seconds
+from slslab.run.records import billed_seconds
 from slslab_lab.replay.gpus import containers
 from slslab_lab.replay.kernel.kernel import TRANSITION
 from slslab_lab.replay.kernel.timeline import Timeline

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slslab.aws.limits import cpu_share
+from slslab.aws.limits import billed_ms, cpu_share
 from slslab.host.procfs import Sample, Stalls, ThreadTimes
 from slslab.lambda_.clock import LambdaClock
-from slslab.run.records import InvocationRecord, billed_ms, report_line
+from slslab.run.records import InvocationRecord, report_line
 
 SECOND = 1_000_000_000
 TICK = 100_000_000

@@ -309,7 +309,7 @@ from types import SimpleNamespace
 
 left = [700 * 2**20 + 1, 300 * 2**20, 500 * 2**20]
 cuda = SimpleNamespace(
-    is_initialized=lambda: len(left) < 3,
+    is_initialized=lambda: len(left) < 3 or 'a mock',
     current_device=lambda: 1,
     get_device_name=lambda device: "Tesla T4",
     max_memory_allocated=lambda device: left[0],

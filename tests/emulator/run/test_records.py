@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from slslab.aws.limits import billed_ms
 from slslab.run.records import (
     EVENT_FIELDS,
     InstanceRecord,
-    billed_ms,
     billed_requests,
     billed_seconds,
     check_metered,

@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.metered import record
 
+from slslab.aws.limits import billed_ms
 from slslab.errors import RequestError
 from slslab.predict.invocation import Predictor
 from slslab.predict.processor import UNANCHORED
 from slslab.predict.profiles.profile import Figure, Profile, load_profile
-from slslab.run.records import billed_ms, report_line
+from slslab.run.records import report_line
 from slslab_lab.calibration.cloudwatch import (
     Metered,
     Replayed,

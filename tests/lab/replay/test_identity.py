@@ -21,9 +21,9 @@ from typing import Any
 import pytest
 from tests.lab.replay.recordings import TRACES
 
+from slslab.aws.limits import billed_ms
 from slslab.predict.profiles.profile import Profile, load_profile
 from slslab.run.bill import Usage, compute_bill, load_book
-from slslab.run.records import billed_ms
 from slslab.run.run import Run
 from slslab_lab.replay.fitting import fit
 from slslab_lab.replay.kernel.kernel import play

@@ -7,8 +7,8 @@ from hypothesis import given
 from tests.lab.replay.platform import platform
 from tests.lab.replay.small_programs import MS, handing_over, programs
 
+from slslab.aws.limits import billed_ms
 from slslab.run.bill import compute_bill, load_book
-from slslab.run.records import billed_ms
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.kernel.program import Program, Step, Track
 from slslab_lab.replay.kernel.timeline import Timeline

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from slslab.aws.limits import MB, cpu_share
+from slslab.aws.limits import MB, billed_ms, cpu_share
 from slslab.errors import counted
 from slslab.report import formats
 from slslab.report.formats import percent
@@ -21,7 +21,7 @@ from slslab.run.bill import Book
 from slslab.run.document import not_modelled
 from slslab.run.events import host_until
 from slslab.run.log import metered
-from slslab.run.records import billed_ms, billed_seconds
+from slslab.run.records import billed_seconds
 from slslab.run.run import PLANNED, Run
 from slslab.run.table import tabulate
 from slslab_lab.pages.live.log import Log, Record
