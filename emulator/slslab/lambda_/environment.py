@@ -97,8 +97,7 @@ class Environment:
         self.system_log = SystemLog(function, self.log, self.log_stream)
         self._host = host
         self.home = host.home / self.id
-        # More during init.
-        self.cpu_share = init_share(function.memory_mb)
+        self.cpu_share = init_share(function.memory_mb)  # more during init
         self._delay_ns = 0
         self._deadline_ns = 0
         self._answered_ns = 0
@@ -347,8 +346,7 @@ class Environment:
         }
 
     def _trace(self, event: dict[str, Any]) -> None:
-        if event["op"] == "gpu.memory":  # it meters an invocation, and isn't part of the trace
-            self._memory.gpu = event["resource"], event["bytes"]
+        if self._memory.takes(event):
             return
         number = str(event.get("resource")).partition(" ")[0]
         if event.get("op") == "fault" and number.isdecimal() and int(number) < FAULTS:

@@ -1,39 +1,42 @@
 # ruff: noqa: ARG001 (all handlers have one signature)
-"""Implement RedisAI's commands: AI.TENSORSET, AI.SCRIPTEXECUTE, …
+"""Implement RedisAI's commands: AI.TENSORSET, AI.SCRIPTEXECUTE, AI.DAGEXECUTE, …
 
 Tensors and scripts are immutable, so the store is locked only while a key is looked up or set.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from importlib.metadata import version
+from typing import TypeVar, cast
 
 from slslab.tensordb import scripts
 from slslab.tensordb.replies import OK, Blob, CommandError, Reply, Simple
 from slslab.tensordb.scripts import Script
-from slslab.tensordb.session import SYNTAX, Session, command, whole
-from slslab.tensordb.store import TYPE_NAMES
+from slslab.tensordb.session import SYNTAX, Session, command, find, whole
+from slslab.tensordb.store import ENTRY_BYTES, TYPE_NAMES, Store
 from slslab.tensordb.tensors import INVALID_LENGTH, Tensor, parse_header, parse_tensor
 
 NO_TENSOR = "ERR tensor key is empty or in a different shard"
 # RedisAI's commands that tensordb doesn't have, with what to use instead.
 CONTAINER = "run RedisAI's container (`slslab up --stack compose`)"
 SCRIPTS = "use AI.SCRIPTSTORE and AI.SCRIPTEXECUTE"
-DAG = "use AI.SCRIPTEXECUTE, or RedisAI's container (`slslab up --stack compose`)"
+DAG = "use AI.DAGEXECUTE"
 UNSUPPORTED = {
     **dict.fromkeys(("modelset", "modelstore", "modelget", "modeldel", "modelrun", "modelexecute"), CONTAINER),
     **dict.fromkeys(("scriptset", "scriptrun"), SCRIPTS),
-    **dict.fromkeys(("dagrun", "dagrun_ro", "dagexecute", "dagexecute_ro"), DAG),
-    **dict.fromkeys(("config", "info"), "it has no backends or settings; leave this out"),
+    **dict.fromkeys(("dagrun", "dagrun_ro", "dagexecute_ro"), DAG),
+    "config": "it has no backends or settings to load; leave this out",
 }
 NO_SCRIPT = "ERR script key is empty or in a different shard"
+DAG_COMMANDS = (b"AI.TENSORSET", b"AI.TENSORGET", b"AI.SCRIPTEXECUTE")
 
 TYPE_NAMES |= {Tensor: "AI_TENSOR", Script: "AI_SCRIPT"}
 
 V = TypeVar("V", Tensor, Script)
 
 
-def _stored(session: Session, key: bytes, kind: type[V], complaint: str) -> V:
-    with session.store as store:
+def _stored(store: Store, key: bytes, kind: type[V], complaint: str) -> V:
+    with store:
         value: V | None = store.value(key, kind)
     if value is None:
         raise CommandError(complaint)
@@ -42,7 +45,8 @@ def _stored(session: Session, key: bytes, kind: type[V], complaint: str) -> V:
 
 def _store(session: Session, tensors: dict[bytes, Tensor]) -> None:
     with session.store as store:
-        store.require(sum(tensor.bytes for tensor in tensors.values()))
+        # Checked for all together, so that either all are stored or none.
+        store.require(sum(len(key) + ENTRY_BYTES + tensor.bytes for key, tensor in tensors.items()))
         for key, tensor in tensors.items():
             store.put(key, tensor, tensor.bytes)
 
@@ -62,7 +66,7 @@ def _tensorset(session: Session, args: list[Blob]) -> Reply:
 
 @command("ai.tensorget", -2, unlocked=True)
 def _tensorget(session: Session, args: list[bytes]) -> Reply:
-    tensor = _stored(session, args[0], Tensor, NO_TENSOR)
+    tensor = _stored(session.store, args[0], Tensor, NO_TENSOR)
     forms = sorted(word.upper() for word in args[1:])
     if forms not in ([], [b"BLOB"], [b"META"], [b"VALUES"], [b"BLOB", b"META"], [b"META", b"VALUES"]):
         raise CommandError("ERR unsupported data format")
@@ -98,7 +102,7 @@ def _scriptget(session: Session, args: list[bytes]) -> Reply:
     parts = {word.upper() for word in args[1:]} or {b"META", b"SOURCE"}
     if not parts <= {b"META", b"SOURCE"}:
         raise CommandError(SYNTAX)
-    script = _stored(session, args[0], Script, NO_SCRIPT)
+    script = _stored(session.store, args[0], Script, NO_SCRIPT)
     if parts == {b"SOURCE"}:
         return script.source
     meta: list[Reply] = ["device", "CPU", "tag", script.tag, "Entry Points", list(script.entry_points)]
@@ -107,7 +111,7 @@ def _scriptget(session: Session, args: list[bytes]) -> Reply:
 
 @command("ai.scriptdel", 2)
 def _scriptdel(session: Session, args: list[bytes]) -> Reply:
-    _stored(session, args[0], Script, NO_SCRIPT)
+    _stored(session.store, args[0], Script, NO_SCRIPT)
     session.store.drop(args[0])
     return OK
 
@@ -157,34 +161,113 @@ def _timeout(argument: bytes) -> float:
 
 @command("ai.scriptexecute", -5, grows=True, unlocked=True)
 def _scriptexecute(session: Session, args: list[bytes]) -> Reply:
-    """Run a script after all earlier executions; reply TIMEDOUT if these take too long."""
+    _refuse_in_transaction(session)
+    sections, timeout_s = _sections(args[2:])
+    return _in_turn(session, timeout_s, lambda: _run(session, args[0], args[1], sections))
+
+
+def _refuse_in_transaction(session: Session) -> None:
     if session.executing:
         raise CommandError("ERR Cannot run RedisAI command within a transaction or a LUA script")
-    sections, timeout_s = _sections(args[2:])
+
+
+def _in_turn(session: Session, timeout_s: float | None, work: Callable[[], Reply]) -> Reply:
+    """Call `work` after all earlier executions; reply TIMEDOUT if these take too long."""
     turn = session.store.script_turn
     if not turn.acquire(timeout=-1 if timeout_s is None else timeout_s):
         return Simple("TIMEDOUT")
     try:
-        _run(session, args[0], args[1], sections)
+        return work()
     finally:
         turn.release()
-    return OK
 
 
-def _run(session: Session, key: bytes, function: bytes, sections: Mapping[bytes, list[bytes]]) -> None:
-    script = _stored(session, key, Script, NO_SCRIPT)
+def _run(session: Session, key: bytes, function: bytes, sections: Mapping[bytes, list[bytes]]) -> Reply:
+    # Scripts and free memory are the peer's; the tensors may be a DAG's.
+    peer = session.context.store
+    script = _stored(peer, key, Script, NO_SCRIPT)
     if function not in script.entry_points:
         raise CommandError(f"ERR Function does not exist: {function.decode(errors='replace')}")
-    with session.store as store:
-        store.require(0)
+    with peer:
+        peer.require(0)
     keys, inputs, arguments, names = (sections.get(word, []) for word in (b"KEYS", b"INPUTS", b"ARGS", b"OUTPUTS"))
-    tensors = [_stored(session, name, Tensor, NO_TENSOR) for name in inputs]
+    tensors = [_stored(session.store, name, Tensor, NO_TENSOR) for name in inputs]
     outputs, usage = scripts.run(script, function, tensors, keys, arguments, session.context.scripts)
     if len(outputs) != len(names):
         raise CommandError(f"ERR the script returned {len(outputs)} tensors, and OUTPUTS names {len(names)} keys")
     _store(session, dict(zip(names, outputs, strict=True)))
     resource = b"%b/%b %b" % (key, function, names[0] if names else b"")
     session.context.report(session.context.peer, resource.decode(errors="replace"), usage)
+    return OK
+
+
+def _dag(args: Sequence[Blob]) -> tuple[dict[bytes, list[bytes]], float | None, list[list[Blob]]]:
+    """Return the lists of AI.DAGEXECUTE by their words, how long it waits for earlier executions, s (None: no limit),
+    and the commands between the `|>`; CommandError if they aren't valid."""
+    steps: list[list[Blob]] = [[]]
+    for arg in args:
+        if arg == b"|>":
+            steps.append([])
+        else:
+            steps[-1].append(arg)
+    rest = [bytes(arg) for arg in steps.pop(0)]
+    sections: dict[bytes, list[bytes]] = {}
+    timeout = None
+    while rest:
+        word = rest[0].upper()
+        if word in (b"LOAD", b"PERSIST") and word not in sections:
+            sections[word], rest = _counted(rest[1:], f"keys to {word.decode()}")
+        elif word == b"ROUTING" and len(rest) > 1:
+            sections[word], rest = [rest[1]], rest[2:]
+        elif word == b"TIMEOUT" and len(rest) > 1:
+            timeout, rest = _timeout(rest[1]), rest[2:]
+        else:
+            raise CommandError(f"ERR Unexpected argument '{word[:128].decode(errors='replace')}' in AI.DAGEXECUTE")
+    if not sections:
+        raise CommandError("ERR AI.DAGEXECUTE command must contain LOAD, PERSIST or ROUTING")
+    if not steps:
+        raise CommandError("ERR DAG is empty")
+    if not all(step and bytes(step[0][:32]).upper() in DAG_COMMANDS for step in steps):
+        raise CommandError("ERR Unsupported command within DAG")
+    return sections, timeout, steps
+
+
+@command("ai.dagexecute", -6, grows=True, raw=True, unlocked=True)
+def _dagexecute(session: Session, args: list[Blob]) -> Reply:
+    _refuse_in_transaction(session)
+    sections, timeout_s, steps = _dag(args)
+    load, persist = (sections.get(word, []) for word in (b"LOAD", b"PERSIST"))
+    return _in_turn(session, timeout_s, lambda: _run_dag(session, load, persist, steps))
+
+
+def _run_dag(session: Session, load: list[bytes], persist: list[bytes], steps: list[list[Blob]]) -> Reply:
+    """Return one reply for each step. After a failed step, the remaining replies are `NA`, and nothing is persisted."""
+    dag = copy(session)
+    dag.store = Store()
+    _store(dag, {key: _stored(session.store, key, Tensor, NO_TENSOR) for key in load})
+    replies: list[Reply] = []
+    for step in steps:
+        try:
+            entry = find(step)
+            arguments = step[1:] if entry.raw else [bytes(arg) for arg in step[1:]]
+            replies.append(cast(Reply, entry.handler(dag, arguments)))  # these commands never return a Waiter
+        except CommandError as error:
+            return [*replies, CommandError(str(error)), *[Simple("NA")] * (len(steps) - len(replies) - 1)]
+    missing = "ERR PERSIST key cannot be found in DAG"
+    _store(session, {key: _stored(dag.store, key, Tensor, missing) for key in persist})
+    return replies
+
+
+@command("ai.info", -1)
+def _info(session: Session, args: list[bytes]) -> Reply:
+    if args:
+        tag = _stored(session.store, args[0], Script, NO_SCRIPT).tag
+        return ["key", args[0], "type", "SCRIPT", "backend", "TORCH", "device", "CPU", "tag", tag]
+    settings = session.context.scripts
+    return [
+        *("Version", "tensordb", "Backends", f"torch {version('torch')}"),
+        *("strict", int(settings.strict), "INTRA_OP_PARALLELISM", settings.threads),
+    ]
 
 
 def _unsupported(session: Session, args: list[Blob], name: str) -> Reply:

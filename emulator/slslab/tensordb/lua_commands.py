@@ -15,7 +15,7 @@ NOT_IN_SCRIPTS = frozenset(
     "shutdown".split()
 )
 READS = frozenset(
-    "ai.scriptget ai.tensorget command dbsize echo exists get hexists hget hgetall hkeys hlen hmget hvals info "
+    "ai.info ai.scriptget ai.tensorget command dbsize echo exists get hexists hget hgetall hkeys hlen hmget hvals info "
     "keys lindex llen lrange memory mget ping pttl scan scard select sismember smembers strlen time touch ttl "
     "type".split()
 )

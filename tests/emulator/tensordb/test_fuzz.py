@@ -21,7 +21,7 @@ NAMES = sorted(name.decode() for name in TABLE if name.decode() not in LEFT_OUT)
 WORDS = st.one_of(
     st.sampled_from(
         "k l h s t 0 1 -1 2 9223372036854775807 -9223372036854775808 99999999999999999999 1e400 nan FLOAT INT8 BLOB "
-        "VALUES META SOURCE CPU ENTRY_POINTS INPUTS OUTPUTS KEYS ARGS TIMEOUT AI.TENSORSET f NX EX GET "
+        "VALUES META SOURCE CPU ENTRY_POINTS INPUTS OUTPUTS KEYS ARGS LOAD PERSIST TIMEOUT |> AI.TENSORSET f NX EX GET "
         "AI.TENSORGET AI.SCRIPTEXECUTE MATCH COUNT * [ [^ [a- \\ LEFT RIGHT USAGE COUNT INFO LIST ID SETNAME".split()
     ).map(str.encode),
     st.binary(max_size=12),
@@ -116,6 +116,14 @@ def test_hostile_shapes_are_errors_before_anything_is_allocated(
         ("AI.SCRIPTEXECUTE", "x", "f", "INPUTS", 0, "TIMEOUT", 0),
         ("AI.SCRIPTEXECUTE", "x", "f", "INPUTS", 0, "TIMEOUT", 5, "OUTPUTS", 0),
         ("AI.SCRIPTEXECUTE", "x", "f", "TIMEOUT", 5, "INPUTS", 0),
+        ("AI.DAGEXECUTE", "LOAD", 0, "|>", "PING", "x", "y"),
+        ("AI.DAGEXECUTE", "LOAD", 0, "x", "|>", "AI.TENSORGET"),
+        ("AI.DAGEXECUTE", "a", "b", "c", "d", "e"),
+        ("AI.DAGEXECUTE", "LOAD", 0, "|>", "|>", "|>"),
+        ("AI.DAGEXECUTE", "LOAD", 0, "PERSIST", 1, "x", "|>", "AI.TENSORSET", "y", "INT8", 1),
+        ("AI.DAGEXECUTE", "|>", "AI.TENSORSET", "y", "INT8", 1),
+        ("AI.DAGEXECUTE", "ROUTING", "r", "LOAD", 1, "absent", "|>", "AI.TENSORGET", "absent"),
+        ("AI.INFO", "absent"),
         ("SCAN", "9" * 5000),
         ("SCAN", 0, "COUNT", 0),
         ("SCAN", 0, "COUNT"),
@@ -147,8 +155,8 @@ def test_wrong_arguments_are_errors(url: str, wire: Wire, command: tuple[object,
     [
         *[(f"AI.MODEL{word}", "RedisAI's container") for word in "SET STORE GET DEL RUN EXECUTE".split()],
         *[(f"AI.SCRIPT{word}", "AI.SCRIPTSTORE and AI.SCRIPTEXECUTE") for word in ("SET", "RUN")],
-        *[(f"AI.DAG{word}", "AI.SCRIPTEXECUTE") for word in ("RUN", "RUN_RO", "EXECUTE", "EXECUTE_RO")],
-        *[(f"AI.{word}", "no backends or settings") for word in ("CONFIG", "INFO")],
+        *[(f"AI.DAG{word}", "AI.DAGEXECUTE") for word in ("RUN", "RUN_RO", "EXECUTE_RO")],
+        ("AI.CONFIG", "no backends or settings"),
     ],
 )
 def test_what_of_redisai_is_not_supported_says_so_by_name_and_what_there_is_instead(

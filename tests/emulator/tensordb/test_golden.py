@@ -110,3 +110,30 @@ def test_replies_of_resp3(wire: Wire, request_: bytes, reply: bytes) -> None:
     wire.send(request_)
     assert wire.exactly(len(reply)) == reply
     assert wire("CLIENT", "GETNAME") == b"golden"
+
+
+def test_a_dag_answers_one_reply_for_each_command(wire: Wire) -> None:
+    wire.send(SET + STORE)
+    assert wire.exactly(10) == b"+OK\r\n+OK\r\n"
+    run = ("|>", "AI.SCRIPTEXECUTE", "s", "sgd", "INPUTS", 2, "k", "g", "ARGS", 1, "0.5", "OUTPUTS", 1, "k")
+    wire.send(
+        encode(
+            *("AI.DAGEXECUTE", "LOAD", 1, "k", "PERSIST", 1, "k", "TIMEOUT", 1000),
+            *("|>", "AI.TENSORSET", "g", "FLOAT", 2, 3, "VALUES", *[2] * 6),
+            *run,
+            *("|>", "AI.TENSORGET", "k", "BLOB"),
+        )
+    )
+    after = (np.arange(6, dtype="<f4") - 1).tobytes()
+    expected = b"*3\r\n+OK\r\n+OK\r\n$24\r\n" + after + b"\r\n"
+    assert wire.exactly(len(expected)) == expected
+    wire.send(encode("AI.DAGEXECUTE", "LOAD", 1, "k", "PERSIST", 1, "k", *run, "|>", "AI.TENSORGET", "k", "BLOB"))
+    expected = b"*2\r\n" + EMPTY + b"+NA\r\n"
+    assert wire.exactly(len(expected)) == expected
+    assert wire("AI.TENSORGET", "k", "BLOB") == after
+    assert wire("EXISTS", "g") == 0
+    step = ("|>", "AI.TENSORSET", "new", "INT8", 1)
+    wire.send(encode("AI.DAGEXECUTE", "PERSIST", 1, "new", *step, *run, *step))
+    expected = b"*3\r\n+OK\r\n-ERR tensor key is empty or in a different shard\r\n+NA\r\n"
+    assert wire.exactly(len(expected)) == expected
+    assert wire("EXISTS", "new") == 0

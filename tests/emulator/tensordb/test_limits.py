@@ -93,6 +93,7 @@ def test_an_upload_for_which_there_is_no_room_is_drained_and_the_connection_live
             ("SET", "b", data),
             ("MSET", "b", data, "c", data),
             ("RPUSH", "b", *[bytes(10_000)] * 500),
+            ("AI.DAGEXECUTE", "PERSIST", 1, "b", "|>", "AI.TENSORSET", "b", "FLOAT", 2 * MB, "BLOB", data),
         ):
             assert error(wire, *command) == OOM
         assert wire("KEYS", "*") == [b"a"]
@@ -103,6 +104,14 @@ def test_an_upload_for_which_there_is_no_room_is_drained_and_the_connection_live
         wire("MULTI")
         assert error(wire, "SET", "c", data) == OOM
         assert error(wire, "EXEC").startswith("EXECABORT")
+
+
+def test_a_dag_persists_all_of_its_keys_or_none(peer: Make) -> None:
+    steps = ("|>", "AI.TENSORSET", "a", "UINT8", 960, "|>", "AI.TENSORSET", "b", "UINT8", 960)
+    with Wire(peer(Options(maxmemory=2000))) as wire:
+        # The tensors fit, but not with their keys.
+        assert error(wire, "AI.DAGEXECUTE", "PERSIST", 2, "a", "b", *steps) == OOM
+        assert wire("KEYS", "*") == []
 
 
 def test_what_is_on_its_way_counts(peer: Make) -> None:

@@ -182,6 +182,8 @@ def long(tensors: List[Tensor], keys: List[str], args: List[str]):
             wire("AI.TENSORSET", "t", "INT32", 2, "VALUES", number, 2)
             assert wire("AI.SCRIPTEXECUTE", "s", "add", "INPUTS", 1, "t", "OUTPUTS", 1, "o") == "OK"
             assert wire("AI.TENSORGET", "t", "VALUES") == wire("AI.TENSORGET", "o", "VALUES") == [number + 1, 3]
+        assert wire("AI.INFO")[4:] == [b"strict", 0, b"INTRA_OP_PARALLELISM", 2]
+        assert wire("AI.INFO", "s")[3] == b"SCRIPT"
         with Wire(endpoints[0]) as other:
             other.send(b"AI.SCRIPTEXECUTE s long INPUTS 0 OUTPUTS 1 o\r\n")
             # The next one waits for its turn, for a time.

@@ -313,8 +313,9 @@ def test_scripts_work_with_tensors(url: str) -> None:
         script = "redis.call('AI.TENSORSET', KEYS[1], 'FLOAT', 3, 'BLOB', ARGV[1])"
         assert wire("EVAL", f"{script} return redis.call('AI.TENSORGET', KEYS[1], 'BLOB')", 1, "t", body) == body
         assert wire("EVAL", "return redis.call('AI.TENSORGET', KEYS[1], 'VALUES')", 1, "t") == [b"0", b"1", b"2"]
-        said = error(wire, "EVAL", "return redis.call('AI.SCRIPTEXECUTE', 's', 'f', 'INPUTS', 1, 't')", 0)
-        assert said.startswith("ERR Cannot run RedisAI command within a transaction or a LUA script script: ")
+        for command in ("'AI.SCRIPTEXECUTE', 's', 'f', 'INPUTS', 1, 't'", "'AI.DAGEXECUTE', 'LOAD', 1, 't', '|>', 'x'"):
+            said = error(wire, "EVAL", f"return redis.call({command})", 0)
+            assert said.startswith("ERR Cannot run RedisAI command within a transaction or a LUA script script: ")
 
 
 def test_a_script_serves_those_who_wait_and_runs_in_a_transaction(url: str) -> None:
