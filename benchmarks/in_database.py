@@ -238,7 +238,7 @@ def main() -> None:
                 with redis as server:
                     url = server.endpoint if server else None
                     rows += measure(model, options.count, options.repeat, threads, url, session.mark)
-                known |= {"redis-server": server.version} if server else {}
+                known |= {"redis-server": server.version.removeprefix("Redis ")} if server else {}
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
     facts = host() | {"load_average_before": before, "load_average_after": os.getloadavg()}

@@ -98,6 +98,7 @@ def _cards(document: Document, *cards: Callable[[Document], Card | None]) -> Ite
 def runs(documents: Sequence[Document]) -> Table:
     """Return a table with one line per run, with its seconds and bill on Lambda."""
     named = ("architecture", "model", "dataset", "workers")
+    time = "modelled s" if any(map(platform_of, documents)) else "AWS s"
     rows = []
     for document in documents:
         found = replayed(document)
@@ -113,11 +114,11 @@ def runs(documents: Sequence[Document]) -> Table:
             )
         )
     return Table(
-        ("run", "status", *named, "epochs", "AWS s", "bill USD", "accuracy"),
+        ("run", "status", *named, "epochs", time, "bill USD", "accuracy"),
         rows,
         note=range_note(*map(replayed, documents)),
         # The run's id contains the architecture and the model.
-        dispensable=("dataset", "model", "architecture", "epochs", "workers", "accuracy", "AWS s"),
+        dispensable=("dataset", "model", "architecture", "epochs", "workers", "accuracy", time),
     )
 
 

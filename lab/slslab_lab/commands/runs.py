@@ -72,11 +72,13 @@ def compare(runs: tuple[str, ...], page: Path | None, plot: Path | None, json_: 
 @click.command()
 @run_argument
 @click.option(
-    "--prices", default=Plan.prices, show_default=True, metavar="BOOK", help="A price book by name, or a TOML file."
+    "--prices",
+    metavar="BOOK",
+    help=f"A price book by name, or a TOML file (by default {Plan.prices}; of a run with --platform the platform's).",
 )
 @kind_option
 @json_option
-def bill(run: str, prices: str, kind: str | None, json_: bool) -> None:
+def bill(run: str, prices: str | None, kind: str | None, json_: bool) -> None:
     """Print the bill of a run on Lambda by the prices of a book (aws-us-east-1, paper-2025, or a TOML file).
 
     It is the bill of the replayed trace, followed by the price of this host's seconds. `slslab bill up` prints the cost

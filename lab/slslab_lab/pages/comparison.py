@@ -23,6 +23,7 @@ from slslab.report.summaries import (
     has_stragglers,
     instances_note,
     peak_limit_mb,
+    platform_of,
     range_note,
     replayed,
     unanchored_note,
@@ -80,7 +81,8 @@ def comparison(documents: Sequence[Document], page: Path | None) -> Iterator[Par
     judge, basis = (verdicts, _basis) if len(documents) == 2 else (verdicts_in_short, _basis_in_short)
     yield Note("\n".join(_answers(documents, judge(documents, names))), "answer")
     yield Note(basis(documents), "muted")
-    yield Table(HEADINGS, [_row(name, document) for name, document in zip(names, documents, strict=True)])
+    headings = [there(documents, heading) for heading in HEADINGS]
+    yield Table(headings, [_row(name, document) for name, document in zip(names, documents, strict=True)])
     yield from _notes(documents, names)
     yield Note(_next(documents, page), "muted")
 
@@ -102,6 +104,11 @@ def _basis(documents: Sequence[Document]) -> str:
 def _basis_in_short(documents: Sequence[Document]) -> str:
     ranged = any("ranges" in (replayed(document) or {}) for document in documents)
     return f"{basis_of(documents)}{', with 80 % ranges for known errors (docs/replay.md)' * ranged}."
+
+
+def there(documents: Sequence[Document], text: str) -> str:
+    """Return a text about AWS, in other words if a run is modelled on a platform with GPUs."""
+    return text.replace("AWS", "its platform") if any(map(platform_of, documents)) else text
 
 
 def short_names(documents: Sequence[Document]) -> list[str]:
@@ -168,7 +175,9 @@ def describe_comparison(documents: Sequence[Document]) -> Page:
     keys = scales.series_keys(names)
     picture = pictured(documents)
     cards = (
-        None if picture is None else Card("card-cost-time", "Cost, time and accuracy on AWS", (picture,), wide=True),
+        None
+        if picture is None
+        else Card("card-cost-time", there(documents, "Cost, time and accuracy on AWS"), (picture,), wide=True),
         _figures(documents, names),
         *_learning(documents, keys),
         _bill(documents, names, keys),
@@ -227,10 +236,10 @@ def pictured(documents: Sequence[Document]) -> Chart | None:
         return None
     return charts.scatter(
         "cost-time",
-        "Points: cost and time on AWS of each run",
+        there(documents, "Points: cost and time on AWS of each run"),
         rows,
         keys,
-        (TIME, BILL),
+        (there(documents, TIME), BILL),
         "A run further left is faster, one further down cheaper; the text next to each is its accuracy on the test "
         "images. Bars: 80 % ranges.",
     )
@@ -242,7 +251,7 @@ def _figures(documents: Sequence[Document], names: Sequence[str]) -> Card:
         if any(value(document) is not None for document in documents):
             first, *others = documents
             cells = (Cell(_text(title, other), _change(title, first, other)) for other in others)
-            rows.append((title, _text(title, first), *cells))
+            rows.append((there(documents, title), _text(title, first), *cells))
     return Card(
         "card-figures",
         "Figures of the runs",

@@ -100,11 +100,11 @@ def draw_reproduction(document: Document, path: Path) -> None:
 
 def draw_comparison(documents: Sequence[Document], path: Path) -> None:
     """Draw cost against time on AWS of the runs that are modelled; RequestError if none is."""
-    from slslab_lab.pages.comparison import pictured
+    from slslab_lab.pages.comparison import pictured, there
 
     if (chart := pictured(documents)) is None:
         raise RequestError("None of these runs is modelled on AWS.", "leave out --plot.")
-    _draw(path, "Cost and time on AWS", [chart])
+    _draw(path, there(documents, "Cost and time on AWS"), [chart])
 
 
 def draw_timeline(played: "Timeline", title: str, path: Path) -> None:

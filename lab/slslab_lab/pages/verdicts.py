@@ -10,7 +10,7 @@ from slslab.errors import counted
 from slslab.predict.uncertainty import Uncertainty, ratio_range, read_uncertainty
 from slslab.report.formats import listed, percent, significant, span
 from slslab.report.page import Document
-from slslab.report.summaries import amount, modelled_figures, region, replayed
+from slslab.report.summaries import amount, modelled_figures, platform_of, region, replayed
 from slslab.run.bill import total_alone
 from slslab.run.metrics import grouped
 
@@ -50,17 +50,19 @@ def capitalised(sentence: str) -> str:
 
 def basis_of(documents: Sequence[Document]) -> str:
     """Return the basis of these runs' verdicts."""
-    found = [one for one in map(replayed, documents) if one is not None]
+    found = [(platform_of(document), one) for document in documents if (one := replayed(document)) is not None]
     if not found:
         return "As this host measured and priced it, since no run is modelled on AWS"
-    unknown = any("uncertainty" not in one for one in found)
-    regions = ", ".join(dict.fromkeys(map(region, found)))
-    return f"Modelled on AWS ({regions}){', without ranges: close runs may not differ' * unknown}"
+    unknown = any("uncertainty" not in one for _, one in found)
+    places = listed(list(dict.fromkeys(platform or f"AWS ({region(one)})" for platform, one in found)))
+    return f"Modelled on {places}{', without ranges: close runs may not differ' * unknown}"
 
 
 @dataclass(frozen=True)
 class _Figures:
-    """What runs are compared by: times and bills on AWS, or on this host if no run is modelled, and accuracies."""
+    """What runs are compared by: times and bills where they are modelled, or on this host if none is, and accuracies.
+
+    `where` names that place; it is empty for several."""
 
     where: str
     runs: Mapping[str, Document]
@@ -86,13 +88,15 @@ def _figures(documents: Sequence[Document], names: Sequence[str]) -> _Figures:
         for name, document in zip(names, documents, strict=True)
         if document.get("accuracy")
     ]
-    return _Figures(" on AWS" if modelled else " on this host", dict(pairs), seconds, costs, learnt)
+    places = {platform_of(document) or "AWS" for document in documents if replayed(document)} or {"this host"}
+    where = f" on {places.pop()}" if len(places) == 1 else ""
+    return _Figures(where, dict(pairs), seconds, costs, learnt)
 
 
 def verdicts(documents: Sequence[Document], names: Sequence[str]) -> Iterator[str]:
     """Yield a sentence for each question that the runs' figures answer: which is fastest, cheapest, most accurate.
 
-    Time and cost are on AWS, or on this host if no run is modelled.
+    Time and cost are on AWS or on another platform, or on this host if no run is modelled.
     """
     compared = _figures(documents, names)
     fastest, cheapest = f"fastest{compared.where}", f"cheapest{compared.where}"

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from slslab.installation import installed, lacking
 from slslab.report.services import Service, open_run
-from slslab.run.bill import Book, load_book
+from slslab.run.bill import DEFAULT_BOOK, Book, load_book
 from slslab.run.directory import resolve
 from slslab.run.document import Modelled, NotModelled, not_modelled
 from slslab.run.run import NOT_ENDED, Run, bill_document
@@ -26,14 +26,17 @@ def play(run: Run, book: Book) -> Modelled | NotModelled:
     return cast(Modelled, model(run, book))
 
 
-def bill_of(name: str, book: str, kind: str | None = None) -> Mapping[str, Any]:
-    """Return a run's bill by another price book, from its trace and invocations (`bill_document`).
+def bill_of(name: str, book: str | None, kind: str | None = None) -> Mapping[str, Any]:
+    """Return a run's bill by a price book, from its trace and invocations (`bill_document`).
+
+    Without a book it is by AWS's prices, or by the plan's if that is for a platform with GPUs.
 
     For a record of `slslab up`, the bill is of its invocations as Lambda would run them; `kind` as for `open_run`.
     """
-    directory, prices = resolve(name), load_book(book)
+    directory = resolve(name)
     run = open_run(directory, kind)
     if isinstance(run, Service):
-        return run.bill_document(prices)
+        return run.bill_document(load_book(book or DEFAULT_BOOK))
     directory.verify(run.summary())
+    prices = load_book(book or (run.plan.prices if run.platform else DEFAULT_BOOK))
     return bill_document(play(run, prices), run.cost(prices))

@@ -135,7 +135,7 @@ def read_plan_file(path: Path) -> Plan:
 
 def find_file(name: str, built_in: Sequence[str]) -> str:
     """Return a built-in name, or else the absolute path of a file, so that a later run finds it."""
-    return str(Path(name).absolute()) if name not in built_in and Path(name).exists() else name
+    return str(Path(name).absolute()) if name not in built_in and Path(name).is_file() else name
 
 
 def settle(plan: Plan, automatic: Mapping[str, str]) -> Plan:

@@ -121,6 +121,18 @@ def test_going_on_gives_the_bits_of_going_through(
     assert document == json.loads(Path("cut/curve.json").read_text())
 
 
+def test_a_checkpoint_of_slslab_0_2_is_continued(slslab: Slslab) -> None:
+    through = slslab("mlless", *SMALL, "--epochs", "3", "--out", "through", "--json").document
+    document = slslab("mlless", *SMALL, "--epochs", "2", "--out", "cut", "--json").document
+    directory = CurveDirectory(Path("cut"))
+    with directory.checkpoint() as (_, parts):
+        bodies = list(parts)
+    header = {name: document[name] for name in ("schema", "plan", "sessions", "ended")}
+    directory.write_checkpoint(header | {"device": "cpu", "rows": document["epochs"]}, bodies)
+    resumed = slslab("mlless", *SMALL, "--epochs", "3", "--out", "cut", "--resume", "--json").document
+    assert learnt(resumed) == learnt(through)
+
+
 def test_nothing_is_left_of_a_command_that_was_interrupted_in_its_first_epoch(
     slslab: Slslab, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -84,6 +84,9 @@ def test_a_run_on_a_platform_has_the_figures_of_its_replay_there(slslab: Slslab)
         replayed = rows[1][figure]
         assert float(replayed["value"]) == pytest.approx(value)
         assert [replayed["low"], replayed["high"]] == pytest.approx([*found["ranges"][figure].values()], rel=1e-4)
+    bill = slslab("bill", document["run"], "--json").document
+    assert [bill["host"]["total"], bill["total"]] == [document["cost"]["total"], found["cost"]["total"]]
+    assert " modelled s " in slslab("runs").out
     shown = slslab("show", document["run"]).out
     assert shown.startswith("On modal-t4 (T4, modelled): ")
     assert "Ran on the CPU, not on a GPU, though containers of modal-t4 are billed." in shown

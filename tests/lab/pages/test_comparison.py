@@ -74,6 +74,22 @@ def test_runs_of_one_architecture_are_told_apart_by_their_time() -> None:
     assert any(line.startswith("All figures, as a page: add --html FILE · Next: ") for line in lines)
 
 
+def test_runs_for_another_platform_are_not_compared_on_aws() -> None:
+    on_gpus = on_lambda(10.0, "0.04", architecture="spirt", plan={"platform": "modal-t4"}, stack={})
+    lines = shown(on_lambda(30.0, "0.004", plan={}, stack={}), on_gpus)
+    assert sentences(lines)[:2] == [
+        "SPIRT is fastest: 8 to 13 s, 2.6 to 3.5 times faster than AllReduce.",
+        "AllReduce is cheapest: 0.0032 to 0.0050 USD, 8.7 to 11.5 times cheaper than SPIRT.",
+    ]
+    assert "Modelled on AWS (us-east-1) and modal-t4." in sentences(lines)
+    assert any(line.split()[:4] == ["run", "its", "platform,", "s"] for line in lines)
+    page = describe_comparison([on_gpus, on_gpus])
+    assert page.answers[0].endswith(" as the fastest on modal-t4.")
+    assert page.answers_note.startswith("Modelled on modal-t4.")
+    assert page.cards[0].title == "Cost, time and accuracy on its platform"
+    assert next(iter(page.cards[1].tables[0].rows))[0] == "time on its platform, s"
+
+
 def test_a_run_that_is_not_modelled_has_no_place_and_is_named() -> None:
     why = {"lambda": {"status": "not modelled", "reason": "It goes on."}}
     others = [document(architecture=name, cost=cost(puts=40), status="failed") | why for name in ("spirt", "mlless")]

@@ -31,7 +31,7 @@ def test_the_page_of_the_documentation_runs(
         done = slslab(*command)
         assert done.code == 0, (command, done.err)
     assert len(opened) == 1
-    for path in ("page.html", "compared.html", "tables/epochs.csv", "tables/schema.json", "mlruns"):
+    for path in ("page.html", "compared.html", "tables/epochs.csv", "tables/schema.json", "mlruns", "boards"):
         assert (tmp_path / path).exists(), path
     (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     exec(block, {})

@@ -98,6 +98,15 @@ def test_functions_know_the_memory_of_the_platforms_gpu(tmp_path: Path) -> None:
             "'nowhere' isn't a platform.",
             "choose cloud-run-l4, modal-a10, modal-l4, modal-t4, runpod-l4, or a file.",
         ),
+        *(
+            (
+                "allreduce",
+                {"platform": name},
+                f"{name!r} isn't a platform.",
+                "choose cloud-run-l4, modal-a10, modal-l4, modal-t4, runpod-l4, or a file.",
+            )
+            for name in ("", "/tmp")
+        ),
         (
             "allreduce",
             {"platform": "lambda-managed"},

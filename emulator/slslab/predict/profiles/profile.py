@@ -305,7 +305,7 @@ profile_names, load_profile = _FILES.names, _FILES.load
 def load_platform(name: str) -> Profile:
     """Return the profile of a platform that has functions with GPUs; RequestError for another one, or none."""
     platforms = [each for each in profile_names() if load_profile(each).containers is not None]
-    if name not in profile_names() and not Path(name).exists():
+    if name not in profile_names() and not Path(name).is_file():
         raise RequestError(f"{shown(repr(name))} isn't a platform.", f"choose {', '.join(platforms)}, or a file.")
     profile = load_profile(name)
     if profile.containers is None:

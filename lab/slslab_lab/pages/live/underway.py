@@ -17,7 +17,7 @@ from slslab.errors import counted
 from slslab.report import formats
 from slslab.report.formats import percent
 from slslab.run import metrics
-from slslab.run.bill import Book
+from slslab.run.bill import Book, load_book
 from slslab.run.document import not_modelled
 from slslab.run.events import host_until
 from slslab.run.log import metered
@@ -63,7 +63,9 @@ def describe(run: str, plan: Mapping[str, Any], log: Log, book: Book, now: Now) 
         instances=launched,
         running_hosts=[host_until(begun, now.monotonic_ns) for begun in log.hosts.values()],
     )
-    totals, bill = found.totals(), found.cost(book)
+    # Other books than its own have no prices of a platform's containers.
+    prices = load_book(plan["prices"]) if plan.get("platform") else book
+    totals, bill = found.totals(), found.cost(prices)
     held_up = totals.pop("host")
     started = datetime.fromisoformat(log.records[0]["started"])
     document |= {

@@ -105,6 +105,8 @@ class CurveDirectory:
                 document = json.loads(next(parts))
                 if document["schema"] != SCHEMA:
                     raise ValueError(f"its schema is {document['schema']!r}")
+                if "rows" in document:  # as slslab 0.2 wrote it
+                    document |= {"epochs": document["rows"], "device": {"kind": document["device"]}}
                 yield document, parts
             except (StopIteration, TypeError, ValueError, KeyError) as error:
                 raise RunError(

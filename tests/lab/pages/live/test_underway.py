@@ -55,6 +55,13 @@ def test_the_bill_so_far_is_what_was_metered_so_far(tmp_path: Path) -> None:
     assert document["loss"] == [pytest.approx((2 + 1 + 4) / 3)]
 
 
+def test_containers_of_a_platform_are_priced_by_its_own_book(tmp_path: Path) -> None:
+    log, plan = read(tmp_path, half()), {**PLAN.to_document(), "platform": "modal-t4", "prices": "modal"}
+    cost = describe(PLAN.run, plan, log, load_book("aws-us-east-1"), AT).summary()["cost"]
+    assert "GPU T4" in {line["item"] for line in cost["lines"]}
+    assert not cost["not_billed"]
+
+
 def test_what_happens_now(tmp_path: Path) -> None:
     now = underway(read(tmp_path, half())).summary()["now"]
     assert now["invocations"] == [
