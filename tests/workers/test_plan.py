@@ -50,6 +50,8 @@ def test_assignment_travels_unchanged() -> None:
         ({"memory_mb": 10_241}, "no functions of 10241 MB"),
         ({"timeout": 901}, "--timeout is 901"),
         ({"timeout": 5401, "platform": "modal-t4"}, "--timeout is 5401"),
+        ({"memory_mb": 0, "platform": "modal-t4"}, "--memory is 0"),
+        ({"memory_mb": 127, "platform": "modal-t4"}, "--memory is 127"),
         ({"platform": "modal-t4", "stack": "compose"}, "Functions of a --platform are processes of this host"),
         ({"platform": "modal-t4", "environment": "docker"}, "Functions of a --platform are processes of this host"),
         ({"mode": "fast"}, "no mode 'fast'"),

@@ -153,8 +153,10 @@ class Plan:
                     "Functions of a --platform are processes of this host, and belong to no AWS account.",
                     "leave out --stack, --environment and --account.",
                 )
-            return
-        if not LEAST_MEMORY_MB <= self.memory_mb <= MOST_MEMORY_MB:
+            # The most is in the platform's profile.
+            if self.memory_mb < LEAST_MEMORY_MB:
+                raise PlanError(f"--memory is {self.memory_mb}.", f"give at least {LEAST_MEMORY_MB} MB.")
+        elif not LEAST_MEMORY_MB <= self.memory_mb <= MOST_MEMORY_MB:
             raise PlanError(
                 f"Lambda has no functions of {self.memory_mb} MB.",
                 f"choose {LEAST_MEMORY_MB} to {MOST_MEMORY_MB} MB.",
