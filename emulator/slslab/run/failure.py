@@ -44,6 +44,9 @@ def _hint(failure: RunFailed, plan: Plan, records: metrics.Records) -> str:
         return "the GPU has too little memory: give a smaller --batch-size, or fewer --workers if they share it."
     if failure.type == "Sandbox.Timedout":
         return f"a step and its waits took longer than {plan.timeout} s: raise --timeout, or --memory (more CPU)."
+    if failure.type.endswith("TooManyRequestsException") and plan.faults is None:
+        owner = f"platform {plan.platform}" if plan.platform else f"account {plan.account}"
+        return f"it needs more functions at once than the {owner} allows: give fewer --workers."
     if failure.type == "Interrupted":
         return "run it again; `slslab show` prints what was measured."
     return "`slslab logs` prints what its functions wrote."

@@ -29,7 +29,7 @@ def _one(run: Mapping[str, Any]) -> Iterator[Part]:
     for rule, reason in run["not_checked"].items():
         reasons.setdefault(reason, []).append(rule)
     for reason, rules in reasons.items():
-        yield f"Not checked: {', '.join(rules)}: {reason}."
+        yield f"Not checked: {', '.join(rules)}: {reason.rstrip('.')}."
 
 
 def _similar(violations: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], int]]:

@@ -56,6 +56,9 @@ def test_what_was_killed_on_a_platform_with_gpus_is_told_its_sizes(
         document = run.describe(HOST, None, RunFailed(failure, "why"), 1.0, load_book("modal"))
         return str(document["error"]["hint"])
 
+    assert hint("Lambda.TooManyRequestsException", 6000) == (
+        "it needs more functions at once than the platform modal-t4 allows: give fewer --workers."
+    )
     assert hint("Runtime.OutOfMemory", 6000) == "killed at its limit of 6,000 MB; try --memory 8192."
     assert hint("Runtime.OutOfMemory", 8192) == (
         "killed at its limit of 8,192 MB; modal-t4 has no larger memory size: give a smaller --batch-size."
