@@ -281,7 +281,8 @@ class Run:
     @cached_property
     def _killed(self) -> dict[str, Any]:
         failure = RunFailed("Killed", "The command was killed before the run ended; this is what its trace contains.")
-        made = self.describe(UNKNOWN, None, failure, None, load_book(DEFAULT_BOOK))
+        book = load_book(self.plan.prices if self.platform else DEFAULT_BOOK)
+        made = self.describe(UNKNOWN, None, failure, None, book)
         made["error"]["hint"] = "what was running when it was killed is in the trace, but not in the bill."
         return made
 

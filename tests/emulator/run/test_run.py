@@ -158,5 +158,7 @@ def test_a_run_for_a_platform_with_gpus_tells_what_it_computed_on_and_prices_con
     assert (document["device"], document["gpu"]["peak_memory_mb"]) == ("cuda:0 NVIDIA H200", 812)
     (note,) = document["cost"]["notes"]
     assert note == "ran on cuda:0 NVIDIA H200: these are its times, and containers of modal-t4 are billed for them"
+    killed = Run(run.directory, plan=replace(run.plan, prices="modal"), document=None).summary()
+    assert killed["cost"]["book"]["name"] == "modal"
     usual = recorded.replace(document=None).describe(HOST, None, None, 1.0, load_book(DEFAULT_BOOK))
     assert (usual["device"], "gpu" in usual) == (None, False)
