@@ -7,6 +7,7 @@ import pytest
 
 from slslab.predict.profiles import DEFAULT_PROFILE
 from slslab.predict.profiles.profile import load_profile
+from slslab.predict.uncertainty import Uncertainty
 from slslab.run.bill import DEFAULT_BOOK, load_book
 from slslab_lab.commands.atlas import _parameters
 from slslab_lab.pages.atlas import answers, strips
@@ -46,7 +47,8 @@ def test_a_model_of_ones_own_has_an_answer_of_its_size(monkeypatch: pytest.Monke
     job = Job(1, load_profile(DEFAULT_PROFILE), load_book(DEFAULT_BOOK), "net:mlp", _parameters("lr", "breast-cancer"))
     assert job.parameters == 62
     assert grid.sizes(job) == [62, *grid.PARAMETERS]
-    made = Grid([point(FIRST, parameters, 5 + parameters) for parameters in grid.sizes(job)], ())
+    ranges = dict.fromkeys(("seconds", "usd"), Uncertainty({}, {"replay": 0.1}))
+    made = Grid([point(FIRST, size, 5 + size, uncertainties=ranges) for size in grid.sizes(job)], ())
     document = {"answers": list(_answers(made, job))}
     (sentence,) = (text for text in answers(document, "all") if "net:mlp" in text)
     assert sentence.startswith("For a model of 0.000248 MB (net:mlp) the fastest is ")
