@@ -40,9 +40,10 @@ def test_the_bill_has_instances_and_no_function(run: RecordedRun) -> None:
     assert bill["host"]["notes"] == [], "a c5.large has no GPU for which the CPU would stand"
 
 
-def test_the_last_line_says_what_is_not_enforced(run: RecordedRun) -> None:
+def test_a_run_says_what_is_not_enforced(run: RecordedRun) -> None:
     shown = commands.slslab("show", run.path, "--full").out
-    assert shown.rstrip().endswith("3 × c5.large: vCPUs and memory aren't enforced")
+    assert "The vCPUs and memory of c5.large weren't enforced." in shown
+    assert "not enforced: instances have this host's vCPUs and memory, unlike c5.large" in " ".join(shown.split())
 
 
 def test_the_page_names_the_architecture_and_who_sent_to_whom(run: RecordedRun) -> None:

@@ -33,7 +33,7 @@ RUN = Path(__file__).parents[3] / "results" / "table2" / "mobilenet-scatterreduc
         ("run allreduce --epochs 0", "epochs is 0."),
         (f"run allreduce --batches {BIG}", "batches is"),
         ("run allreduce --lr nan", "lr is nan."),
-        (f"run allreduce --memory {'1' * 5000}", "--memory 1111"),
+        (f"run allreduce --memory {'1' * 5000}", "is not a valid integer"),
         (f"run allreduce --prices {LONG}", "is too long for a path"),
         ("run spirt --accumulate 65", "accumulate is 65."),
         ("run spirt --barrier-timeout inf", "barrier-timeout is inf."),

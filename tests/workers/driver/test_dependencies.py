@@ -95,3 +95,9 @@ def test_an_editable_project_declares_for_all_its_packages(
     (package / "__init__.py").touch()
     monkeypatch.syspath_prepend(str(package.parent))
     assert names("packed_models.net") == {"packed_b.py"}
+
+
+def test_a_requirement_that_cannot_be_read_is_named(install: Install) -> None:
+    install("packed_legacy", "packed_b (>dev)")
+    with pytest.raises(PlanError, match=r"packed-legacy 1.0 requires 'packed_b \(>dev\)', which can't be read."):
+        files_for(["packed_legacy"])

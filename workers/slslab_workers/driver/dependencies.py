@@ -42,10 +42,10 @@ class Requested(NamedTuple):
 def required(names: Iterable[str], without: Container[str] = ()) -> Iterator[Requested]:
     """Yield these distributions and all that they require, each as often as it is required.
 
-    Distributions in `without`, and what only these require, are left out.
+    Distributions in `without`, and what only these require, are left out. PlanError for metadata that can't be read.
     """
     # Only drivers of plug-ins need it, and images don't have it.
-    from packaging.requirements import Requirement
+    from packaging.requirements import InvalidRequirement, Requirement
     from packaging.utils import canonicalize_name
 
     waiting = [(Requirement(name), "", name) for name in names]
@@ -64,7 +64,14 @@ def required(names: Iterable[str], without: Container[str] = ()) -> Iterator[Req
         if installed is None or (name, extras) in seen:
             continue
         seen.add((name, extras))
-        waiting += [(Requirement(text), extra, name) for text in installed.requires or () for extra in extras]
+        for text in installed.requires or ():
+            try:
+                waiting += [(Requirement(text), extra, name) for extra in extras]
+            except InvalidRequirement as error:
+                raise PlanError(
+                    f"The package {name} {installed.version} requires {text!r}, which can't be read.",
+                    f"install a newer version: pip install --upgrade {name}",
+                ) from error
 
 
 @cache
