@@ -205,6 +205,7 @@ def test_report_lines_in_short() -> None:
     assert found["duration_ms"] == {"min": 10_000.0, "median": 10_000.0, "max": 40_000.0}
     assert found["init_ms"] == {"min": 500.0, "median": 500.0, "max": 500.0}
     assert found["max_memory_mb"] == {"min": 300, "median": 300, "max": 1769}
+    assert found["billed_ms"] == {"min": 10_500, "median": 10_500, "max": 10_500}
     assert metrics.report_summary([])["duration_ms"] is None
     assert "max_gpu_memory_mb" not in found
     used = [*records, record("d", status="success", error_type=None, gpu="cuda:0 Tesla T4", max_gpu_memory_mb=812)]
