@@ -114,7 +114,8 @@ class Plan:
             if name == "timeout" and self.platform is not None:
                 most = LONGEST_TIMEOUT_S
             if not least <= getattr(self, name) <= most:
-                raise PlanError(f"{_option(name)} is {getattr(self, name)}.", f"give {least:,} to {most:,}.")
+                unit = " s" if name == "timeout" else ""
+                raise PlanError(f"{_option(name)} is {getattr(self, name)}.", f"give {least:,} to {most:,}{unit}.")
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices and not (name == "placement" and self.placement is None):
                 raise PlanError(
@@ -126,6 +127,7 @@ class Plan:
             raise PlanError(f"--lr is {self.lr}.", "give a number above 0.")
         for name in ("momentum", "weight_decay"):
             if not 0 <= getattr(self, name) < math.inf:
+                unit = " s" if name == "timeout" else ""
                 raise PlanError(f"{_option(name)} is {getattr(self, name)}.", "give 0 or more.")
         if self.gradual and not self.evaluation:
             raise PlanError("A run can only stop early if its epochs are evaluated.", "leave out --no-evaluation.")
