@@ -76,8 +76,7 @@ class ComposeSystem(System):
         requirements, about = self._requirements, self._about
         began = time.process_time()
         asked = (self._plan.run, requirements.tensor_databases, requirements.channel)
-        watch = Watch(logs)
-        with self._emulator.record(*asked) as recording:
+        with Watch(logs) as watch, self._emulator.record(*asked) as recording:
             recorder.broken = watch.fail
             _check_replicas(requirements.tensor_databases, len(recording.tensors))
             launcher: RemoteLauncher | None = None

@@ -73,7 +73,7 @@ class EmbeddedSystem(Managed, System):
         requirements = self._requirements
         self._stack = EmbeddedStack(stack, on_event=self._on_event)
         self._servers = self._stack.servers
-        self._watch = Watch(self._stack.session.home)
+        self._watch = stack.enter_context(Watch(self._stack.session.home))
         # Servers wait more than they compute while they start.
         imports = threading.Thread(target=_import_torch, name="slslab-imports")
         imports.start()

@@ -1,22 +1,25 @@
 """Stop a run as soon as it can't continue, instead of after all clients of an ended server have given up."""
 
+import os
+import select
 import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from slslab.host.interrupts import Interrupts
+from slslab.host.managed import Managed
 from slslab.host.server_process import ServerProcess
 from slslab_workers.architecture import RunFailed
 
-LOOK_S = 0.05
+REPEAT_S = 0.05
 
 
-class Watch:
+class Watch(Managed):
     """Interrupts the driver if another thread reports a failure, or a server that the run needs ends.
 
     `logs` is the folder for an ended server's output.
@@ -28,9 +31,14 @@ class Watch:
         self._interrupts = Interrupts()
         self._failure: RunFailed | None = None
 
+    def _enter(self, stack: ExitStack) -> None:
+        self._wake = os.eventfd(0)
+        stack.callback(os.close, self._wake)
+
     def fail(self, failure: RunFailed) -> None:
         """Interrupt the driver, from any thread; the first failure counts."""
         self._failure = self._failure or failure
+        os.eventfd_write(self._wake, 1)
 
     def check(self, **_: Any) -> None:
         """Raise the failure, if there is one; also a handler of botocore's events."""
@@ -40,34 +48,43 @@ class Watch:
     @contextmanager
     def watched(self, servers: Mapping[str, ServerProcess]) -> Iterator[None]:
         """Interrupt the block and raise RunFailed after a failure; use it on the main thread."""
-        before = signal.signal(signal.SIGUSR1, self._interrupt)
-        watcher = threading.Thread(target=self._look, args=(servers,), name="watch", daemon=True)
-        try:
-            self._within = True
-            watcher.start()
-            yield
-        finally:
-            self._within = False
-            watcher.join()
-            signal.signal(signal.SIGUSR1, before)
-            self.check()
+        with ExitStack() as undo:
+            exits = {self._exit_of(server, undo): name for name, server in servers.items()}
+            undo.callback(signal.signal, signal.SIGUSR1, signal.signal(signal.SIGUSR1, self._interrupt))
+            watcher = threading.Thread(target=self._await_failure, args=(servers, exits), name="watch", daemon=True)
+            try:
+                self._within = True
+                watcher.start()
+                yield
+            finally:
+                self._within = False
+                os.eventfd_write(self._wake, 1)
+                watcher.join()
+                self.check()
 
-    def _look(self, servers: Mapping[str, ServerProcess]) -> None:
-        """Look until the end of the block, and once more: what failed last may be why it ended."""
-        within = True
-        while within:
-            within = self._within
-            for name, server in servers.items():
-                if self._failure is None and (end := server.end()) is not None:
-                    with suppress(OSError):  # the disk may be full, which may be why it ended
-                        (self.logs / f"{name}.log").write_text(server.output())
-                    self.fail(RunFailed("StackFailed", f"the {name.replace('_', ' ')} ended ({end})"))
-            if within:
-                if self._failure is not None:
-                    # Every time: a signal doesn't wake the main thread if it arrives just before that begins to wait,
-                    # and has no effect where nothing may be raised.
-                    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
-                time.sleep(LOOK_S)
+    @staticmethod
+    def _exit_of(server: ServerProcess, undo: ExitStack) -> int:
+        """Return a descriptor that becomes readable when the server ends."""
+        descriptor = os.pidfd_open(server.pid)
+        undo.callback(os.close, descriptor)
+        return descriptor
+
+    def _await_failure(self, servers: Mapping[str, ServerProcess], exits: Mapping[int, str]) -> None:
+        poll = select.poll()
+        for descriptor in (*exits, self._wake):
+            poll.register(descriptor, select.POLLIN)
+        ended = [descriptor for descriptor, _ in poll.poll() if descriptor in exits]
+        if ended:
+            name = exits[ended[0]]
+            with suppress(OSError):  # the disk may be full, which may be why it ended
+                (self.logs / f"{name}.log").write_text(servers[name].output())
+            self._failure = RunFailed("StackFailed", f"the {name.replace('_', ' ')} ended ({servers[name].end()})")
+        if self._failure is not None:
+            # Repeat the signal: it doesn't wake the main thread if it arrives just before that begins to wait, and has
+            # no effect where nothing may be raised.
+            while self._within:
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+                time.sleep(REPEAT_S)
 
     def _interrupt(self, _number: int, frame: FrameType | None) -> None:
         if self._within and self._interrupts.may_raise(frame):

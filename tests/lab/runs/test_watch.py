@@ -50,8 +50,9 @@ def start() -> Iterator[Start]:
 
 
 @pytest.fixture
-def watch(tmp_path: Path) -> Watch:
-    return Watch(tmp_path)
+def watch(tmp_path: Path) -> Iterator[Watch]:
+    with Watch(tmp_path) as watch:
+        yield watch
 
 
 def break_off(watch: Watch, **servers: ServerProcess) -> str:
