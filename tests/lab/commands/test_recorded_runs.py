@@ -136,7 +136,7 @@ def test_instances_are_billed_by_the_second(recorded_runs: RecordedRuns) -> None
     shown = slslab("show", path, "--full").out
     assert shown.startswith("On AWS (us-east-1, modelled): ")
     assert shown.count("Ran on the CPU, not on a GPU") == 1
-    assert "2, on cpu" in shown
+    assert "2 (on cpu)" in shown
     assert "REPORT" not in shown
     compared = slslab("compare", recorded_runs["allreduce"].path, path).out
     assert "The GPU baseline ran on the CPU, not on a GPU" in compared

@@ -560,7 +560,7 @@ def test_a_real_run_of_uploaded_gradients_is_shown(run: Run, runs: Path) -> None
     size = "gradssharding, 100,003 parameters, 5 workers × 2 rounds × 1 epoch at 1,024 MB — done"
     assert size in " ".join(shown.split())
     figures = {line.strip().partition("  ")[0]: line.split()[-2:] for line in shown.splitlines() if line.strip()}
-    assert figures["peak memory"] == ["1,024", "MB"]
+    assert figures["peak memory"] == ["1,024", "MB)"]
     assert not figures.keys() & {"replicas equal", "training loss", "test accuracy"}, shown
 
 
