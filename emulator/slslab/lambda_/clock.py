@@ -7,6 +7,9 @@ would. The clock therefore simulates the quota (a bucket of one period's share t
 the throttling that the host hid. On an idle host the kernel enforces the same quota and the addition is zero.
 """
 
+import mmap
+from pathlib import Path
+
 from slslab.aws.limits import QUOTA_PERIOD_NS
 from slslab.host.procfs import Sample, ThreadTimes
 
@@ -95,3 +98,28 @@ class LambdaClock:
                 owed_ns += owed
                 self._tokens += owed * self.share
         return owed_ns
+
+
+class PublishedClock:
+    """The clock of an environment's invocation in a file, where the worker reads it (SLSLAB_CLOCK_FILE).
+
+    The runtime's own context counts wall time, and stops at zero.
+    """
+
+    def __init__(self, path: Path) -> None:
+        with path.open("w+b") as file:
+            file.truncate(24)
+            self._numbers = memoryview(mmap.mmap(file.fileno(), 24)).cast("Q")
+
+    def publish(self, deadline_ns: int, delay_ns: int, faults: int) -> None:
+        """Write the deadline (CLOCK_MONOTONIC) and the host's delay so far, ns.
+
+        `faults` has a bit for each fault of a run's plan that has happened.
+        """
+        # Each number is one store. `struct.pack_into` would fill all with zeros first, and a worker that reads a
+        # deadline of zero takes its time for over.
+        self._numbers[0], self._numbers[1], self._numbers[2] = deadline_ns, delay_ns, faults
+
+    def close(self) -> None:
+        """Unmap the file."""
+        self._numbers.release()

@@ -3,11 +3,9 @@
 import asyncio
 import contextlib
 import math
-import mmap
 import os
 import shutil
 import signal
-import struct
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
@@ -20,7 +18,7 @@ from slslab.host.connections import Address
 from slslab.host.output import TraceFrames
 from slslab.host.procfs import Pressure, Sample, Tasks, make_sample
 from slslab.host.reaper import MARK
-from slslab.lambda_.clock import LambdaClock
+from slslab.lambda_.clock import LambdaClock, PublishedClock
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.hosts import Ending, ExecutionEnvironment, Host, Hosts, PhaseEnd, State, confinement, environment_id
 from slslab.lambda_.memory import TICK_S, MemoryMeter, held_bytes
@@ -36,8 +34,6 @@ READY_LIMIT_S = 5.0
 EARLY_NS = 2_000_000
 BACKSTOP_FACTOR = 20
 BACKSTOP_S = 120
-# The deadline and the host's delay so far, ns, and a bit for each fault of a run's plan that has happened.
-CLOCK_STATE = struct.Struct("<QQQ")
 FAULTS = 64
 
 
@@ -101,7 +97,7 @@ class Environment:
         self._delay_ns = 0
         self._deadline_ns = 0
         self._answered_ns = 0
-        self._clock: mmap.mmap | None = None
+        self._clock: PublishedClock | None = None
         self._waiter: asyncio.Future[None] | None = None
         # Done when the latest phase has been metered.
         self._metered: asyncio.Future[None] | None = None
@@ -196,9 +192,7 @@ class Environment:
         self._api_address = self._runtime.start()
         self.home.mkdir(parents=True, exist_ok=True)
         if self._clock is None:
-            with (self.home / "clock").open("w+b") as file:
-                file.truncate(CLOCK_STATE.size)
-                self._clock = mmap.mmap(file.fileno(), CLOCK_STATE.size)
+            self._clock = PublishedClock(self.home / "clock")
 
     async def invoke(self, invocation: NextInvocation, limit_s: float) -> PhaseEnd:
         """Pass one invocation to the waiting runtime and meter it to its end."""
@@ -486,10 +480,6 @@ class Environment:
         )
 
     def _publish_clock(self, delay_ns: int) -> None:
-        """Write the worker's deadline (CLOCK_MONOTONIC) and the host's delay so far, where the worker reads them.
-
-        The runtime's own context counts wall time, and stops at zero.
-        """
         if self._clock is not None:
             happened = sum([1 << number for number in self._host.happened])
-            CLOCK_STATE.pack_into(self._clock, 0, self._deadline_ns, delay_ns, happened)
+            self._clock.publish(self._deadline_ns, delay_ns, happened)

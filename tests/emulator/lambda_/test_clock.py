@@ -1,6 +1,10 @@
 """The Lambda clock on made-up hosts, and the arithmetic of the REPORT line."""
 
 import json
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,11 +13,20 @@ from hypothesis import strategies as st
 
 from slslab.aws.limits import billed_ms, cpu_share
 from slslab.host.procfs import Sample, Stalls, ThreadTimes
-from slslab.lambda_.clock import LambdaClock
+from slslab.lambda_.clock import LambdaClock, PublishedClock
 from slslab.run.records import InvocationRecord, report_line
 
 SECOND = 1_000_000_000
 TICK = 100_000_000
+# Prints how many of 20,000 reads found another deadline than 7, or another third number than 9.
+READER = """
+import sys
+from pathlib import Path
+
+path = Path(sys.argv[1])
+reads = [path.read_bytes() for _ in range(20_000)]
+print(sum((read[:8], read[16:]) != ((7).to_bytes(8, "little"), (9).to_bytes(8, "little")) for read in reads))
+"""
 
 
 def run_clock(share: float, ticks: list[tuple[int, int, int]], threads: int = 1) -> LambdaClock:
@@ -245,3 +258,16 @@ def test_a_record_is_json_with_every_field() -> None:
         "report": "REPORT\n", "requests": 13, "init_cpu_ms": None,
     }  # fmt: skip
     assert json.loads(json.dumps(InvocationRecord(**fields).as_document())) == fields
+
+
+def test_a_worker_that_reads_while_its_clock_is_written_finds_its_deadline(tmp_path: Path) -> None:
+    path = tmp_path / "clock"
+    with closing(PublishedClock(path)) as clock:
+        clock.publish(7, 0, 9)
+        with subprocess.Popen([sys.executable, "-c", READER, path], stdout=subprocess.PIPE, text=True) as reader:
+            for delay_ns in range(100_000_000):
+                clock.publish(7, delay_ns, 9)
+                if delay_ns % 1000 == 0 and reader.poll() is not None:
+                    break
+            assert reader.stdout is not None
+            assert reader.stdout.read() == "0\n"
