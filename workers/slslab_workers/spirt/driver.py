@@ -142,6 +142,13 @@ class Spirt(FunctionArchitecture):
         database_mb = (gradients + 4) * gradient_mb(plan)
         return (ResidentPhase(self.name, 1, plan.workers * (light_mb(plan) + database_mb)),)
 
+    def concurrency(self, plan: Plan) -> int:
+        """Return the functions of all peers' minibatches, or of the start, where one function of a peer calls another.
+
+        State machines don't retry throttled functions.
+        """
+        return plan.workers * max(plan.batches, 2)
+
     def counts(
         self,
         workers: int,
