@@ -64,20 +64,20 @@ def _refused(call: Callable[[], object]) -> Iterator[str]:
         yield error.message.rstrip(".")
 
 
-def lambda_members(operation: str, *named: str) -> Callable[[Properties, Files], Iterator[str]]:
-    """Return a check by Lambda's model of an operation; slslab names the members `named` itself."""
+def lambda_members(operation: str) -> Callable[[Properties, Files], Iterator[str]]:
+    """Return a check by Lambda's model of an operation."""
 
     def check(properties: Properties, _files: Files) -> Iterator[str]:
-        request = json.dumps({**dict.fromkeys(named, "name"), **properties}).encode()
-        yield from _refused(lambda: members("lambda", operation, request))
+        yield from _refused(lambda: members("lambda", operation, json.dumps(properties).encode()))
 
     return check
 
 
 def permission(properties: Properties, files: Files) -> Iterator[str]:
     """Yield the errors that AddPermission would return."""
-    yield from lambda_members("AddPermission", "StatementId")(properties, files)
-    yield from _refused(lambda: function_statement({"StatementId": "name", **properties}, "*"))
+    named = {"StatementId": "name", **properties}
+    yield from lambda_members("AddPermission")(named, files)
+    yield from _refused(lambda: function_statement(named, "*"))
 
 
 def url(properties: Properties, files: Files) -> Iterator[str]:
@@ -89,14 +89,14 @@ def url(properties: Properties, files: Files) -> Iterator[str]:
 
 def table(properties: Properties, _files: Files) -> Iterator[str]:
     """Yield the errors that CreateTable would return."""
-    if not TABLE_NAME.fullmatch(name := properties.get("TableName", "none")):
+    if not TABLE_NAME.fullmatch(name := properties["TableName"]):
         yield f"{name!r} cannot be the name of a table"
     provisioned = properties.get("BillingMode", "PROVISIONED") == "PROVISIONED"
     if "ProvisionedThroughput" in properties and not provisioned:
         yield "ProvisionedThroughput cannot be specified when BillingMode is PAY_PER_REQUEST"
     elif "BillingMode" in properties and provisioned and "ProvisionedThroughput" not in properties:
         yield "BillingMode PROVISIONED needs ProvisionedThroughput"
-    request = json.dumps({"TableName": "name", **table_members(properties)}).encode()
+    request = json.dumps(table_members(properties)).encode()
     if found := list(_refused(lambda: members("dynamodb", "CreateTable", request))):
         yield from found
         return
@@ -112,7 +112,7 @@ def table(properties: Properties, _files: Files) -> Iterator[str]:
 
 def function(properties: Properties, _files: Files) -> Iterator[str]:
     """Yield the errors that CreateFunction would return."""
-    request = json.dumps({"FunctionName": "name", **function_members(properties), "Code": properties["Code"]}).encode()
+    request = json.dumps({**function_members(properties), "Code": properties["Code"]}).encode()
     yield from _refused(lambda: settings(members("lambda", "CreateFunction", request), lambda_limits()))
 
 
@@ -162,13 +162,13 @@ def machine(properties: Properties, files: Files) -> Iterator[str]:
     for problem in problems(definition(files, properties), lambda_limits().definition_bytes):
         yield f"the definition is refused: {problem}".rstrip(".")
     yield from _refused(lambda: check_settings(machine_settings(properties)))
-    yield from _refused(lambda: check_name(properties.get("StateMachineName", "none")))
+    yield from _refused(lambda: check_name(properties["StateMachineName"]))
     yield from _refused(lambda: check_role(properties["RoleArn"]))
 
 
 def bucket(properties: Properties, _files: Files) -> Iterator[str]:
     """Yield the errors that CreateBucket would return."""
-    name = properties.get("BucketName", "none")
+    name = properties["BucketName"]
     if not NAME.fullmatch(name) or ADDRESS.fullmatch(name):
         yield f"{name!r} cannot be the name of a bucket"
 
@@ -185,8 +185,8 @@ def bucket_policy(properties: Properties, _files: Files) -> Iterator[str]:
 def queue(properties: Properties, _files: Files) -> Iterator[str]:
     """Yield the errors that CreateQueue would return."""
     fifo = properties.get("FifoQueue", False)
-    name = properties.get("QueueName")
-    if name is not None and not (FIFO_NAME if fifo else QUEUE_NAME).fullmatch(name):
+    name = properties["QueueName"]
+    if not (FIFO_NAME if fifo else QUEUE_NAME).fullmatch(name):
         yield f"{name!r} cannot be the name of a {'FIFO ' * fifo}queue: letters, digits, - and _{', then .fifo' * fifo}"
     if properties.get("ContentBasedDeduplication") and not fifo:
         yield "ContentBasedDeduplication is for FIFO queues"
@@ -216,7 +216,7 @@ def queue_policy(properties: Properties, _files: Files) -> Iterator[str]:
 
 def topic(properties: Properties, files: Files) -> Iterator[str]:
     """Yield the errors that CreateTopic would return, and Subscribe for a topic's subscriptions."""
-    if not TOPIC_NAME.fullmatch(name := properties.get("TopicName", "none")):
+    if not TOPIC_NAME.fullmatch(name := properties["TopicName"]):
         yield f"{name!r} cannot be the name of a topic: letters, digits, - and _"
     for each in properties.get("Subscription") or ():
         yield from subscription(each, files)

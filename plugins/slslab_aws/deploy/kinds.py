@@ -142,7 +142,7 @@ def _lambda() -> dict[str, Kind]:
             _forms(layer, LayerVersionArn=layer),
             resources.publish_layer,
             _by_keys("delete_layer_version"),
-            check=checks.lambda_members("PublishLayerVersion", "LayerName"),
+            check=checks.lambda_members("PublishLayerVersion"),
             named="LayerName",
         ),
         "AWS::Lambda::Version": Kind(
