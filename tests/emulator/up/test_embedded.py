@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -114,6 +115,26 @@ def test_only_their_user_reads_the_file_of_the_keys(service: dict[str, Any], hom
     file = home / "state" / "up.json"
     assert service["AWS_SECRET_ACCESS_KEY"] in file.read_text()
     assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_service_of_killed_tests_ends(state: dict[str, str]) -> None:
+    killed = (
+        "import os; from tests import commands; "
+        "up = commands.slslab('up', '--detach', '--port', 0, '--s3-port', 0, '--edge-port', 0, '--json'); "
+        "print(up.document['pid'], flush=True); os.kill(os.getpid(), 9)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", killed], env=state, cwd=Path(__file__).parents[3], stdout=subprocess.PIPE, check=False
+    )
+    assert done.returncode == -signal.SIGKILL
+    try:
+        service = os.pidfd_open(int(done.stdout))
+    except ProcessLookupError:
+        return
+    try:
+        assert select.select([service], [], [], 60)[0], "it still runs"
+    finally:
+        os.close(service)
 
 
 def test_without_a_service_there_is_no_env(state: dict[str, str]) -> None:
