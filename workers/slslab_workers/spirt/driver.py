@@ -25,6 +25,7 @@ from slslab_workers.spirt.averaging import average_alone
 from slslab_workers.spirt.deployment import TEXT, WRITTEN_TEXT, SpirtDeployment, has_texts, light_mb
 from slslab_workers.spirt.pattern import COVERED, pattern
 from slslab_workers.spirt.roster import JOIN, Roster
+from slslab_workers.spirt.settings import RESERVE_S
 from slslab_workers.training import attacks, robust
 from slslab_workers.training.options import PARTITION
 
@@ -116,6 +117,11 @@ class Spirt(FunctionArchitecture):
             raise PlanError(
                 f"barrier-timeout is {float(options['barrier-timeout'])}.",
                 f"give seconds, more than 0, at most {LONGEST_BARRIER_S}.",
+            )
+        if plan.timeout <= RESERVE_S:
+            raise PlanError(
+                f"With a time-out of {plan.timeout} s peers can't wait for each other: they keep {RESERVE_S:g} s of it.",
+                f"choose a --timeout of more than {RESERVE_S:g} s.",
             )
         Roster.of(plan.workers, options).check(plan.epochs)
         attacks.check(plan)
