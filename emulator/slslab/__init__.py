@@ -4,9 +4,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from slslab.installation import __version__ as __version__
-
 if TYPE_CHECKING:
+    from slslab.installation import __version__ as __version__
     from slslab.lambda_.emulator import Emulator as Emulator
 
 # It is relative if PATH has a relative folder. Child processes start in other folders.
@@ -15,7 +14,11 @@ if sys.executable:
 
 
 def __getattr__(name: str) -> object:
-    # On demand: commands without an emulator should not wait for its imports.
+    # On demand: commands without an emulator should not wait for its imports, and Ctrl-C may come during imports.
+    if name == "__version__":
+        from slslab.installation import __version__
+
+        return __version__
     if name == "Emulator":
         from slslab.lambda_.emulator import Emulator
 
