@@ -217,9 +217,10 @@ def test_what_is_refused(slslab: Slslab, tmp_path: Path, monkeypatch: pytest.Mon
     def fail(_: Replicas) -> None:
         raise KeyError("a fault of the training")
 
-    with monkeypatch.context() as patch, pytest.raises(KeyError, match="a fault of the training"):
+    with monkeypatch.context() as patch:
         patch.setattr(Replicas, "train_epoch", fail)
-        slslab("allreduce", *small, "--epochs", "2", "--resume")
+        with pytest.raises(KeyError, match="a fault of the training"):
+            slslab("allreduce", *small, "--epochs", "2", "--resume")
     checkpoint.write_bytes(whole)
     directory = CurveDirectory(tmp_path / "out")
     with directory.held():

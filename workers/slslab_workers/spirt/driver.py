@@ -120,7 +120,7 @@ class Spirt(FunctionArchitecture):
             )
         if plan.timeout <= RESERVE_S:
             raise PlanError(
-                f"With a time-out of {plan.timeout} s peers can't wait for each other: they keep {RESERVE_S:g} s of it.",
+                f"With a time-out of {plan.timeout} s peers can't wait for others: they keep {RESERVE_S:g} s of it.",
                 f"choose a --timeout of more than {RESERVE_S:g} s.",
             )
         Roster.of(plan.workers, options).check(plan.epochs)
