@@ -133,7 +133,8 @@ def read_setup(
     if containers is not None:
         _check_functions(measured, **{"profile" if platform is None else "platform": chosen.name})
     _check_functions(measured, arch=arch, concurrency=concurrency, timeout=timeout)
-    book, usual_s = load_book(DEFAULT_BOOK), min(float(plan.timeout), lambda_limits().timeout_s.maximum)
+    book = load_book(DEFAULT_BOOK)
+    usual_s: float = min(plan.timeout, lambda_limits().timeout_s.maximum)
     if containers is not None:
         if arch not in (None, "x86_64"):
             raise RequestError(f"{chosen.name} has only x86_64 processors.", "leave out --arch.")
