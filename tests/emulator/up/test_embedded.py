@@ -25,6 +25,7 @@ from tests import commands
 
 from slslab.aws.clients import signed_headers
 from slslab.aws.keys import Pair
+from slslab.errors import HostError
 from slslab.host.reaper import marked_processes
 from slslab.testing import ROLE, create_function, packaged
 from slslab.up import embedded
@@ -135,6 +136,42 @@ def test_a_service_of_killed_tests_ends(state: dict[str, str]) -> None:
         assert select.select([service], [], [], 60)[0], "it still runs"
     finally:
         os.close(service)
+
+
+@pytest.mark.parametrize("objects", [0, 3])
+def test_down_waits_as_long_as_files_become_fewer(
+    objects: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service removes an object in each period, and then ends or hangs."""
+    files = [tmp_path / "home" / "s3" / str(number) for number in range(objects)]
+    (tmp_path / "home" / "s3").mkdir(parents=True)
+    for file in files:
+        file.write_bytes(b"")
+    service = subprocess.Popen(["sleep", "600"])
+    real, periods = select.select, list[float]()
+
+    def wait(descriptors: list[int], _writing: Any, _errors: Any, limit_s: float) -> Any:
+        periods.append(limit_s)
+        if limit_s == embedded.SILENT_S:
+            return [], [], []
+        if not files:
+            return real(descriptors, [], [], 60) if objects else ([], [], [])
+        files.pop().unlink()
+        return [], [], []
+
+    monkeypatch.setenv("SLSLAB_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(embedded, "status", lambda: {"pid": service.pid, "logs": str(tmp_path / "home" / "logs")})
+    monkeypatch.setattr(select, "select", wait)
+    try:
+        if objects:
+            assert embedded.stop(lambda _: None)
+        else:
+            with pytest.raises(HostError, match="didn't stop within 60 s"):
+                embedded.stop(lambda _: None)
+    finally:
+        service.kill()
+        service.wait()
+    assert periods == [embedded.SILENT_S, *[embedded.STOP_LIMIT_S] * (objects + 1)]
 
 
 def test_without_a_service_there_is_no_env(state: dict[str, str]) -> None:
