@@ -8,8 +8,8 @@ import json
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Any
 
 from slslab_workers.channels import endpoints
 from slslab_workers.channels.events import Tracer
@@ -41,26 +41,15 @@ class Task(InvocationInput):
     """The input of one invocation.
 
     In `epoch` the functions `active` are running (None: the epoch has not begun). `reports` are round `round`'s so far:
-    NEXT or another kind by function. The last message came at wall time `heard`, s.
+    functions with NEXT or another kind. The last message came at wall time `heard`, s.
     """
 
     layers: tuple[str, ...]
     epoch: int = 0
     round: int = 0
     active: tuple[int, ...] | None = None
-    reports: Mapping[int, str] = field(default_factory=dict)
+    reports: tuple[tuple[int, str], ...] = ()
     heard: float = 0.0
-
-    @classmethod
-    def from_event(cls, event: Mapping[str, Any]) -> Self:
-        """Read a Lambda event, where all keys of mappings are texts."""
-        active = event["active"]
-        read = {
-            "layers": tuple(event["layers"]),
-            "active": None if active is None else tuple(active),
-            "reports": {int(function): kind for function, kind in event["reports"].items()},
-        }
-        return super().from_event({**event, **read})
 
 
 class Job:
@@ -95,7 +84,7 @@ class Job:
             epoch=self._epoch,
             round=self._round,
             active=None if self._active is None else tuple(sorted(self._active)),
-            reports=self._reports,
+            reports=tuple(self._reports.items()),
             heard=self._heard,
         )
 

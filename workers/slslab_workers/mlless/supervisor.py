@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 from slslab_workers.channels import endpoints
 from slslab_workers.channels.events import Tracer
@@ -55,15 +55,6 @@ class Supervision(InvocationInput):
     decided: float = 0.0
     removals: tuple[Removal, ...] = ()
     tuner: Mapping[str, Any] | None = None
-
-    @classmethod
-    def from_event(cls, event: Mapping[str, Any]) -> Self:
-        """Read a Lambda event."""
-        read = {
-            "reports": tuple(event["reports"]),
-            "removals": tuple((position, rank) for position, rank in event["removals"]),
-        }
-        return super().from_event({**event, **read})
 
 
 class Supervisor:
