@@ -44,7 +44,6 @@ class Gpu(InstanceArchitecture):
     def requirements(self, plan: Plan) -> Requirements:
         """Return the instances; PlanError if they can't run the plan."""
         requirements = super().requirements(plan)
-        attacks.check(plan)
         robust.check(plan)
         if plan.options[COMBINE.name] == robust.ZENO:
             raise PlanError(

@@ -226,11 +226,9 @@ class UploadedGradients(_Rounds):
 
 
 def _check_rule(plan: Plan) -> None:
-    attacks.check(plan)
-    robust.check(plan)
+    robust.check(plan, "clients end before any can read the others'", "choose gpu.")
     why = "a function of GradsSharding has a part of each"
     robust.refuse_inseparable(plan, why)
-    attacks.refuse_omniscient(plan.options, "clients end before any can read the others'", "choose gpu.")
     if plan.options["topology"] != "shards":
         robust.refuse(plan, "a tree's functions have only some clients' gradients", "choose --topology shards.")
     memory_mb = _aggregator_mb(plan)

@@ -332,11 +332,7 @@ def _check_partition(plan: Plan) -> None:
 
 
 def _check_rule(plan: Plan) -> None:
-    attacks.check(plan)
-    robust.check(plan)
-    attacks.refuse_omniscient(
-        plan.options, "a function stores its model before it can read the others'", "choose gpu, or sign-flip."
-    )
+    robust.check(plan, "a function stores its model before it can read the others'", "choose gpu, or sign-flip.")
     rule, reporting = robust.name_of(plan.options), len(epoch_of(plan, plan.workers).rounds[-1])
     if attacks.Attack.of(plan) is not None:
         _refuse_throughput(plan, "An attack")

@@ -141,11 +141,7 @@ class MLLess(FunctionArchitecture):
                 "Where workers may be removed, the others take over their minibatches: no worker keeps its samples.",
                 "leave out --partition, or --remove-threshold and --remove-interval.",
             )
-        attacks.check(plan)
-        robust.check(plan)
-        attacks.refuse_omniscient(
-            plan.options, "MLLess's workers announce their updates before they read the others'", "choose gpu."
-        )
+        robust.check(plan, "MLLess's workers announce their updates before they read the others'", "choose gpu.")
         filtered = plan.options["filter"]
         if filtered != "none":
             robust.refuse(

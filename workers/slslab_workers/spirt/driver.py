@@ -118,13 +118,8 @@ class Spirt(FunctionArchitecture):
                 f"give seconds, more than 0, at most {LONGEST_BARRIER_S}.",
             )
         Roster.of(plan.workers, options).check(plan.epochs)
-        attacks.check(plan)
-        robust.check(plan)
-        attacks.refuse_omniscient(
-            options,
-            "SPIRT's peers announce their averages before they read the others'",
-            "choose gpu, or --attack sign-flip.",
-        )
+        why = "SPIRT's peers announce their averages before they read the others'"
+        robust.check(plan, why, "choose gpu, or --attack sign-flip.")
         light_mb = int(options["light-memory"])
         if light_mb > plan.memory_mb:
             raise PlanError(
