@@ -9,7 +9,9 @@ from functools import partial
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from slslab_workers.models import ModelSpec, spec
+from slslab_workers.channels.events import Tracer
+from slslab_workers.models import ModelSpec, spec, spec_of
+from slslab_workers.plan import Plan
 
 if TYPE_CHECKING:
     import torch
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]
 _BUILDING = threading.Lock()
+# The networks that this environment reuses between invocations.
+_kept: "dict[tuple[ModelSpec, int, str], nn.Module]" = {}
 
 
 def build(model: str | ModelSpec, seed: int, memory_format: str = "default") -> "nn.Module":
@@ -35,6 +39,17 @@ def build(model: str | ModelSpec, seed: int, memory_format: str = "default") -> 
         # torch's type stubs lack this argument.
         built.to(memory_format=_torch_format(memory_format))  # type: ignore[call-overload]
     return built
+
+
+def kept(plan: Plan, tracer: Tracer) -> "nn.Module":
+    """Return the plan's network on the function's device, built once per environment; callers overwrite its weights."""
+    from slslab_workers.training.devices import function_device
+
+    key = (spec_of(plan), plan.seed, plan.memory_format)
+    if key not in _kept:
+        with tracer.span("build", "other"):
+            _kept[key] = build(*key).to(function_device(plan))
+    return _kept[key]
 
 
 def loss(
