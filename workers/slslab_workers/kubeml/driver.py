@@ -119,7 +119,6 @@ class KubeML(FunctionArchitecture):
         return super().counts_in(run, epochs)
 
     def participant(self, plan: Plan, worker: int) -> str:
-        """Return the name of a rank in the trace: a function's, or the job's, which follows all functions."""
         return "the job" if worker == settings.job_rank(plan) else super().participant(plan, worker)
 
     def alone(self, plan: Plan) -> Plan:
@@ -128,7 +127,6 @@ class KubeML(FunctionArchitecture):
         return replace(alone, options={**alone.options, settings.PARALLELISM.name: settings.STATIC})
 
     def deployment(self, plan: Plan, cloud: Cloud, progress: Progress) -> "KubeMLDeployment":
-        """Return functions, the job, and the queues between them."""
         return KubeMLDeployment(plan, cloud, progress)
 
 

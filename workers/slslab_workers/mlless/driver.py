@@ -168,7 +168,6 @@ class MLLess(FunctionArchitecture):
         return super().counts_in(run, epochs)
 
     def participant(self, plan: Plan, worker: int) -> str:
-        """Return the name of a rank in the trace: a worker's, or the supervisor's, which follows the workers."""
         return "the supervisor" if worker == plan.workers else super().participant(plan, worker)
 
     def alone(self, plan: Plan) -> Plan:
@@ -181,7 +180,6 @@ class MLLess(FunctionArchitecture):
         return replace(alone, options=options)
 
     def deployment(self, plan: Plan, cloud: Cloud, progress: Progress) -> "MLLessDeployment":
-        """Return workers, their supervisor, and the queues between them."""
         return MLLessDeployment(plan, cloud, progress)
 
 
@@ -200,7 +198,6 @@ class MLLessDeployment(Deployment):
         self._removed: list[dict[str, Any]] = []
 
     def functions(self) -> list[FunctionSpec]:
-        """Return the functions of workers and supervisor."""
         memory_mb = int(self.plan.options["supervisor-memory"])
         return [
             *super().functions(),

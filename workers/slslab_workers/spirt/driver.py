@@ -171,7 +171,6 @@ class Spirt(FunctionArchitecture):
         return replace(alone, batches=1, epochs=alone.batches, options={**alone.options, "join": JOIN.default})
 
     def deployment(self, plan: Plan, cloud: Cloud, progress: Progress) -> SpirtDeployment:
-        """Return the deployment of functions, state machine and queues."""
         return SpirtDeployment(plan, cloud, progress)
 
     def run_scripts_alone(self, plan: Plan, cloud: Cloud, parameters: int) -> None:

@@ -87,6 +87,10 @@ class Replicas:
             first = self.local.first(self.samples.prepare(self._chosen(0)[0, 0], 0, 0, 0)[0])
             for state in self.states:
                 gradients.write_parameters(state.model, first)
+        self.begin()
+
+    def begin(self) -> None:
+        """Prepare what a subclass adds, before the first step; by default nothing."""
 
     @staticmethod
     def check(plan: Plan) -> None:
