@@ -36,7 +36,7 @@ from slslab_workers.option import Option
 from slslab_workers.patterns import Counts
 from slslab_workers.patterns.messages import Recorded
 from slslab_workers.plan import MOST_MEMORY_MB, Plan, PlanError
-from slslab_workers.training import attacks, datasets, models, robust
+from slslab_workers.training import attacks, datasets, robust
 from slslab_workers.training.options import OPTIMISER, PARTITION, uneven
 
 HANDLER = "slslab_workers.kubeml.function.handler"
@@ -278,7 +278,7 @@ class KubeMLDeployment(Deployment):
     def _outcome(self, layers: list[str], first: Mapping[str, Any], judged: list[dict[str, Any]]) -> Outcome:
         """Return the results of the run by the reference model; `judged` are the functions' last evaluations."""
         from slslab_workers.kubeml.local import parameters_of, write_tensors
-        from slslab_workers.training import gradients
+        from slslab_workers.training import gradients, models
 
         model = models.build(spec_of(self.plan), self.plan.seed)
         with self._database() as database:
