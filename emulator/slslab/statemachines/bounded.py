@@ -113,7 +113,7 @@ class Pool:
     def ask(self, task: Mapping[str, Any], running: Callable[[], bool]) -> Any:
         """Return a task's value; QueryError, Unfinished or ExecutionOver as for an Evaluator.
 
-        Who turns `running` to false must call `wake` afterwards.
+        Call `wake` after `running` has turned false.
         """
         ask = _Ask(running)
         with self._changed:
@@ -157,7 +157,7 @@ class Pool:
         return min((ask.slow_s - now_s for ask in self._asks if ask.slow_s > now_s), default=math.inf)
 
     def wake(self) -> None:
-        """End the evaluations that are no longer running, and those that wait for a place."""
+        """End evaluations after their `running` has turned false, waiting ones too."""
         with self._changed:
             for ask in self._asks:
                 if ask.evaluator is not None and not ask.running():

@@ -114,7 +114,7 @@ class KubeML(FunctionArchitecture):
 
     def concurrency(self, plan: Plan) -> int:
         """Return the most functions that may train at once, and the job."""
-        return most_functions(plan) + 1
+        return settings.most_functions(plan) + 1
 
     def counts_in(self, run: Recorded, epochs: int) -> Counts:
         """Return the `counts` of a recorded run; PlanError if a function failed."""
