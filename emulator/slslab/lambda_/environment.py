@@ -24,7 +24,6 @@ from slslab.lambda_.hosts import Ending, ExecutionEnvironment, Host, Hosts, Phas
 from slslab.lambda_.memory import TICK_S, MemoryMeter, held_bytes
 from slslab.lambda_.runtime_api import NextInvocation, RuntimeApi
 from slslab.lambda_.sandbox import Sandbox
-from slslab.lambda_.system_log import SystemLog
 from slslab.lambda_.variables import variables
 
 # Don't freeze and thaw between invocations in quick succession; background work continues for this long.
@@ -89,8 +88,7 @@ class Environment:
         self.function = function
         self.number = number
         self.state = State.STARTING
-        self.log_stream, self.log = host.open_log(function, self.id)
-        self.system_log = SystemLog(function, self.log, self.log_stream)
+        self.log = host.open_log(function, self.id)
         self._host = host
         self.home = host.home / self.id
         self.cpu_share = init_share(function.memory_mb)  # more during init
@@ -334,7 +332,7 @@ class Environment:
         """Return its environment variables that do not depend on the kind of sandbox."""
         host = self._host
         return {
-            **variables(self.function, host.variables, self.log_stream, self._api_address),
+            **variables(self.function, host.variables, self.log.stream, self._api_address),
             **host.credentials(self.function.name),
             MARK: host.emulator_id,
         }

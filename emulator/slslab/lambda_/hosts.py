@@ -14,11 +14,10 @@ from slslab.aws.limits import MB, Limits
 from slslab.host.cgroups import Hierarchy
 from slslab.host.managed import Managed
 from slslab.host.namespaces import Isolation
-from slslab.host.output import FunctionLog
 from slslab.lambda_.configuration import Function
+from slslab.lambda_.log_events import EnvironmentLog
 from slslab.lambda_.packages import Image
 from slslab.lambda_.runtime_api import NextInvocation, RuntimeReport
-from slslab.lambda_.system_log import SystemLog
 
 SIGNALS: dict[int, str] = {
     signal.SIGKILL: "killed",
@@ -99,8 +98,7 @@ class ExecutionEnvironment(Protocol):
     id: str
     function: Function
     state: State
-    log: FunctionLog
-    system_log: SystemLog
+    log: EnvironmentLog
 
     async def start(self, limit_s: float) -> PhaseEnd: ...
 
@@ -166,13 +164,13 @@ class Hosts(Managed):
         home: Path,
         variables: Mapping[str, str],
         credentials: Callable[[str], Mapping[str, str]],
-        open_log: Callable[[Function, str], tuple[str, FunctionLog]],
+        open_log: Callable[[Function, str], EnvironmentLog],
         record: Callable[[dict[str, Any]], None],
     ) -> None:
         """Take what the environments share; call this first.
 
         Each environment has a directory in `home`, `variables`, and the variables with its keys, which `credentials`
-        returns by the function's name. `open_log` returns its log stream and its log, by its function and its id.
+        returns by the function's name. `open_log` returns its log, by its function and its id.
         """
         self.emulator_id = emulator_id
         self.home = home

@@ -34,7 +34,7 @@ from slslab.lambda_.pool import Pool
 from slslab.lambda_.runtime_api import NextInvocation
 from slslab.lambda_.stack_client import StackClient
 from slslab.run.events import own_event
-from slslab.run.records import InvocationRecord, billed_requests
+from slslab.run.records import InvocationRecord, billed_requests, report_line
 
 # https://smithy.io/2.0/aws/amazon-eventstream.html
 MEDIA_TYPE = "application/vnd.amazon.eventstream"
@@ -233,13 +233,13 @@ class InvocationService(Operations):
             assert metered.init_ms is not None
             timed_out = init.ending is Ending.TIMEOUT
             error_type = "" if timed_out else self._failure(init, request).error_type
-            environment.system_log.end_init(metered.init_ms, "timeout" if timed_out else "error", error_type)
+            environment.log.end_init(metered.init_ms, "timeout" if timed_out else "error", error_type)
             if init.ending is Ending.TIMEOUT:
                 return await self._initialise_in_invoke(environment, request, metered)
-            environment.system_log.begin(request.request_id)
+            environment.log.start(request.request_id)
             return self._conclude(environment, request, metered, init)
         if metered.init_ms is not None:
-            environment.system_log.end_init(metered.init_ms, "success", "")
+            environment.log.end_init(metered.init_ms, "success", "")
         if environment.state is State.RESET:
             return await self._initialise_in_invoke(environment, request, metered)
         deadline_ms = time.time_ns() // 1_000_000 + timeout_s * 1000
@@ -275,7 +275,7 @@ class InvocationService(Operations):
 
     def _begin(self, environment: ExecutionEnvironment, request: Request, metered: Metered) -> None:
         function = request.target.function
-        environment.system_log.begin(request.request_id)
+        environment.log.start(request.request_id)
         self._on_event(
             {
                 "record": "begin",
@@ -304,49 +304,48 @@ class InvocationService(Operations):
         memory_mb = peak_mb(outcome, function.memory_mb)
         ended = outcome.ending in (Ending.EXIT, Ending.OUT_OF_MEMORY)
         cause = str(json.loads(failure.payload)["errorMessage"]) if ended else ""
-        report = environment.system_log.end(
-            request_id, duration_ms, init_ms, memory_mb, failure.status, failure.error_type, cause
-        )
         cgroup_peak, (gpu, gpu_bytes) = outcome.cgroup_peak_bytes, outcome.gpu or (None, 0)
         # A failed initialisation is the outcome itself and must not count twice.
         phases = metered.phases if outcome in metered.phases else [*metered.phases, outcome]
         # Don't count the host's time before and after.
         own = [phase for phase in phases if phase is not init]
-        self._on_record(
-            InvocationRecord(
-                request_id=request_id,
-                function=function.name,
-                version=function.version,
-                environment=environment.id,
-                memory_mb=function.memory_mb,
-                cpu_share=cpu_share(function.memory_mb),
-                init_cpu_share=init_share(function.memory_mb),
-                quota_period_ms=lambda_limits().quota_period_ms,
-                architecture=function.architecture,
-                ephemeral_mb=function.ephemeral_mb,
-                invocation_type=request.kind,
-                cold_start=init is not None,
-                template=self._hosts.template,
-                init_ms=init_ms,
-                duration_ms=duration_ms,
-                billed_ms=billed_ms(duration_ms, init_ms),
-                max_memory_mb=memory_mb,
-                cgroup_peak_mb=None if cgroup_peak is None else -(-cgroup_peak // MB),
-                cpu_ms=round(sum(phase.cpu_ns for phase in phases) / 1e6, 3),
-                host_delay_ms=round(sum(phase.host_delay_ns for phase in phases) / 1e6, 3),
-                uncertain_ms=_uncertain_ms(phases),
-                status=failure.status,
-                error_type=failure.error_type or None,
-                started_at=metered.started.isoformat(timespec="milliseconds"),
-                start_ns=own[0].began_ns if own else metered.start_ns,
-                end_ns=own[-1].ended_ns if own else metered.start_ns,
-                report=report,
-                requests=billed_requests(request.kind, len(request.payload)),
-                init_cpu_ms=None if init is None else round(init.cpu_ns / 1e6, 3),
-                gpu=gpu,
-                max_gpu_memory_mb=None if gpu is None else -(-gpu_bytes // MB),
-            )
+        record = InvocationRecord(
+            request_id=request_id,
+            function=function.name,
+            version=function.version,
+            environment=environment.id,
+            memory_mb=function.memory_mb,
+            cpu_share=cpu_share(function.memory_mb),
+            init_cpu_share=init_share(function.memory_mb),
+            quota_period_ms=lambda_limits().quota_period_ms,
+            architecture=function.architecture,
+            ephemeral_mb=function.ephemeral_mb,
+            invocation_type=request.kind,
+            cold_start=init is not None,
+            template=self._hosts.template,
+            init_ms=init_ms,
+            duration_ms=duration_ms,
+            billed_ms=billed_ms(duration_ms, init_ms),
+            max_memory_mb=memory_mb,
+            cgroup_peak_mb=None if cgroup_peak is None else -(-cgroup_peak // MB),
+            cpu_ms=round(sum(phase.cpu_ns for phase in phases) / 1e6, 3),
+            host_delay_ms=round(sum(phase.host_delay_ns for phase in phases) / 1e6, 3),
+            uncertain_ms=_uncertain_ms(phases),
+            status=failure.status,
+            error_type=failure.error_type or None,
+            started_at=metered.started.isoformat(timespec="milliseconds"),
+            start_ns=own[0].began_ns if own else metered.start_ns,
+            end_ns=own[-1].ended_ns if own else metered.start_ns,
+            report=report_line(
+                request_id, duration_ms, init_ms, function.memory_mb, memory_mb, failure.status, failure.error_type
+            ),
+            requests=billed_requests(request.kind, len(request.payload)),
+            init_cpu_ms=None if init is None else round(init.cpu_ns / 1e6, 3),
+            gpu=gpu,
+            max_gpu_memory_mb=None if gpu is None else -(-gpu_bytes // MB),
         )
+        environment.log.end(record, cause)
+        self._on_record(record)
         return Response(
             payload=failure.payload,
             request_id=request_id,

@@ -257,7 +257,7 @@ class Pool:
         self._held_mb[environment] = function.memory_mb
         start_ns = time.monotonic_ns()
         try:
-            environment.system_log.begin_init(await host.runtime(function))
+            environment.log.begin_init(await host.runtime(function))
             init = await environment.start(self._limits.init_s)
         except BaseException as error:
             await self._discard(environment)
