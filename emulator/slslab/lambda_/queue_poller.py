@@ -17,6 +17,7 @@ from slslab.aws.arns import REGION
 from slslab.aws.errors import ServiceError
 from slslab.aws.limits import MB
 from slslab.aws.queue_messages import message_bytes
+from slslab.lambda_.attachments import EventSourceMapping
 from slslab.lambda_.events import Response
 from slslab.lambda_.functions import Target
 from slslab.lambda_.invocation import InvocationService, new_trace_id
@@ -35,9 +36,10 @@ Message = dict[str, Any]
 class QueuePoller:
     """Polls from its creation until `close`, on its own thread. Invocations run on the creator's event loop.
 
-    `target` returns what to invoke, with batches of up to `batch_size` messages or 6 MB, gathered for up to `window_s`
-    after the first. `on_poll` is called on that loop for each request that AWS would bill, with its bytes; a batch's
-    requests follow its invocation. With `reports_failures` the function's answer names the messages that failed.
+    `target` returns what to invoke, with batches of up to the mapping's `batch_size` messages or 6 MB, gathered for up
+    to `window_s` after the first. `on_poll` is called on that loop for each request that AWS would bill, with its
+    bytes; a batch's requests follow its invocation. With `reports_failures` the function's answer names the messages
+    that failed.
     """
 
     def __init__(
@@ -46,12 +48,7 @@ class QueuePoller:
         service: InvocationService,
         target: Callable[[], Target],
         on_poll: Callable[[int], None],
-        *,
-        queue_arn: str,
-        batch_size: int,
-        window_s: int,
-        reports_failures: bool,
-        most_concurrent: int | None,
+        mapping: EventSourceMapping,
     ) -> None:
         self._queue = queue
         self._service = service
@@ -59,11 +56,8 @@ class QueuePoller:
         self._on_poll = on_poll
         # For how long the queue has been idle since the last billed request, s.
         self._idle_s = 0.0
-        self._arn = queue_arn
-        self._batch_size = batch_size
-        self._window_s = window_s
-        self._reports_failures = reports_failures
-        self._most = most_concurrent or MOST_AT_ONCE
+        self._mapping = mapping
+        self._most = mapping.most_concurrent or MOST_AT_ONCE
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = threading.Event()
@@ -71,7 +65,7 @@ class QueuePoller:
         self._running = 0
         # Since when at least FIRST_AT_ONCE invocations have been running.
         self._busy_s: float | None = None
-        self._thread = threading.Thread(target=self._poll, name=f"poller of {queue_arn}", daemon=True)
+        self._thread = threading.Thread(target=self._poll, name=f"poller of {mapping.queue}", daemon=True)
         self._thread.start()
 
     async def close(self) -> None:
@@ -88,7 +82,7 @@ class QueuePoller:
                 batch = self._gather()
             except QueueError as error:
                 if not self._closed.is_set():
-                    LOG.error("%s cannot be polled: %s", self._arn, error)
+                    LOG.error("%s cannot be polled: %s", self._mapping.queue, error)
                     self._closed.wait(AGAIN_S)
                 batch = []
             if batch:
@@ -97,13 +91,13 @@ class QueuePoller:
                 self._loop.call_soon_threadsafe(self._begin, batch)
 
     def _gather(self) -> list[Message]:
-        batch = self._receive(self._batch_size)
-        end, size = time.monotonic() + self._window_s, sum(map(message_bytes, batch))
-        while batch and len(batch) < self._batch_size and size < 6 * MB and not self._closed.is_set():
+        batch = self._receive(self._mapping.batch_size)
+        end, size = time.monotonic() + self._mapping.window_s, sum(map(message_bytes, batch))
+        while batch and len(batch) < self._mapping.batch_size and size < 6 * MB and not self._closed.is_set():
             if time.monotonic() >= end:
                 break
             try:
-                more = self._receive(self._batch_size - len(batch))
+                more = self._receive(self._mapping.batch_size - len(batch))
             except QueueError:
                 break  # process what was received; the next poll reports the error
             batch, size = batch + more, size + sum(map(message_bytes, more))
@@ -141,14 +135,14 @@ class QueuePoller:
             self._running -= 1
             self._changed.notify_all()
         if not task.cancelled() and (error := task.exception()) is not None and not self._closed.is_set():
-            LOG.error("a batch of %s stays in its queue: %s", self._arn, error)
+            LOG.error("a batch of %s stays in its queue: %s", self._mapping.queue, error)
 
     async def _process(self, batch: list[Message]) -> None:
-        event = json.dumps({"Records": [_record(message, self._arn) for message in batch]}).encode()
+        event = json.dumps({"Records": [_record(message, self._mapping.queue) for message in batch]}).encode()
         try:
             response = await self._service.invoke(self._target(), event, new_trace_id())
         except ServiceError as error:
-            LOG.warning("a batch of %s stays in its queue: %s", self._arn, error.message)
+            LOG.warning("a batch of %s stays in its queue: %s", self._mapping.queue, error.message)
             return
         finally:
             # A batch of several polls is billed as the fewest that could have received it.
@@ -164,7 +158,7 @@ class QueuePoller:
         """Return the ids of failed messages (documented: services-sqs-errorhandling.html, success conditions)."""
         if response.function_error is not None:
             return sent
-        if not self._reports_failures:
+        if not self._mapping.reports_failures:
             return set()
         try:
             answer = json.loads(response.payload)

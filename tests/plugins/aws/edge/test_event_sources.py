@@ -195,7 +195,10 @@ def test_what_cannot_be_mapped(source: Source, members: dict[str, Any], message:
 
 
 def test_a_batch_is_processed_and_deleted(source: Source, invocations: Sequence[InvocationRecord]) -> None:
-    attributes = {"kind": {"DataType": "String", "StringValue": "test"}}
+    attributes = {
+        "kind": {"DataType": "String", "StringValue": "test"},
+        "key": {"DataType": "Binary", "BinaryValue": b"\0\xff"},
+    }
     sent = source.sqs.send_message(QueueUrl=source.url, MessageBody='"work"', MessageAttributes=attributes)
     source.map()
     (record,) = source.event()
@@ -209,7 +212,8 @@ def test_a_batch_is_processed_and_deleted(source: Source, invocations: Sequence[
         "body": '"work"',
         "attributes": {"ApproximateReceiveCount": "1"},
         "messageAttributes": {
-            "kind": {"stringValue": "test", "stringListValues": [], "binaryListValues": [], "dataType": "String"}
+            "kind": {"stringValue": "test", "stringListValues": [], "binaryListValues": [], "dataType": "String"},
+            "key": {"binaryValue": "AP8=", "stringListValues": [], "binaryListValues": [], "dataType": "Binary"},
         },
         "md5OfBody": sent["MD5OfMessageBody"],
         "md5OfMessageAttributes": sent["MD5OfMessageAttributes"],
