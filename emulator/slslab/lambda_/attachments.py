@@ -88,15 +88,6 @@ class EventInvokeConfig:
 
 
 @dataclass(frozen=True)
-class Handling:
-    """How an event is handled: its retries, its maximum age, and the destination of its record."""
-
-    retries: int
-    age_s: int
-    destinations: Mapping[str, str]
-
-
-@dataclass(frozen=True)
 class EventSourceMapping:
     """One mapping: which queue invokes which function, and how."""
 

@@ -13,8 +13,9 @@ from slslab.aws.errors import ServiceError
 from slslab.aws.limits import lambda_limits
 from slslab.aws.policies import statements
 from slslab.aws.requests import members
+from slslab.lambda_.attachments import EventSourceMapping
 from slslab.lambda_.configuration import settings
-from slslab.lambda_.event_sources import EventSourceMapping, check_source, with_request
+from slslab.lambda_.event_sources import check_source, with_request
 from slslab.lambda_.policies import function_statement
 from slslab.lambda_.references import parse
 from slslab.object_store.buckets import ADDRESS, NAME
