@@ -7,8 +7,7 @@ https://docs.aws.amazon.com/lambda/latest/dg/scaling-behavior.html
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 
 from slslab.aws.errors import ServiceError, throttled
 from slslab.aws.limits import Limits
@@ -49,9 +48,8 @@ class Concurrency:
         # By name for functions with reserved concurrency; None for all others together.
         self._requests: dict[str | None, Tokens] = {}
 
-    @contextmanager
-    def lease(self, name: str) -> Iterator[None]:
-        """Count one execution of the function during the block; TooManyRequestsException if none is left."""
+    def take(self, name: str) -> None:
+        """Count one execution of the function until `give_back`; TooManyRequestsException if none is left."""
         reserved = self._functions.entry(name).reserved
         if reserved is not None:
             if self._running[name] >= reserved:
@@ -64,12 +62,12 @@ class Concurrency:
                 raise self._throttled("ConcurrentInvocationLimitExceeded")
             self._take_request(None, left, "FunctionInvocationRateLimitExceeded")
         self._running[name] += 1
-        try:
-            yield
-        finally:
-            self._running[name] -= 1
-            if not self._running[name]:
-                del self._running[name]
+
+    def give_back(self, name: str) -> None:
+        """Stop to count an execution, which has ended."""
+        self._running[name] -= 1
+        if not self._running[name]:
+            del self._running[name]
 
     def take_start(self, name: str) -> None:
         """Count a new environment against the scaling rate; TooManyRequestsException if it is exceeded."""
@@ -109,7 +107,7 @@ class Admission:
     def take(self, memory_mb: int, host: Host | None = None) -> Host | None:
         """Reserve memory at this host, or any. Return the host, None if full; ServiceException if it never fits."""
         if host is not None and memory_mb <= host.left_mb:
-            host.used_mb += memory_mb
+            host.left_mb -= memory_mb
             return host
         hosts = list(self._hosts()) if host is None else [host]
         if not hosts:
@@ -126,12 +124,12 @@ class Admission:
         if not fitting:
             return None
         chosen = (min if self._pack else max)(fitting, key=lambda host: host.left_mb)
-        chosen.used_mb += memory_mb
+        chosen.left_mb -= memory_mb
         return chosen
 
     def give_back(self, memory_mb: int, host: Host) -> None:
         """Release memory that an environment no longer holds."""
-        host.used_mb -= memory_mb
+        host.left_mb += memory_mb
         self.notify()
 
     def notify(self) -> None:

@@ -479,5 +479,6 @@ class Environment:
 
     def _publish_clock(self, delay_ns: int) -> None:
         if self._clock is not None:
-            happened = sum([1 << number for number in self._host.happened])
-            self._clock.publish(self._deadline_ns, delay_ns, happened)
+            happened = self._host.happened
+            bits = sum([1 << number for number in happened]) if happened else 0
+            self._clock.publish(self._deadline_ns, delay_ns, bits)

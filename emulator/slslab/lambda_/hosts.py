@@ -1,6 +1,5 @@
 """The hosts of execution environments: this one, or several."""
 
-import math
 import signal
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from slslab.aws.errors import invalid
-from slslab.aws.limits import MB, Limits
+from slslab.aws.limits import Limits
 from slslab.host.cgroups import Hierarchy
 from slslab.host.managed import Managed
 from slslab.host.namespaces import Isolation
@@ -80,13 +79,6 @@ def exit_reason(status: int | None) -> str:
     return f"Runtime exited with error: exit status {status}"
 
 
-def peak_mb(outcome: PhaseEnd, memory_mb: int) -> int:
-    """Return Max Memory Used, MB: the peak rounded up, or the whole memory size when it was exhausted."""
-    if outcome.ending is Ending.OUT_OF_MEMORY:
-        return memory_mb
-    return math.ceil(outcome.peak_bytes / MB)
-
-
 def environment_id(function: Function, number: int) -> str:
     """Return the name of an environment; its number is unique in the emulator."""
     return f"{function.name}-{number:04d}"
@@ -118,7 +110,7 @@ class ExecutionEnvironment(Protocol):
 
 
 class Host(ABC):
-    """A host of environments. `budget_mb` is the memory that they may take together; `used_mb` is taken.
+    """A host of environments. `budget_mb` is the memory that they may take together; `left_mb` of it is left.
 
     If there are several hosts, each has a `name`.
     """
@@ -126,13 +118,7 @@ class Host(ABC):
     name = ""
 
     def __init__(self, budget_mb: int) -> None:
-        self.budget_mb = budget_mb
-        self.used_mb = 0
-
-    @property
-    def left_mb(self) -> int:
-        """The memory that is not taken."""
-        return self.budget_mb - self.used_mb
+        self.budget_mb = self.left_mb = budget_mb
 
     @abstractmethod
     def make(self, function: Function, number: int) -> ExecutionEnvironment:

@@ -28,7 +28,7 @@ from slslab.lambda_.concurrency import Concurrency
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.events import Asynchronous, Request, Response
 from slslab.lambda_.functions import Functions, Target
-from slslab.lambda_.hosts import Ending, ExecutionEnvironment, Hosts, PhaseEnd, State, exit_reason, peak_mb
+from slslab.lambda_.hosts import Ending, ExecutionEnvironment, Hosts, PhaseEnd, State, exit_reason
 from slslab.lambda_.packages import Packages
 from slslab.lambda_.pool import Pool
 from slslab.lambda_.runtime_api import NextInvocation
@@ -76,13 +76,10 @@ class Metered:
     started: datetime
     start_ns: int
     init: PhaseEnd | None
+    # As the REPORT line prints it.
+    init_ms: float | None
     phases: list[PhaseEnd]
     duration_ns: int = 0
-
-    @property
-    def init_ms(self) -> float | None:
-        """Init duration as the REPORT line prints it; None when the environment was warm."""
-        return round(self.init.lambda_ns / 1e6, 2) if self.init is not None else None
 
 
 class InvocationService(Operations):
@@ -209,37 +206,39 @@ class InvocationService(Operations):
             raise ServiceError(503, "ServiceException", "The emulator is ending.")
         task = asyncio.current_task()
         assert task is not None
-        function = self._accepted[task] = request.target.function
-        accepted_ns = time.monotonic_ns()
+        function, accepted_ns = request.target.function, time.monotonic_ns()
+        self._concurrency.take(function.name)
+        self._accepted[task] = function
         try:
-            with self._concurrency.lease(function.name):
-                response = await self.pool.run(request, self._execute)
+            response = await self.pool.run(request, self._execute)
             self._on_event(
                 own_event("invoke", accepted_ns, request.request_id, resource=function.name, function=function.name)
                 | {"environment": response.environment, "failed": response.function_error is not None}
             )
             return response
         finally:
+            self._concurrency.give_back(function.name)
             del self._accepted[task]
             if not self._functions.is_current(function):
                 self.remove_unused_packages()
 
     async def _execute(self, environment: ExecutionEnvironment, init: PhaseEnd | None, request: Request) -> Response:
         timeout_s = request.target.function.timeout_s
-        metered = Metered(datetime.now(UTC), time.monotonic_ns(), init, [init] if init is not None else [])
-        if init is not None and init.ending is not Ending.RESPONSE:
+        init_ms = None if init is None else round(init.lambda_ns / 1e6, 2)
+        phases = [] if init is None else [init]
+        metered = Metered(datetime.now(UTC), time.monotonic_ns(), init, init_ms, phases)
+        if init is not None and init_ms is not None and init.ending is not Ending.RESPONSE:
             # documented: an Init phase that fails is reported by INIT_REPORT and repeated in the Invoke phase, under
             # the function's own time-out; assumed here: one that ended in the handler's own error is not repeated.
-            assert metered.init_ms is not None
             timed_out = init.ending is Ending.TIMEOUT
             error_type = "" if timed_out else self._failure(init, request).error_type
-            environment.log.end_init(metered.init_ms, "timeout" if timed_out else "error", error_type)
-            if init.ending is Ending.TIMEOUT:
+            environment.log.end_init(init_ms, "timeout" if timed_out else "error", error_type)
+            if timed_out:
                 return await self._initialise_in_invoke(environment, request, metered)
             environment.log.start(request.request_id)
             return self._conclude(environment, request, metered, init)
-        if metered.init_ms is not None:
-            environment.log.end_init(metered.init_ms, "success", "")
+        if init_ms is not None:
+            environment.log.end_init(init_ms, "success", "")
         if environment.state is State.RESET:
             return await self._initialise_in_invoke(environment, request, metered)
         deadline_ms = time.time_ns() // 1_000_000 + timeout_s * 1000
@@ -301,8 +300,10 @@ class InvocationService(Operations):
             # The clock is read a little after the limit; AWS reports the limit itself.
             duration_ms = float(function.timeout_s * 1000)
         init, init_ms = metered.init, metered.init_ms
-        memory_mb = peak_mb(outcome, function.memory_mb)
-        ended = outcome.ending in (Ending.EXIT, Ending.OUT_OF_MEMORY)
+        # Max Memory Used: the peak rounded up, or the whole memory size when it was exhausted.
+        exhausted = outcome.ending is Ending.OUT_OF_MEMORY
+        memory_mb = function.memory_mb if exhausted else -(-outcome.peak_bytes // MB)
+        ended = exhausted or outcome.ending is Ending.EXIT
         cause = str(json.loads(failure.payload)["errorMessage"]) if ended else ""
         cgroup_peak, (gpu, gpu_bytes) = outcome.cgroup_peak_bytes, outcome.gpu or (None, 0)
         # A failed initialisation is the outcome itself and must not count twice.
@@ -328,8 +329,8 @@ class InvocationService(Operations):
             billed_ms=billed_ms(duration_ms, init_ms),
             max_memory_mb=memory_mb,
             cgroup_peak_mb=None if cgroup_peak is None else -(-cgroup_peak // MB),
-            cpu_ms=round(sum(phase.cpu_ns for phase in phases) / 1e6, 3),
-            host_delay_ms=round(sum(phase.host_delay_ns for phase in phases) / 1e6, 3),
+            cpu_ms=round(sum([phase.cpu_ns for phase in phases]) / 1e6, 3),
+            host_delay_ms=round(sum([phase.host_delay_ns for phase in phases]) / 1e6, 3),
             uncertain_ms=_uncertain_ms(phases),
             status=failure.status,
             error_type=failure.error_type or None,

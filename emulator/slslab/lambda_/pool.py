@@ -107,10 +107,14 @@ class Pool:
         if ended and usable and environment.state not in (State.READY, State.STOPPED):
             await environment.reset()
             usable = not self._closing and self._functions.is_current(environment.function)
-        if usable and environment.state in (State.READY, State.RESET):
-            self._put_idle(environment)
-        else:
+        if not usable or environment.state not in (State.READY, State.RESET):
             await self._discard(environment)
+            return
+        self._idle[environment] = asyncio.get_running_loop().time() + self._limits.idle_s
+        if self._timer is None:
+            self._set_timer()
+        environment.rest(self._give_back_unheld)
+        self.admission.notify()
 
     def retire_outdated(self) -> None:
         """Start to end the idle environments of versions that no longer exist; busy ones end after their invocation."""
@@ -134,13 +138,6 @@ class Pool:
                 await self._discard(environment)
         while self._ending:
             await asyncio.wait(self._ending)
-
-    def _put_idle(self, environment: ExecutionEnvironment) -> None:
-        self._idle[environment] = asyncio.get_running_loop().time() + self._limits.idle_s
-        if self._timer is None:
-            self._set_timer()
-        environment.rest(self._give_back_unheld)
-        self.admission.notify()
 
     def _give_back_unheld(self, environment: ExecutionEnvironment) -> int:
         unheld_mb = self._held_mb[environment] - environment.resting_mb()
@@ -194,9 +191,17 @@ class Pool:
         """Return a warm environment and its host, if there is one, and the host where memory was taken, if it fits."""
         if self._closing:
             raise ServiceError(503, "ServiceException", "The emulator is ending.")
-        warm = self._find_warm(function)
-        home, held_mb = (None, 0) if warm is None else (self._hosts[warm], self._held_mb[warm])
-        return warm, home, self.admission.take(function.memory_mb - held_mb, home)
+        warm, home, needed_mb = None, None, function.memory_mb
+        # The idle environment of this version used last that has room to work, else the one used last.
+        for environment in reversed(self._idle):
+            if environment.function.revision == function.revision:
+                more_mb, host = function.memory_mb - self._held_mb[environment], self._hosts[environment]
+                fits = more_mb <= host.left_mb
+                if warm is None or fits:
+                    warm, home, needed_mb = environment, host, more_mb
+                if fits:
+                    break
+        return warm, home, self.admission.take(needed_mb, home)
 
     async def _make_room(
         self, request: Request, warm: ExecutionEnvironment | None, home: Host | None
@@ -223,16 +228,6 @@ class Pool:
                 warm, home, taken = self._take(function)
                 if taken is not None:
                     return warm, taken
-
-    def _find_warm(self, function: Function) -> ExecutionEnvironment | None:
-        """Return the idle environment of this version used last that has room to work, else the one used last."""
-        latest = None
-        for environment in reversed(self._idle):
-            if environment.function.revision == function.revision:
-                latest = latest or environment
-                if function.memory_mb - self._held_mb[environment] <= self._hosts[environment].left_mb:
-                    return environment
-        return latest
 
     @contextmanager
     def _wait(self, request: Request) -> Iterator[None]:
