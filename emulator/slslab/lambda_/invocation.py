@@ -24,7 +24,6 @@ from slslab.aws.limits import MB, Limits, billed_ms, cpu_share, init_share, lamb
 from slslab.aws.signatures import IndexedHeaders
 from slslab.errors import StartFailed
 from slslab.lambda_.api import Call, Operations
-from slslab.lambda_.concurrency import Concurrency
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.events import Asynchronous, Request, Response
 from slslab.lambda_.functions import Functions, Target
@@ -104,8 +103,7 @@ class InvocationService(Operations):
         self._limits = limits
         self._on_event = on_event
         self._on_record = on_record
-        self._concurrency = Concurrency(functions, limits)
-        self.pool = Pool(functions, hosts, limits, self._concurrency, on_event, self.remove_unused_packages)
+        self.pool = Pool(functions, hosts, limits, on_event, self.remove_unused_packages)
         self._asynchronous = Asynchronous(functions, limits, self._run, stack.store, stack.send)
         self._accepted: dict[asyncio.Task[Any], Function] = {}
         self._closing = False
@@ -207,7 +205,7 @@ class InvocationService(Operations):
         task = asyncio.current_task()
         assert task is not None
         function, accepted_ns = request.target.function, time.monotonic_ns()
-        self._concurrency.take(function.name)
+        self.pool.concurrency.take(function.name)
         self._accepted[task] = function
         try:
             response = await self.pool.run(request, self._execute)
@@ -217,7 +215,7 @@ class InvocationService(Operations):
             )
             return response
         finally:
-            self._concurrency.give_back(function.name)
+            self.pool.concurrency.give_back(function.name)
             del self._accepted[task]
             if not self._functions.is_current(function):
                 self.remove_unused_packages()

@@ -10,10 +10,10 @@ from tests.emulator.lambda_.registry import make_functions
 
 from slslab.aws.errors import ServiceError
 from slslab.aws.limits import lambda_limits
-from slslab.lambda_ import concurrency
-from slslab.lambda_.concurrency import Admission, Concurrency
+from slslab.lambda_ import pool
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.hosts import ExecutionEnvironment, Host
+from slslab.lambda_.pool import Admission, Concurrency
 
 RESERVED = "ReservedFunctionConcurrentInvocationLimitExceeded"
 ACCOUNT = "ConcurrentInvocationLimitExceeded"
@@ -24,7 +24,7 @@ LIMITS = lambda_limits().changed(account_concurrency=4, unreserved_concurrency=1
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A clock of the module under test that stands at `now` seconds."""
     fake = SimpleNamespace(now=100.0)
-    monkeypatch.setattr(concurrency, "time", SimpleNamespace(monotonic=lambda: fake.now))
+    monkeypatch.setattr(pool, "time", SimpleNamespace(monotonic=lambda: fake.now))
     return fake
 
 
