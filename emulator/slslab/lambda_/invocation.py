@@ -59,15 +59,6 @@ def _event_headers(values: Mapping[str, str]) -> bytes:
 CLOSE_LIMIT_S = 5.0
 
 
-@dataclass(frozen=True)
-class Failure:
-    """The end of an invocation: error type (empty after a success), payload, and the REPORT line's status."""
-
-    error_type: str
-    payload: bytes
-    status: str
-
-
 @dataclass
 class Metered:
     """An invocation under way: when it began, and the phases that have ended; `init` is a cold start's Init phase."""
@@ -229,7 +220,7 @@ class InvocationService(Operations):
             # documented: an Init phase that fails is reported by INIT_REPORT and repeated in the Invoke phase, under
             # the function's own time-out; assumed here: one that ended in the handler's own error is not repeated.
             timed_out = init.ending is Ending.TIMEOUT
-            error_type = "" if timed_out else self._failure(init, request).error_type
+            error_type = "" if timed_out else self._result(init, request)[0]
             environment.log.end_init(init_ms, "timeout" if timed_out else "error", error_type)
             if timed_out:
                 return await self._initialise_in_invoke(environment, request, metered)
@@ -292,17 +283,17 @@ class InvocationService(Operations):
         self, environment: ExecutionEnvironment, request: Request, metered: Metered, outcome: PhaseEnd
     ) -> Response:
         function, request_id = request.target.function, request.request_id
-        failure = self._failure(outcome, request)
-        duration_ms = round(metered.duration_ns / 1e6, 2)
-        if failure.error_type == "Sandbox.Timedout":
+        error_type, payload = self._result(outcome, request)
+        duration_ms, status = round(metered.duration_ns / 1e6, 2), "error" if error_type else "success"
+        if outcome.ending is Ending.TIMEOUT:
             # The clock is read a little after the limit; AWS reports the limit itself.
-            duration_ms = float(function.timeout_s * 1000)
+            duration_ms, status = float(function.timeout_s * 1000), "timeout"
         init, init_ms = metered.init, metered.init_ms
         # Max Memory Used: the peak rounded up, or the whole memory size when it was exhausted.
         exhausted = outcome.ending is Ending.OUT_OF_MEMORY
         memory_mb = function.memory_mb if exhausted else -(-outcome.peak_bytes // MB)
         ended = exhausted or outcome.ending is Ending.EXIT
-        cause = str(json.loads(failure.payload)["errorMessage"]) if ended else ""
+        cause = str(json.loads(payload)["errorMessage"]) if ended else ""
         cgroup_peak, (gpu, gpu_bytes) = outcome.cgroup_peak_bytes, outcome.gpu or (None, 0)
         # A failed initialisation is the outcome itself and must not count twice.
         phases = metered.phases if outcome in metered.phases else [*metered.phases, outcome]
@@ -330,14 +321,12 @@ class InvocationService(Operations):
             cpu_ms=round(sum([phase.cpu_ns for phase in phases]) / 1e6, 3),
             host_delay_ms=round(sum([phase.host_delay_ns for phase in phases]) / 1e6, 3),
             uncertain_ms=_uncertain_ms(phases),
-            status=failure.status,
-            error_type=failure.error_type or None,
+            status=status,
+            error_type=error_type or None,
             started_at=metered.started.isoformat(timespec="milliseconds"),
             start_ns=own[0].began_ns if own else metered.start_ns,
             end_ns=own[-1].ended_ns if own else metered.start_ns,
-            report=report_line(
-                request_id, duration_ms, init_ms, function.memory_mb, memory_mb, failure.status, failure.error_type
-            ),
+            report=report_line(request_id, duration_ms, init_ms, function.memory_mb, memory_mb, status, error_type),
             requests=billed_requests(request.kind, len(request.payload)),
             init_cpu_ms=None if init is None else round(init.cpu_ns / 1e6, 3),
             gpu=gpu,
@@ -346,21 +335,20 @@ class InvocationService(Operations):
         environment.log.end(record, cause)
         self._on_record(record)
         return Response(
-            payload=failure.payload,
+            payload=payload,
             request_id=request_id,
             environment=environment.id,
-            function_error="Unhandled" if failure.error_type else None,
+            function_error="Unhandled" if error_type else None,
             version=function.version,
             log_tail=environment.log.tail,
         )
 
-    def _failure(self, outcome: PhaseEnd, request: Request) -> Failure:
+    def _result(self, outcome: PhaseEnd, request: Request) -> tuple[str, bytes]:
+        """Return the error's type, empty after a success, and the payload."""
         request_id, timeout_s = request.request_id, request.target.function.timeout_s
         if outcome.ending is Ending.TIMEOUT:
             return _error(
-                "Sandbox.Timedout",
-                f"RequestId: {request_id} Error: Task timed out after {timeout_s:.2f} seconds",
-                "timeout",
+                "Sandbox.Timedout", f"RequestId: {request_id} Error: Task timed out after {timeout_s:.2f} seconds"
             )
         if outcome.ending is Ending.OUT_OF_MEMORY:
             # assumed: the type is the one in AWS's telemetry; the message is the one in public logs.
@@ -376,8 +364,8 @@ class InvocationService(Operations):
                 f"Response payload size exceeded maximum allowed payload size ({limit} bytes).",
             )
         if outcome.report.kind == "response":
-            return Failure("", outcome.report.body, "success")
-        return Failure(outcome.report.error_type, outcome.report.body, "error")
+            return "", outcome.report.body
+        return outcome.report.error_type, outcome.report.body
 
 
 def new_trace_id() -> str:
@@ -403,9 +391,9 @@ async def _wait_metered(tasks: Set[asyncio.Task[Any]]) -> None:
         await asyncio.wait(tasks, timeout=CLOSE_LIMIT_S)
 
 
-def _error(error_type: str, message: str, status: str = "error") -> Failure:
+def _error(error_type: str, message: str) -> tuple[str, bytes]:
     document = {"errorType": error_type, "errorMessage": message}
-    return Failure(error_type, json.dumps(document, separators=(",", ":")).encode(), status)
+    return error_type, json.dumps(document, separators=(",", ":")).encode()
 
 
 def _checked(payload: bytes, kind: str, limit: int) -> bytes:
