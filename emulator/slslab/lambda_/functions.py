@@ -25,6 +25,7 @@ from slslab.lambda_.references import LATEST, function_arn, parse
 
 TAGS = 50
 NAME_LENGTH = 64
+ALIAS = re.compile(r"(?!\d+$)[a-zA-Z0-9-_]+")
 
 
 @dataclass
@@ -280,7 +281,24 @@ def check_tags(tags: Mapping[str, str]) -> None:
         raise invalid("Number of tags exceeds resource tag limit.")
 
 
-class FunctionOperations(Operations):
+class FunctionResource(Operations):
+    """Operations on something that belongs to a function, or to one of its versions and aliases."""
+
+    def __init__(self, functions: Functions) -> None:
+        self._functions = functions
+
+    def _qualified(self, call: Call) -> tuple[Entry, str | None]:
+        """Return the function and qualifier that a request names; the error for a missing alias differs (recorded)."""
+        try:
+            self._functions.resolve(call.name, call.qualifier)
+        except ServiceError as error:
+            if error.status == 404 and call.qualifier is not None and ALIAS.fullmatch(call.qualifier):
+                raise missing(f"Cannot find alias arn: {function_arn(call.name, call.qualifier)}") from error
+            raise
+        return self._functions.entry(call.name), call.qualifier
+
+
+class FunctionOperations(FunctionResource):
     """The operations on functions of one emulator.
 
     `prepare` is called with each version that becomes invocable, `retire` when one stops being invocable.
@@ -294,7 +312,7 @@ class FunctionOperations(Operations):
         prepare: Callable[[Function], None],
         retire: Callable[[], None],
     ) -> None:
-        self._functions = functions
+        super().__init__(functions)
         self._packages = packages
         self._archives = archives
         self._prepare, self._retire = prepare, retire
@@ -393,23 +411,3 @@ def _image_location(image: Image) -> dict[str, str]:
         "ImageUri": image.uri,
         "ResolvedImageUri": f"{head}{slash}{tail.partition(':')[0]}@{image.id}",
     }
-
-
-ALIAS = re.compile(r"(?!\d+$)[a-zA-Z0-9-_]+")
-
-
-class FunctionResource(Operations):
-    """Operations on something that belongs to a function, or to one of its versions and aliases."""
-
-    def __init__(self, functions: Functions) -> None:
-        self._functions = functions
-
-    def _qualified(self, call: Call) -> tuple[Entry, str | None]:
-        """Return the function and qualifier that a request names; the error for a missing alias differs (recorded)."""
-        try:
-            self._functions.resolve(call.name, call.qualifier)
-        except ServiceError as error:
-            if error.status == 404 and call.qualifier is not None and ALIAS.fullmatch(call.qualifier):
-                raise missing(f"Cannot find alias arn: {function_arn(call.name, call.qualifier)}") from error
-            raise
-        return self._functions.entry(call.name), call.qualifier
