@@ -11,6 +11,8 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 from slslab.aws.arns import REGION
@@ -34,12 +36,11 @@ Message = dict[str, Any]
 
 
 class QueuePoller:
-    """Polls from its creation until `close`, on its own thread. Invocations run on the creator's event loop.
+    """Polls from its creation until `close`, on its own thread. Everything else runs on the creator's event loop.
 
     `target` returns what to invoke, with batches of up to the mapping's `batch_size` messages or 6 MB, gathered for up
-    to `window_s` after the first. `on_poll` is called on that loop for each request that AWS would bill, with its
-    bytes; a batch's requests follow its invocation. With `reports_failures` the function's answer names the messages
-    that failed.
+    to `window_s` after the first. `on_poll` is called for each request that AWS would bill, with its bytes; a batch's
+    requests follow its invocation. With `reports_failures` the function's answer names the messages that failed.
     """
 
     def __init__(
@@ -54,41 +55,40 @@ class QueuePoller:
         self._service = service
         self._target = target
         self._on_poll = on_poll
-        # For how long the queue has been idle since the last billed request, s.
-        self._idle_s = 0.0
         self._mapping = mapping
         self._most = mapping.most_concurrent or MOST_AT_ONCE
-        self._loop = asyncio.get_running_loop()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._closed = threading.Event()
-        self._changed = threading.Condition()
-        self._running = 0
+        # For how long the queue has been idle since the last billed request, s.
+        self._idle_s = 0.0
         # Since when at least FIRST_AT_ONCE invocations have been running.
         self._busy_s: float | None = None
-        self._thread = threading.Thread(target=self._poll, name=f"poller of {mapping.queue}", daemon=True)
-        self._thread.start()
+        self._closed = threading.Event()
+        # Set when a batch has been processed, or the poller is closed.
+        self._changed = asyncio.Event()
+        self._batches: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+        self._thread = ThreadPoolExecutor(1, f"poller of {mapping.queue}")
+        self._polling = self._loop.create_task(self._poll())
 
     async def close(self) -> None:
         """Wait for the current poll to end; messages that it has received are still processed."""
         self._closed.set()
-        with self._changed:
-            self._changed.notify_all()
-        # Not on the event loop: the queue's server may call Lambda before it answers.
-        await asyncio.to_thread(self._thread.join)
+        self._changed.set()
+        await self._polling
 
-    def _poll(self) -> None:
-        while self._wait_for_place():
-            try:
-                batch = self._gather()
-            except QueueError as error:
-                if not self._closed.is_set():
-                    LOG.error("%s cannot be polled: %s", self._mapping.queue, error)
-                    self._closed.wait(AGAIN_S)
-                batch = []
-            if batch:
-                with self._changed:
-                    self._running += 1
-                self._loop.call_soon_threadsafe(self._begin, batch)
+    async def _poll(self) -> None:
+        with self._thread:
+            while await self._wait_for_place():
+                try:
+                    batch = await self._loop.run_in_executor(self._thread, self._gather)
+                except QueueError as error:
+                    if not self._closed.is_set():
+                        LOG.error("%s cannot be polled: %s", self._mapping.queue, error)
+                        await self._loop.run_in_executor(self._thread, self._closed.wait, AGAIN_S)
+                    continue
+                if batch:
+                    task = self._loop.create_task(self._process(batch))
+                    self._batches.add(task)
+                    task.add_done_callback(self._end)
 
     def _gather(self) -> list[Message]:
         batch = self._receive(self._mapping.batch_size)
@@ -111,29 +111,24 @@ class QueuePoller:
             self._loop.call_soon_threadsafe(self._on_poll, 0)
         return messages
 
-    def _wait_for_place(self) -> bool:
-        with self._changed:
-            while not self._closed.is_set():
-                if self._running < FIRST_AT_ONCE:
-                    self._busy_s = None
-                elif self._busy_s is None:
-                    self._busy_s = time.monotonic()
-                extra = 0 if self._busy_s is None else MORE_PER_S * (time.monotonic() - self._busy_s)
-                if self._running < min(self._most, FIRST_AT_ONCE + int(extra)):
-                    return True
-                self._changed.wait(1 / MORE_PER_S if self._running < self._most else None)
+    async def _wait_for_place(self) -> bool:
+        while not self._closed.is_set():
+            running = len(self._batches)
+            if running < FIRST_AT_ONCE:
+                self._busy_s = None
+            elif self._busy_s is None:
+                self._busy_s = time.monotonic()
+            extra = 0 if self._busy_s is None else MORE_PER_S * (time.monotonic() - self._busy_s)
+            if running < min(self._most, FIRST_AT_ONCE + int(extra)):
+                return True
+            self._changed.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), 1 / MORE_PER_S if running < self._most else None)
         return False
 
-    def _begin(self, batch: list[Message]) -> None:
-        task = self._loop.create_task(self._process(batch))
-        self._tasks.add(task)
-        task.add_done_callback(self._end)
-
     def _end(self, task: "asyncio.Task[None]") -> None:
-        self._tasks.discard(task)
-        with self._changed:
-            self._running -= 1
-            self._changed.notify_all()
+        self._batches.discard(task)
+        self._changed.set()
         if not task.cancelled() and (error := task.exception()) is not None and not self._closed.is_set():
             LOG.error("a batch of %s stays in its queue: %s", self._mapping.queue, error)
 

@@ -15,7 +15,7 @@ from tests.plugins.aws.edge.conftest import Endpoint
 
 from slslab.aws.arns import ACCOUNT, REGION
 from slslab.aws.errors import ServiceError, throttled
-from slslab.lambda_ import concurrency
+from slslab.lambda_ import pool
 from slslab.lambda_.references import function_arn
 from slslab.run.bill import Bill
 from slslab.run.records import InvocationRecord
@@ -280,7 +280,7 @@ def test_a_throttled_batch_stays_in_its_queue(source: Source, monkeypatch: pytes
         throttles.set()
         return throttled(reason, retry_after_s)
 
-    monkeypatch.setattr(concurrency, "throttled", throttle)
+    monkeypatch.setattr(pool, "throttled", throttle)
     source.functions.put_function_concurrency(FunctionName="worker", ReservedConcurrentExecutions=0)
     source.map()
     source.send("later")
