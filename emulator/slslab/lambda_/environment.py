@@ -17,7 +17,6 @@ from slslab.errors import StartFailed
 from slslab.host.connections import Address
 from slslab.host.output import TraceFrames
 from slslab.host.procfs import Pressure, Sample, Tasks, make_sample
-from slslab.host.reaper import MARK
 from slslab.lambda_.clock import LambdaClock, PublishedClock
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.hosts import Ending, ExecutionEnvironment, Host, Hosts, PhaseEnd, State, confinement, environment_id
@@ -330,12 +329,7 @@ class Environment:
 
     def variables(self) -> dict[str, str]:
         """Return its environment variables that do not depend on the kind of sandbox."""
-        host = self._host
-        return {
-            **variables(self.function, host.variables, self.log.stream, self._api_address),
-            **host.credentials(self.function.name),
-            MARK: host.emulator_id,
-        }
+        return variables(self.function, self._host, self.log.stream, self._api_address)
 
     def _trace(self, event: dict[str, Any]) -> None:
         if self._memory.takes(event):

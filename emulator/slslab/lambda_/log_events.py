@@ -63,15 +63,6 @@ class Written:
     record: bool
 
 
-@dataclass(frozen=True)
-class StreamLog:
-    """The log of one environment: its group and stream, and the file."""
-
-    group: str
-    stream: str
-    path: Path
-
-
 class LogEvents:
     """The log events of one emulator's functions.
 
@@ -81,7 +72,8 @@ class LogEvents:
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._file = TemporaryFile(dir=directory, buffering=0)  # noqa: SIM115
-        self._logs: list[StreamLog] = []
+        # The group, the stream and the file of each log.
+        self._logs: list[tuple[str, str, Path]] = []
         # The number of entries in the file, and the latest entry, which may still grow.
         self._count = 0
         self._last: Written | None = None
@@ -89,7 +81,7 @@ class LogEvents:
     def writer(self, group: str, stream: str, path: Path) -> Callable[[int, int, bool], None]:
         """Return a function to call with the start and end of each piece written, and whether it is a record."""
         log = len(self._logs)
-        self._logs.append(StreamLog(group, stream, path))
+        self._logs.append((group, stream, path))
 
         def wrote(start: int, end: int, record: bool) -> None:
             now_ms = time.time_ns() // 1_000_000
@@ -117,9 +109,9 @@ class LogEvents:
         for number, time_ms, start, end, record in ENTRY.iter_unpack(places):
             if size >= ANSWER_BYTES:
                 break
-            log = self._logs[number]
-            about = {"group": log.group, "stream": log.stream, "timestamp_ms": time_ms}
-            events += [{**about, "message": text} for text in _messages(log.path, start, end, record)]
+            group, stream, path = self._logs[number]
+            about = {"group": group, "stream": stream, "timestamp_ms": time_ms}
+            events += [{**about, "message": text} for text in _messages(path, start, end, record)]
             size, cursor = size + end - start, cursor + 1
         return {"events": events, "cursor": cursor, "more": cursor < until}
 
