@@ -15,7 +15,7 @@ XRAY = {
 
 
 def variables(function: Function, hosts: Hosts, log_stream: str, address: str) -> dict[str, str]:
-    """Return a function's variables, which take precedence over those of all; `address` is its Runtime API's."""
+    """Return a function's variables; its own replace shared ones. `address` is its Runtime API's."""
     return {
         "LANG": "en_US.UTF-8",
         "TZ": ":UTC",
