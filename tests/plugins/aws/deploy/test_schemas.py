@@ -7,7 +7,7 @@ import pytest
 from tests.plugins.aws.deploy import registry
 
 from slslab_aws.deploy import schemas
-from slslab_aws.deploy.kinds import expected, kinds
+from slslab_aws.deploy.kinds import KINDS, expected
 
 FUNCTION = "AWS::Lambda::Function"
 QUEUE = "AWS::SQS::Queue"
@@ -48,12 +48,12 @@ def test_values_have_the_types_of_their_properties(
 
 
 def test_what_is_deployed_is_in_the_registry() -> None:
-    for name, kind in kinds().items():
+    for name, kind in KINDS.items():
         assert kind.properties <= schemas.properties_of(name), name
 
 
 def test_every_type_has_a_reference_before_it_is_made() -> None:
-    for name in kinds():
+    for name in KINDS:
         made = expected(name, "stack-Name-0123456789", {"FunctionName": "f", "TargetFunctionArn": "f", "TopicArn": "t"})
         assert made.ref
         assert all(made.attributes.values())
