@@ -7,6 +7,7 @@ import base64
 import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from botocore import xform_name
@@ -31,6 +32,11 @@ from slslab.statemachines.interpreter import LITTER
 from slslab.statemachines.machines import Alias, Machine, Version, alias_name
 
 PAGE = 100
+# They parse or copy programs, or end executions. All other operations have the state machines to themselves.
+SLOW = frozenset(
+    "CreateStateMachine UpdateStateMachine DeleteStateMachine ValidateStateMachineDefinition StartExecution "
+    "StopExecution".split()
+)
 # assumed: the largest member is a definition of 1 MB, in which JSON may put a backslash before every character.
 LARGEST_BODY = 3 * MB
 # documented: API_DescribeExecution.html, redriveStatusReason; the measured text lacks the full stop, too.
@@ -64,7 +70,8 @@ class StatesApi:
             caller.require(f"states:{operation}", arns[0] if arns else "*")
             for arn in arns:
                 _check_account(arn, operation, caller)
-            return 200, OPERATIONS[operation](self, given)
+            with nullcontext() if operation in SLOW else self._machines.lock:
+                return 200, OPERATIONS[operation](self, given)
         except ServiceError as error:
             # documented: CommonErrors.html: all client errors have status 400.
             return 400 if error.status < 500 else error.status, {"__type": error.error_type, "message": error.message}
@@ -87,8 +94,7 @@ class StatesApi:
         return {"stateMachineArn": machine.arn, "creationDate": machine.created, **_version_arn(version)}
 
     def _describe_state_machine(self, members: Members) -> dict[str, Any]:
-        with self._machines.lock:
-            target = self._machines.registry.revision(members["stateMachineArn"])
+        target = self._machines.registry.revision(members["stateMachineArn"])
         described = {**_described(target.machine), "status": "ACTIVE", "type": "STANDARD"}
         if target.version is None:
             return {**described, "creationDate": target.machine.created}
@@ -122,8 +128,7 @@ class StatesApi:
         return {}
 
     def _list_state_machines(self, members: Members) -> dict[str, Any]:
-        with self._machines.lock:
-            shown, following = _page(self._machines.registry.machines(), members)
+        shown, following = _page(self._machines.registry.machines(), members)
         listed = [
             {"stateMachineArn": machine.arn, "name": machine.name, "type": "STANDARD", "creationDate": machine.created}
             for machine in shown
@@ -145,29 +150,25 @@ class StatesApi:
         }
 
     def _publish_state_machine_version(self, members: Members) -> dict[str, Any]:
-        with self._machines.lock:
-            version = self._machines.registry.publish(
-                members["stateMachineArn"], members.get("description", ""), members.get("revisionId")
-            )
+        version = self._machines.registry.publish(
+            members["stateMachineArn"], members.get("description", ""), members.get("revisionId")
+        )
         return {"creationDate": version.created, **_version_arn(version)}
 
     def _list_state_machine_versions(self, members: Members) -> dict[str, Any]:
-        with self._machines.lock:
-            machine = self._machines.registry.machine(members["stateMachineArn"])
-            shown, following = _page(self._machines.registry.versions(machine.arn), members)
+        machine = self._machines.registry.machine(members["stateMachineArn"])
+        shown, following = _page(self._machines.registry.versions(machine.arn), members)
         listed = [{"stateMachineVersionArn": version.arn, "creationDate": version.created} for version in shown]
         return {"stateMachineVersions": listed, **following}
 
     def _delete_state_machine_version(self, members: Members) -> dict[str, Any]:
-        with self._machines.lock:
-            self._machines.registry.delete_version(members["stateMachineVersionArn"])
+        self._machines.registry.delete_version(members["stateMachineVersionArn"])
         return {}
 
     def _create_state_machine_alias(self, members: Members) -> dict[str, Any]:
-        with self._machines.lock:
-            alias = self._machines.registry.create_alias(
-                members["name"], _routing(members["routingConfiguration"]), members.get("description", "")
-            )
+        alias = self._machines.registry.create_alias(
+            members["name"], _routing(members["routingConfiguration"]), members.get("description", "")
+        )
         return {"stateMachineAliasArn": alias.arn, "creationDate": alias.created}
 
     def _update_state_machine_alias(self, members: Members) -> dict[str, Any]:
@@ -177,17 +178,15 @@ class StatesApi:
                 400, "ValidationException", "Either the description or the routing configuration must be specified"
             )
         routing = members.get("routingConfiguration")
-        with self._machines.lock:
-            alias = self._machines.registry.update_alias(
-                members["stateMachineAliasArn"],
-                None if routing is None else _routing(routing),
-                members.get("description"),
-            )
+        alias = self._machines.registry.update_alias(
+            members["stateMachineAliasArn"],
+            None if routing is None else _routing(routing),
+            members.get("description"),
+        )
         return {"updateDate": alias.updated}
 
     def _describe_state_machine_alias(self, members: Members) -> dict[str, Any]:
-        with self._machines.lock:
-            alias = self._machines.registry.alias(members["stateMachineAliasArn"])
+        alias = self._machines.registry.alias(members["stateMachineAliasArn"])
         routing = [{"stateMachineVersionArn": version, "weight": weight} for version, weight in alias.routing]
         return {
             "stateMachineAliasArn": alias.arn,
@@ -199,39 +198,33 @@ class StatesApi:
         }
 
     def _list_state_machine_aliases(self, members: Members) -> dict[str, Any]:
-        with self._machines.lock:
-            shown, following = _page(self._machines.registry.aliases(members["stateMachineArn"]), members)
+        shown, following = _page(self._machines.registry.aliases(members["stateMachineArn"]), members)
         return {"stateMachineAliases": [_alias(alias) for alias in shown], **following}
 
     def _delete_state_machine_alias(self, members: Members) -> dict[str, Any]:
-        with self._machines.lock:
-            self._machines.registry.delete_alias(members["stateMachineAliasArn"])
+        self._machines.registry.delete_alias(members["stateMachineAliasArn"])
         return {}
 
     def _tag_resource(self, members: Members) -> dict[str, Any]:
-        with self._machines.lock:
-            self._machines.registry.tag(members["resourceArn"], _tags(members))
+        self._machines.registry.tag(members["resourceArn"], _tags(members))
         return {}
 
     def _untag_resource(self, members: Members) -> dict[str, Any]:
-        with self._machines.lock:
-            tags = self._machines.registry.tags(members["resourceArn"])
-            for key in members["tagKeys"]:
-                tags.pop(key, None)
+        tags = self._machines.registry.tags(members["resourceArn"])
+        for key in members["tagKeys"]:
+            tags.pop(key, None)
         return {}
 
     def _list_tags_for_resource(self, members: Members) -> dict[str, Any]:
-        with self._machines.lock:
-            tags = self._machines.registry.tags(members["resourceArn"])
-            return {"tags": [{"key": key, "value": value} for key, value in tags.items()]}
+        tags = self._machines.registry.tags(members["resourceArn"])
+        return {"tags": [{"key": key, "value": value} for key, value in tags.items()]}
 
     def _start_execution(self, members: Members) -> dict[str, Any]:
         execution = self._machines.start(members["stateMachineArn"], members.get("name"), members.get("input", "{}"))
         return {"executionArn": execution.arn, "startDate": execution.started.timestamp()}
 
     def _start_sync_execution(self, members: Members) -> dict[str, Any]:
-        with self._machines.lock:
-            self._machines.registry.target(members["stateMachineArn"])
+        self._machines.registry.target(members["stateMachineArn"])
         what = "This operation is not supported by this type of state machine"
         raise ServiceError(400, "StateMachineTypeNotSupported", what)
 
@@ -249,8 +242,7 @@ class StatesApi:
     def _list_executions(self, members: Members) -> dict[str, Any]:
         if "stateMachineArn" not in members:  # the model has another member for the runs of distributed Maps
             raise constraint(None, "stateMachineArn", "Member must not be null")
-        with self._machines.lock:
-            self._machines.registry.target(members["stateMachineArn"])
+        self._machines.registry.target(members["stateMachineArn"])
         chosen = self._machines.executions(members["stateMachineArn"], members.get("statusFilter"))
         if members.get("redriveFilter") == "REDRIVEN":
             chosen = []
