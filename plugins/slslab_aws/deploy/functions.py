@@ -164,8 +164,10 @@ def _url_members(properties: Properties) -> Properties:
 
 
 def _create_url(services: Services, made: Made, properties: Properties) -> Made:
-    url = services("lambda").create_function_url_config(**_url_members(properties))["FunctionUrl"]
-    return Made(made.ref, {**made.attributes, "FunctionUrl": url}, {"FunctionName": properties["TargetFunctionArn"]})
+    given = _url_members(properties)
+    url = services("lambda").create_function_url_config(**given)["FunctionUrl"]
+    keys = {key: given[key] for key in CONFIG_KEYS if key in given}
+    return Made(made.ref, {**made.attributes, "FunctionUrl": url}, keys)
 
 
 def _change_url(services: Services, made: Made, properties: Properties) -> Made:
