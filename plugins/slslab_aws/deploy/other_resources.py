@@ -86,7 +86,7 @@ def _check_queue(properties: Properties) -> Iterator[str]:
     elif not str(policy["deadLetterTargetArn"]).startswith("arn:aws:sqs:"):
         yield "RedrivePolicy.deadLetterTargetArn must be the ARN of a queue"
     elif str(policy["deadLetterTargetArn"]).endswith(".fifo") != fifo:
-        yield "the dead letter queue of a FIFO queue is a FIFO queue, and that of another is not"
+        yield "only FIFO queues have a FIFO queue for dead letters, and they need one"
     elif not re.fullmatch("[1-9][0-9]{0,2}|1000", str(policy["maxReceiveCount"])):
         yield "RedrivePolicy.maxReceiveCount must be an integer from 1 to 1000"
 

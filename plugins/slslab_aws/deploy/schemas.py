@@ -29,19 +29,15 @@ Path = tuple[str | int, ...]
 
 
 @cache
-def _document() -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(FILE.read_text())
-    return document
-
-
-def source() -> str:
-    """Return where the schemas come from."""
-    return str(_document()["source"])
+def document() -> dict[str, Any]:
+    """Return the `source` of the schemas, and the `types`: JSON Schema with CloudFormation's additions."""
+    found: dict[str, Any] = json.loads(FILE.read_text())
+    return found
 
 
 def schema_of(kind: str) -> dict[str, Any]:
-    """Return the schema of a type, in the form of JSON Schema with CloudFormation's additions."""
-    schema: dict[str, Any] = _document()["types"][kind]
+    """Return the schema of a type."""
+    schema: dict[str, Any] = document()["types"][kind]
     return schema
 
 

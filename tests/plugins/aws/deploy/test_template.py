@@ -218,7 +218,7 @@ NO_CONDITION = "a condition is one of Condition, Fn::And, Fn::Equals, Fn::Not an
             QUEUE + "{FifoQueue: true, RedrivePolicy: {maxReceiveCount: 1, "
             "deadLetterTargetArn: 'arn:aws:sqs:us-east-1:000000000000:q'}}\n",
             2,
-            "Q: the dead letter queue of a FIFO queue is a FIFO queue, and that of another is not.",
+            "Q: only FIFO queues have a FIFO queue for dead letters, and they need one.",
         ),
         (
             "Resources:\n  B: {Type: AWS::S3::Bucket, Properties: {BucketName: 192.168.0.1}}\n",
