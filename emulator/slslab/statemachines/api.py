@@ -29,7 +29,7 @@ from slslab.aws.limits import MB
 from slslab.statemachines.definitions import SETTINGS, check_settings, problems
 from slslab.statemachines.executions import Execution, Machines
 from slslab.statemachines.interpreter import LITTER
-from slslab.statemachines.machines import Alias, Machine, Version, alias_name
+from slslab.statemachines.machines import Alias, Machine, alias_name, check_name, check_role
 
 PAGE = 100
 # They parse or copy programs, or end executions. All other operations have the state machines to themselves.
@@ -83,15 +83,15 @@ class StatesApi:
             raise ServiceError(
                 400, "StateMachineTypeNotSupported", "slslab emulates only state machines of type STANDARD"
             )
-        machine, version = self._machines.create(
-            members["name"],
-            members["definition"],
-            members["roleArn"],
-            {**SETTINGS, **check_settings(members)},
-            _tags(members),
-            _version_description(members),
-        )
-        return {"stateMachineArn": machine.arn, "creationDate": machine.created, **_version_arn(version)}
+        settings, description = {**SETTINGS, **check_settings(members)}, _version_description(members)
+        name, definition, role = members["name"], members["definition"], members["roleArn"]
+        check_name(name)
+        check_role(role)
+        new = Machine(name, definition, role, self._machines.program(definition), settings)
+        with self._machines.lock:
+            machine = self._machines.registry.create(new, _tags(members))
+            version = self._published(machine.arn, description)
+        return {"stateMachineArn": machine.arn, "creationDate": machine.created, **version}
 
     def _describe_state_machine(self, members: Members) -> dict[str, Any]:
         target = self._machines.registry.revision(members["stateMachineArn"])
@@ -113,14 +113,23 @@ class StatesApi:
                 "Either the definition, the role ARN, the LoggingConfiguration, or the TracingConfiguration must be "
                 "specified",
             )
-        machine, version = self._machines.update(
-            members["stateMachineArn"],
-            members.get("definition"),
-            members.get("roleArn"),
-            check_settings(members),
-            _version_description(members),
-        )
-        return {"updateDate": machine.updated, **_present(revisionId=machine.revision), **_version_arn(version)}
+        settings, description = check_settings(members), _version_description(members)
+        changes = {}
+        if (definition := members.get("definition")) is not None:
+            changes = {"definition": definition, "program": self._machines.program(definition)}
+        if (role := members.get("roleArn")) is not None:
+            check_role(role)
+            changes["role"] = role
+        with self._machines.lock:
+            machine = self._machines.registry.update(members["stateMachineArn"], changes, settings)
+            version = self._published(machine.arn, description)
+        return {"updateDate": machine.updated, **_present(revisionId=machine.revision), **version}
+
+    def _published(self, arn: str, description: str | None) -> dict[str, Any]:
+        """Publish a machine if there is a description; return the version as a member of the answer."""
+        if description is None:
+            return {}
+        return {"stateMachineVersionArn": self._machines.registry.publish(arn, description).arn}
 
     def _delete_state_machine(self, members: Members) -> dict[str, Any]:
         self._machines.delete(members["stateMachineArn"])
@@ -153,7 +162,7 @@ class StatesApi:
         version = self._machines.registry.publish(
             members["stateMachineArn"], members.get("description", ""), members.get("revisionId")
         )
-        return {"creationDate": version.created, **_version_arn(version)}
+        return {"creationDate": version.created, "stateMachineVersionArn": version.arn}
 
     def _list_state_machine_versions(self, members: Members) -> dict[str, Any]:
         machine = self._machines.registry.machine(members["stateMachineArn"])
@@ -322,10 +331,6 @@ def _version_description(members: Members) -> str | None:
     if "versionDescription" in members:
         raise ServiceError(400, "ValidationException", "Version description can only be set when publish is true")
     return None
-
-
-def _version_arn(version: Version | None) -> dict[str, Any]:
-    return {} if version is None else {"stateMachineVersionArn": version.arn}
 
 
 def _alias(alias: Alias) -> dict[str, Any]:
