@@ -8,8 +8,6 @@ import math
 import os
 import re
 import resource
-import socket
-import subprocess
 import sys
 import threading
 import time
@@ -20,6 +18,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from slslab.aws.limits import MB
+from slslab.host.connected_process import ConnectedProcess
 from slslab.statemachines.expressions import MEMORY_EXCEEDED, THREW, TIMED_OUT, TIMEOUT_MS, QueryError, evaluate
 from slslab.statemachines.history import ExecutionOver
 
@@ -39,19 +38,11 @@ class Unfinished(Exception):
     """An evaluation reached a bound; the text is AWS's message for it."""
 
 
-class Evaluator:
+class Evaluator(ConnectedProcess):
     """A process that evaluates one task after another."""
 
     def __init__(self) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "slslab.statemachines.bounded", str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-            )
-        self._connection = Connection(ours.detach())
+        super().__init__("slslab.statemachines.bounded")
         self._ready = False
 
     def ask(self, task: bytes, running: Callable[[], bool], sent: Callable[[], None]) -> bytes:
@@ -64,7 +55,7 @@ class Evaluator:
                 self._receive(START_LIMIT_S, running)
                 self._ready = True
             with suppress(BrokenPipeError):  # killed; there will be no answer
-                self._connection.send_bytes(task)
+                self.connection.send_bytes(task)
             sent()
             return self._receive(LIMIT_S, running)
         except BaseException:
@@ -72,25 +63,19 @@ class Evaluator:
             raise
 
     def _receive(self, limit_s: float, running: Callable[[], bool]) -> bytes:
-        answered = running() and self._connection.poll(limit_s)
+        answered = running() and self.connection.poll(limit_s)
         if not running():
             raise ExecutionOver
         if not answered:
             raise Unfinished(TIMED_OUT)
         try:
-            return self._connection.recv_bytes()
+            return self.connection.recv_bytes()
         except (EOFError, OSError) as error:  # killed by its bounds
             raise Unfinished(MEMORY_EXCEEDED) from error
 
     def kill(self) -> None:
         """Kill the process, so that its answer isn't awaited longer."""
         self._process.kill()
-
-    def close(self) -> None:
-        """End the process."""
-        self._connection.close()
-        self._process.kill()
-        self._process.wait()
 
 
 @dataclass(eq=False)
