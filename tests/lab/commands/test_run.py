@@ -251,7 +251,7 @@ def test_a_run_that_its_host_cannot_begin_leaves_nothing(
         (
             ("run", "spirt", "--workers", "80", "--memory", "10240", "--light-memory", "10240"),
             3,
-            "1 environment at once: 1 × 10,240 MB + 819,840 MB of smaller",
+            "1 environment at once: 1 × 10,240 MB + 819,920 MB of smaller",
         ),
         (("run", "spirt", "--workers", "4000"), 2, "default allows only 1,000 concurrent functions"),
         (("run", "spirt", "--join", "0:1"), 2, "--epochs 2, or more"),
