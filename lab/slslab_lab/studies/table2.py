@@ -26,15 +26,7 @@ from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.kernel.timeline import Timeline
 from slslab_lab.replay.outcome import waits
 from slslab_lab.studies.bills import BillLine, bill
-from slslab_lab.studies.documents import (
-    AGREES_MEMORY,
-    Cell,
-    ReproducedRow,
-    cell_of,
-    describe_profile,
-    make_document,
-    mixed_hosts,
-)
+from slslab_lab.studies.documents import AGREES_MEMORY, Cell, ReproducedRow, cell_of, make_document, mixed_hosts
 from slslab_lab.studies.experiments import BATCHES, GPU, Experiment, Runs, experiments
 from slslab_lab.studies.minibatches import Estimate, cpu_calls, estimate, measured_calls, peak_memory_mb, played_calls
 from slslab_lab.studies.rankings import Standing, by_variant, rank_rows
@@ -95,7 +87,7 @@ def build(setup: Setup, runs: Runs) -> dict[str, Any]:
             }
             for row, (lines, reason) in zip(rows, bills, strict=True)
         ],
-        profile=describe_profile(profile),
+        profile=profile,
         calibration={**calibration.as_document(), "further": [speed.as_document() for speed in further]},
         fitted=(
             f"One speed of processors is fitted to the {len(calibration.rows)} rows of functions, so half of them are "

@@ -11,7 +11,7 @@ from slslab.predict.profiles.profile import Profile
 from slslab_lab.papers.recomputation import Recomputed, percent, recompute_row
 from slslab_lab.studies import MODELS, NAMES
 from slslab_lab.studies.accuracy_by_time import whole
-from slslab_lab.studies.documents import Cell, ReproducedRow, describe_profile, make_document
+from slslab_lab.studies.documents import Cell, ReproducedRow, make_document
 from slslab_lab.studies.in_database.arms import AVERAGE, OPERATIONS, UPDATE
 from slslab_lab.studies.in_database.comparisons import FLOAT_BYTES, RATIO, RELEASED, WITH, WITHOUT, Comparison, compare
 from slslab_lab.studies.in_database.measurements import IN_DATABASE, Measurements
@@ -52,7 +52,7 @@ def build(setup: Setup, measurements: Measurements) -> dict[str, Any]:
         COLUMNS,
         rows,
         _notes(measurements, models, profile),
-        profile=describe_profile(profile),
+        profile=profile,
         measurements=measurements.about("models"),
     )
 

@@ -24,7 +24,7 @@ from slslab_lab.replay.programs.scaling import generate
 from slslab_lab.replay.rounds import without_compute
 from slslab_lab.replay.speeds import with_figures
 from slslab_lab.studies.accuracy_by_time import whole
-from slslab_lab.studies.documents import Cell, ReproducedRow, describe_profile, make_curve, make_document
+from slslab_lab.studies.documents import Cell, ReproducedRow, make_curve, make_document
 from slslab_lab.studies.study import Setup
 from slslab_workers.kubeml.driver import KubeML
 from slslab_workers.kubeml.pattern import pattern_of
@@ -206,7 +206,7 @@ def build(setup: Setup, _: None = None) -> dict[str, Any]:
         _notes(profile, rate_mb_s),
         curves=[_picture(settings, fitted, size) for size in sizes],
         fidelity="modelled",
-        profile=describe_profile(profile),
+        profile=profile,
         findings=list(_findings(figures)),
         **figures,
         fitted="The rate of tensors is fitted to the modelled rows, so their agreement doesn't test the model.",

@@ -17,7 +17,7 @@ from slslab_lab.replay.measured import Measured
 from slslab_lab.replay.outcome import outcome
 from slslab_lab.replay.programs.scaling import generate
 from slslab_lab.studies.accuracy_by_time import whole
-from slslab_lab.studies.documents import AGREES, Cell, ReproducedRow, describe_prices, describe_profile, make_document
+from slslab_lab.studies.documents import AGREES, Cell, ReproducedRow, make_document
 from slslab_lab.studies.lambdaml.recordings import (
     BASE,
     COLUMNS,
@@ -130,8 +130,8 @@ def build(setup: Setup, recordings: Mapping[str, Measured]) -> dict[str, Any]:
         ],
         [row for each in rows for row in _rows(each)],
         _notes(rows, recordings, profile),
-        profile=describe_profile(profile),
-        prices=describe_prices(book),
+        profile=profile,
+        prices=book,
         findings=[sentence for column in COLUMNS for sentence in _findings(column, rows)],
     )
 
