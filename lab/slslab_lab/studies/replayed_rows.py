@@ -2,9 +2,7 @@
 
 A profile assumes that a vCPU is as fast as a processor of the recording host. The published seconds of all rows
 together give a better figure: the speed at which half of the rows are modelled longer and half shorter than published.
-All rows share it.
-
-`differences` lists differences that one speed can't explain, and that are outside a run's interval."""
+All rows share it."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence

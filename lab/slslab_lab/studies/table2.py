@@ -1,8 +1,4 @@
-"""Table 2 of Barrak et al. reproduced: time, memory and cost of an epoch of the five architectures with two models.
-
-Measured figures come from recorded runs of some of the 24 minibatches. Modelled ones come from replaying their traces
-on Lambda, with Table 2's memory sizes and one speed of its processors for all rows. Costs are Table 2's own arithmetic
-on modelled seconds."""
+"""Table 2 of Barrak et al. reproduced: time, memory and cost of an epoch of the five architectures with two models."""
 
 import itertools
 from collections import Counter

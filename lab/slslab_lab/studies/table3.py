@@ -1,8 +1,4 @@
-"""Table 3 of Barrak et al. reproduced: accuracy, and the time to reach it.
-
-As in LambdaML, learning and time are separate. Accuracy by epoch is measured in one process with the architectures'
-update rules (`slslab accuracy`). The time of an epoch is modelled from Table 2's recordings, with its memory sizes and
-the one speed of processors fitted there. Their product is time to accuracy. Curves aren't extrapolated."""
+"""Table 3 of Barrak et al. reproduced: accuracy, and the time to reach it."""
 
 from collections.abc import Iterator, Sequence
 from decimal import Decimal

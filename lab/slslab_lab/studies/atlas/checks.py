@@ -1,9 +1,4 @@
-"""Compare points of the atlas with real runs that the atlas was not made from.
-
-Each point is a small run here. Its workers' times and bill are compared with what the atlas predicts for the same plan
-on this host's profile, with latencies fitted to that run. The run's replay on AWS is compared with the atlas's figures
-for AWS.
-"""
+"""Compare points of the atlas with real runs that the atlas was not made from."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

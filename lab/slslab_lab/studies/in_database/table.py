@@ -1,7 +1,4 @@
-"""SPIRT's in-database operations reproduced (Section 4.2 of Barrak et al.): averaging and update, without and with.
-
-Both are measured on this host's embedded tensor database. The model plays the requests and bytes of each on a
-platform's profile, with the measured CPU seconds. Nothing is fitted to a row."""
+"""SPIRT's in-database operations reproduced (Section 4.2 of Barrak et al.): averaging and update, without and with."""
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal

@@ -1,10 +1,4 @@
-"""KubeML's times of ResNet34 by merges: its pattern played on a profile, with one fitted constant.
-
-The constant was named before the fit: the rate at which a tensor moves between a process and the database, everything
-included. Computing and loading in an epoch isn't modelled. For each size of minibatches it is the rest of the published
-time with one merge an epoch. So these four rows are given, and the other twelve are modelled. When merging is played,
-functions and the job need no CPU time, and documents aren't loaded.
-"""
+"""KubeML's times of ResNet34 by merges: its pattern played on a profile, with one fitted constant."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -101,7 +95,7 @@ class _Released(KubeML):
 
 
 def merging_seconds(epoch: Epoch, profile: Profile) -> float:
-    """Return the seconds of an epoch: the second of two, with warm environments."""
+    """Return the seconds of an epoch without CPU time: the second of two, with warm environments."""
     costs = without_compute(_Released(epoch))
     any_function = costs.functions["invocation"]
     functions = {name: replace(any_function, name=name) for name in ("invocation", "init", "job")}

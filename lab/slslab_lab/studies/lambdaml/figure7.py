@@ -1,8 +1,4 @@
-"""Figure 7 of LambdaML: which algorithm needs fewer rounds of communication to a loss.
-
-Logistic regression and a linear SVM by GA-SGD, MA-SGD and ADMM, and k-means by EM, are computed in one process, with
-the same bits as a run. MobileNet by GA-SGD and MA-SGD comes from accuracy curves (`slslab accuracy`).
-"""
+"""Figure 7 of LambdaML: which algorithm needs fewer rounds of communication to a loss."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
