@@ -20,7 +20,6 @@ from slslab.lambda_.environment import FAULTS
 from slslab.lambda_.hosts import Ending, ExecutionEnvironment, Host, Hosts, PhaseEnd, State, environment_id
 from slslab.lambda_.packages import Code
 from slslab.lambda_.runtime_api import NextInvocation
-from slslab.lambda_.system_log import SystemLog
 from slslab_ray.calls import Caller, CallError, Happened
 from slslab_ray.messages import EXITED, Order, with_codes
 from slslab_ray.relay import Relay
@@ -65,8 +64,7 @@ class RemoteEnvironment:
         self.id = environment_id(function, number)
         self.function = function
         self.state = State.STARTING
-        self.log_stream, self.log = node.hosts.open_log(function, self.id)
-        self.system_log = SystemLog(function, self.log, self.log_stream)
+        self.log = node.hosts.open_log(function, self.id)
         self._node = node
         self._number = number
         self._making: asyncio.Future[Any] | None = None
@@ -122,7 +120,7 @@ class RemoteEnvironment:
     def _order(self) -> Order:
         hosts, name = self._node.hosts, self.function.name
         function = self._node.without_directories(self.function)
-        return Order(function, self._number, self.log_stream, dict(hosts.variables), hosts.credentials(name))
+        return Order(function, self._number, self.log.stream, dict(hosts.variables), hosts.credentials(name))
 
     def _become(self, state: State) -> None:
         if self.state is not State.STOPPED:

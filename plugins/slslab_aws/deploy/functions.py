@@ -10,8 +10,9 @@ from botocore.exceptions import ClientError
 from slslab.aws.arns import ACCOUNT, REGION
 from slslab.aws.limits import lambda_limits
 from slslab.aws.requests import members
+from slslab.lambda_.attachments import EventSourceMapping
 from slslab.lambda_.configuration import settings
-from slslab.lambda_.event_sources import EventSourceMapping, check_source, with_request
+from slslab.lambda_.event_sources import check_source, with_request
 from slslab.lambda_.policies import function_statement
 from slslab.lambda_.references import function_arn, parse
 from slslab.statemachines.definitions import SETTINGS, check_settings, problems
@@ -106,16 +107,15 @@ def _defaults() -> Properties:
 
 
 def _check_function(properties: Properties) -> Iterator[str]:
-    request = json.dumps({"FunctionName": "name", **_members(properties), "Code": properties["Code"]}).encode()
+    request = json.dumps({**_members(properties), "Code": properties["Code"]}).encode()
     yield from refused(lambda: settings(members("lambda", "CreateFunction", request), lambda_limits()))
 
 
-def _check(operation: str, *named: str) -> Callable[[Properties], Iterator[str]]:
-    """Return a check by Lambda's model of an operation; slslab names the members `named` itself."""
+def _check(operation: str) -> Callable[[Properties], Iterator[str]]:
+    """Return a check by Lambda's model of an operation."""
 
     def check(properties: Properties) -> Iterator[str]:
-        request = json.dumps({**dict.fromkeys(named, "name"), **properties}).encode()
-        yield from refused(lambda: members("lambda", operation, request))
+        yield from refused(lambda: members("lambda", operation, json.dumps(properties).encode()))
 
     return check
 
@@ -150,8 +150,9 @@ def _add_permission(services: Services, made: Made, properties: Properties) -> M
 
 
 def _check_permission(properties: Properties) -> Iterator[str]:
-    yield from _check("AddPermission", "StatementId")(properties)
-    yield from refused(lambda: function_statement({"StatementId": "name", **properties}, "*"))
+    named = {"StatementId": "name", **properties}
+    yield from _check("AddPermission")(named)
+    yield from refused(lambda: function_statement(named, "*"))
 
 
 def _url(_name: str, properties: Properties) -> Made:
@@ -264,7 +265,7 @@ def _check_machine(properties: Properties) -> Iterator[str]:
     for problem in problems(_definition(properties), lambda_limits().definition_bytes):
         yield f"the definition is refused: {problem}".rstrip(".")
     yield from refused(lambda: check_settings(_machine_settings(properties)))
-    yield from refused(lambda: check_name(properties.get("StateMachineName", "none")))
+    yield from refused(lambda: check_name(properties["StateMachineName"]))
     yield from refused(lambda: check_role(properties["RoleArn"]))
 
 
@@ -345,7 +346,7 @@ KINDS = {
         forms(LAYER, LayerVersionArn=LAYER),
         _publish_layer,
         _by_keys("delete_layer_version"),
-        check=_check("PublishLayerVersion", "LayerName"),
+        check=_check("PublishLayerVersion"),
         named="LayerName",
     ),
     "AWS::Lambda::Version": Kind(
