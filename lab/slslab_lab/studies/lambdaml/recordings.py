@@ -12,8 +12,7 @@ from slslab.run.run import Run
 from slslab_lab.replay.measured import Measured, read_measured
 from slslab_lab.runs.planning import architectures, make_plan
 from slslab_lab.studies import committed
-from slslab_lab.studies.communication import ratio_of
-from slslab_lab.studies.minibatches import Estimate, mean_of
+from slslab_lab.studies.minibatches import Estimate, mean_of, ratio_of
 from slslab_lab.studies.recording import Recording, make_missing, small_run
 from slslab_lab.studies.study import Setup
 from slslab_workers.channels.choice import CHANNEL, PARAMETER_SERVER, SERIALISATION
