@@ -25,6 +25,7 @@ from slslab_workers.spirt.averaging import average_alone
 from slslab_workers.spirt.deployment import TEXT, WRITTEN_TEXT, SpirtDeployment, has_texts, light_mb
 from slslab_workers.spirt.pattern import COVERED, pattern
 from slslab_workers.spirt.roster import JOIN, Roster
+from slslab_workers.spirt.settings import RESERVE_S
 from slslab_workers.training import attacks, robust
 from slslab_workers.training.options import PARTITION
 
@@ -117,14 +118,14 @@ class Spirt(FunctionArchitecture):
                 f"barrier-timeout is {float(options['barrier-timeout'])}.",
                 f"give seconds, more than 0, at most {LONGEST_BARRIER_S}.",
             )
+        if plan.timeout <= RESERVE_S:
+            raise PlanError(
+                f"With a time-out of {plan.timeout} s peers can't wait for others: they keep {RESERVE_S:g} s of it.",
+                f"choose a --timeout of more than {RESERVE_S:g} s.",
+            )
         Roster.of(plan.workers, options).check(plan.epochs)
-        attacks.check(plan)
-        robust.check(plan)
-        attacks.refuse_omniscient(
-            options,
-            "SPIRT's peers announce their averages before they read the others'",
-            "choose gpu, or --attack sign-flip.",
-        )
+        why = "SPIRT's peers announce their averages before they read the others'"
+        robust.check(plan, why, "choose gpu, or --attack sign-flip.")
         light_mb = int(options["light-memory"])
         if light_mb > plan.memory_mb:
             raise PlanError(
@@ -141,6 +142,13 @@ class Spirt(FunctionArchitecture):
         # Plus four vectors: parameters, momentum, average and aggregate.
         database_mb = (gradients + 4) * gradient_mb(plan)
         return (ResidentPhase(self.name, 1, plan.workers * (light_mb(plan) + database_mb)),)
+
+    def concurrency(self, plan: Plan) -> int:
+        """Return the functions of all peers' minibatches, or of the start, where one function of a peer calls another.
+
+        State machines don't retry throttled functions.
+        """
+        return plan.workers * max(plan.batches, 2)
 
     def counts(
         self,
@@ -176,7 +184,6 @@ class Spirt(FunctionArchitecture):
         return replace(alone, batches=1, epochs=alone.batches, options={**alone.options, "join": JOIN.default})
 
     def deployment(self, plan: Plan, cloud: Cloud, progress: Progress) -> SpirtDeployment:
-        """Return the deployment of functions, state machine and queues."""
         return SpirtDeployment(plan, cloud, progress)
 
     def run_scripts_alone(self, plan: Plan, cloud: Cloud, parameters: int) -> None:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from slslab_workers.channels import endpoints
 from slslab_workers.channels.events import Tracer
-from slslab_workers.channels.objects import Objects, aws_client, environment_client
+from slslab_workers.channels.objects import Objects, aws_client, connected
 from slslab_workers.channels.queues import Queues, open_queues
 from slslab_workers.channels.tensors import TensorDatabase
 from slslab_workers.spirt.roster import Roster
@@ -20,9 +20,8 @@ from slslab_workers.spirt.settings import PING_INTERVAL_S, PINGS, Execution, Key
 from slslab_workers.spirt.trust import Identity
 
 PING_ANSWER_S = 1.0
-# How long a peer waits before it pings missing peers, and the part of the function's time-out that it keeps in reserve.
+# How long a peer waits before it pings missing peers.
 LOOK_S = 1.0
-RESERVE_S = 5.0
 # In the hash of absent peers, fields with this prefix hold the peers left out of an epoch.
 LATE = "late "
 
@@ -57,9 +56,7 @@ class Peer(ExitStack):
     @cached_property
     def objects(self) -> Objects:
         """Return the run's bucket."""
-        with self.tracer.span("connect", "other"):
-            client = environment_client()
-        return Objects(client, self.execution.bucket, self.tracer)
+        return connected(self.execution.bucket, self.tracer)
 
     @cached_property
     def identity(self) -> Identity:

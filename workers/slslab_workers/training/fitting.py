@@ -1,12 +1,13 @@
 """Fit a model to a data set when a plan is made, so that a mismatch shows before anything is deployed."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from slslab_workers.models import ROW_MODELS, SPECS, ModelSpec, exchanged_buffers, registered, spec, spec_of
 from slslab_workers.plan import MOST_MEMORY_MB, Plan, PlanError, Value
-from slslab_workers.training import datasets, models, partitions, robust
+from slslab_workers.training import datasets, partitions, robust
 from slslab_workers.training.algorithms import ALGORITHM, CLUSTERS, is_asynchronous
 from slslab_workers.training.arrays import failed, load_object
 from slslab_workers.training.attacks import Attack
@@ -28,6 +29,11 @@ def fit(name: str | None, dataset: str, source: Source, options: Mapping[str, Va
     samples. Raise PlanError if it can't be imported or built, or if its outputs don't fit the data set.
     """
     name = name or _usual(dataset, source.shape)
+    if re.match(r"torchvision[.:]", name):
+        raise PlanError(
+            f"{name} isn't a function of a sample's shape and of the number of outputs.",
+            "write a function that returns torchvision's model, and give --model module:function (docs/own.md).",
+        )
     outputs = source.classes or 1
     if (builder := value_of(name)) is not None:
         return measure(ModelSpec(name, source.shape, 0, 1, builder, outputs), source)
@@ -83,6 +89,8 @@ def measure(known: ModelSpec, source: Source) -> ModelSpec:
     """Build the model and return the specification with its parameters, tensors and memory."""
     import torch
 
+    from slslab_workers.training import models
+
     load_object("model", known.builder)
     try:
         model = models.build(known, 0)
@@ -113,6 +121,8 @@ def measure(known: ModelSpec, source: Source) -> ModelSpec:
 def _check_answer(known: ModelSpec, source: Source, model: "torch.nn.Module") -> None:
     """Apply the model to two samples and compute their loss."""
     import torch
+
+    from slslab_workers.training import models
 
     samples = torch.zeros(2, *known.shape)
     targets = torch.zeros(2, dtype=torch.int64 if source.classes else torch.float32)
