@@ -109,8 +109,10 @@ def read_all(directory: Path) -> Recordings:
     def several(names: Mapping[str, Path]) -> tuple[Measured, ...]:
         places = {name: directory / name if name in own else otherwise for name, otherwise in names.items()}
         if missing := [name for name, place in places.items() if name in own and not place.is_dir()]:
-            hint = f"record it: slslab atlas --record --recordings {directory}"
-            raise RunError(f"{directory} has no recording {missing[0]}.", hint)
+            raise RunError(
+                f"{directory} has no recording {missing[0]}.",
+                f"record it: slslab atlas --record --recordings {directory}",
+            )
         found = (read_measured(place, known) for place in places.values() if place.is_dir())
         return tuple(sorted(found, key=lambda run: int(run.document["parameters"])))
 
