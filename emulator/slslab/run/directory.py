@@ -16,7 +16,7 @@ from typing import Any
 
 import tomli_w
 
-from slslab.errors import HostError, RequestError, RunError, counted
+from slslab.errors import HostError, RequestError, RunError, counted, writable
 from slslab.run.document import check_document
 from slslab.run.log import INSTANCES, INVOCATIONS, LOG, SERVICE, TABLE, write_records, writing
 from slslab.run.reading import reading
@@ -55,19 +55,16 @@ class RunDirectory:
     def create(cls, path: Path) -> "RunDirectory":
         """Make the directory; RequestError if it isn't empty."""
         taken = RequestError(f"{path} is not empty, and a run never overwrites another.", "choose another --out.")
-        try:
+        with writable(path, "choose another --out.", done="made"):
             path.mkdir(parents=True, exist_ok=True)
             if any(path.iterdir()):
                 raise taken
-        except OSError as error:
-            raise RequestError(f"{path} cannot be made: {error.strerror}.", "choose another --out.") from error
-        try:
-            (path / "logs").mkdir()
-        except FileExistsError:
-            # Another command uses the same directory at the same time.
-            raise taken from None
-        except OSError as error:
-            raise RequestError(f"{path} cannot be written: {error.strerror}.", "choose another --out.") from error
+        with writable(path, "choose another --out."):
+            try:
+                (path / "logs").mkdir()
+            except FileExistsError:
+                # Another command uses the same directory at the same time.
+                raise taken from None
         return cls(path)
 
     @property
@@ -94,12 +91,10 @@ class RunDirectory:
 
         HostError if the directory can't be written.
         """
-        try:
+        with writable(self.path, "make room for runs.", HostError):
             descriptor = os.open(self.path / LOCK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             os.write(descriptor, str(os.getpid()).encode())
-        except OSError as error:
-            raise HostError(f"{self.path} cannot be written: {error.strerror}.", "make room for runs.") from error
         return descriptor
 
     def process(self) -> int | None:
@@ -269,9 +264,8 @@ class RunDirectory:
         try:
             shutil.rmtree(self.path.resolve())
         except OSError as error:
-            raise HostError(
-                f"{error.filename} cannot be removed: {error.strerror}.", "check its owner with `ls -l`."
-            ) from error
+            hint = "check its owner with `ls -l`."
+            raise HostError(f"{error.filename} cannot be removed: {error.strerror}.", hint) from error
         return size
 
     def _replace(self, name: str, text: str) -> None:

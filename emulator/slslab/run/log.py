@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
-from slslab.errors import HostError, RunError
+from slslab.errors import HostError, RunError, writable
 from slslab.installation import installed
 from slslab.run.events import clock_domain
 from slslab.run.reading import reading
@@ -183,13 +183,8 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 @contextmanager
 def writing(path: Path) -> Iterator[BinaryIO]:
     """Open a file of a run that is replaced atomically; HostError if it can't be written."""
-    try:
-        with replacing(path) as file:
-            yield file
-    except OSError as error:
-        raise HostError(
-            f"{path} cannot be written: {error.strerror or error}.", "make room for runs; the trace so far is kept."
-        ) from error
+    with writable(path, "make room for runs; the trace so far is kept.", HostError), replacing(path) as file:
+        yield file
 
 
 def metered(records: Sequence[Mapping[str, Any]], kind: str) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from slslab.errors import HostError, RequestError
+from slslab.errors import HostError, RequestError, writable
 from slslab.run.run import Run
 from slslab_lab.pages.exports.files import make_directory
 from slslab_lab.pages.exports.finished import curves, figures, parameters, unix_ns, versions
@@ -23,10 +23,8 @@ def write_boards(runs: Sequence[Run], out: Path) -> list[dict[str, Any]]:
     for path in (out / run.id for run in runs):
         if path.exists() and (not path.is_dir() or set(path.iterdir()) != set(path.glob(EVENTS))):
             raise RequestError(f"{path} contains something other than event files.", "choose another --out.")
-    try:
+    with writable(out, "choose another --out.", HostError):
         return [_write(run, out) for run in runs]
-    except OSError as error:
-        raise HostError(f"{out} cannot be written: {error.strerror}.", "choose another --out.") from error
 
 
 def _write(run: Run, out: Path) -> dict[str, Any]:

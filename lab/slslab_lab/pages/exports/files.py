@@ -39,10 +39,8 @@ def write_files(runs: Sequence[Run], kind: str, out: Path) -> list[dict[str, Any
 
 def make_directory(out: Path) -> None:
     """Make a directory for exports; RequestError if it cannot be made."""
-    try:
+    with writable(out, "choose another --out.", done="made"):
         out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RequestError(f"{out} cannot be made: {error.strerror}.", "choose another --out.") from error
 
 
 def _claim(out: Path, kind: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import uvicorn
 
 from slslab.aws.gate import BoundedHeads
-from slslab.errors import HostError, RequestError
+from slslab.errors import HostError, RequestError, writable
 from slslab.run.bill import DEFAULT_BOOK, load_book
 from slslab_lab.pages.live.app import Pages
 from slslab_lab.pages.live.changes import Changes
@@ -35,10 +35,8 @@ def serve(folder: Path, port: int, ready: Callable[[str], None]) -> None:
 
 def prepare(folder: Path) -> Path:
     """Return the folder with all links resolved, after making it if it is missing."""
-    try:
+    with writable(folder, "choose another --runs.", done="made"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RequestError(f"{folder} cannot be made: {error.strerror}.", "choose another --runs.") from error
     return folder.resolve()
 
 
