@@ -9,9 +9,8 @@ from slslab.errors import RequestError, counted
 from slslab.predict.invocation import Predictor
 from slslab.report.formats import significant
 from slslab.report.predictions import Requests, predict
-from slslab.report.services import function_rows
+from slslab.report.services import function_rows, totals
 from slslab.report.summaries import amount, predicted, predicted_cost
-from slslab.run.metrics import Records
 
 SCHEMA = 2
 Invoked = Sequence[tuple[str, Mapping[str, Any]]]
@@ -31,13 +30,13 @@ def session_document(
     tests = found.by([test for test, _ in invoked])
     document = {
         "schema": SCHEMA,
-        **_totals(records),
+        **totals(records),
         "cost": bill(records),
         "predicted": found.document(bill),
         "tests": [
             {
                 "test": test,
-                **_totals(own.records),
+                **totals(own.records),
                 "peak_memory_mb": max(record["max_memory_mb"] for record in own.records),
                 **own.costs(),
             }
@@ -47,14 +46,6 @@ def session_document(
         "warnings": list(warnings),
     }
     return {**document, "answer": _answer(document)}
-
-
-def _totals(records: Records) -> dict[str, Any]:
-    return {
-        "invocations": len(records),
-        "cold_starts": sum(record["cold_start"] for record in records),
-        "billed_seconds": sum(record["billed_ms"] for record in records) / 1000,
-    }
 
 
 def _answer(document: Mapping[str, Any]) -> str:

@@ -33,6 +33,11 @@ def grouped(pairs: Iterable[tuple[Key, Value]]) -> defaultdict[Key, list[Value]]
     return groups
 
 
+def summed(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Return the sum of the numbers of each name, in the order of the names."""
+    return {name: sum(numbers) for name, numbers in sorted(grouped(pairs).items())}
+
+
 def lambda_clock_ns(event: Mapping[str, Any]) -> int:
     """Return an event's duration on the Lambda clock, ns: its wall time minus the host delay."""
     return int(event["end_ns"] - event["start_ns"] - event["host_delay_ns"])
@@ -43,14 +48,9 @@ def protocol(events: Rows) -> dict[str, Any]:
 
     def part(overhead: bool) -> dict[str, Any]:
         chosen = [event for event in events if event["op"] in PROTOCOL and event["overhead"] is overhead]
-        return {"counts": _requests(chosen), "bytes": _moved(chosen)}
+        return {"counts": summed((event["op"], event["requests"]) for event in chosen), "bytes": _moved(chosen)}
 
     return {**part(False), "overheads": part(True)}
-
-
-def _requests(events: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    requests = grouped((event["op"], event["requests"]) for event in events)
-    return {op: sum(numbers) for op, numbers in sorted(requests.items())}
 
 
 def _moved(events: Rows) -> dict[str, int]:
@@ -61,10 +61,7 @@ def _moved(events: Rows) -> dict[str, int]:
 
 def object_requests(events: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     """Return the requests that S3 and DynamoDB bill, by operation, including failed ones and polls."""
-    billed = grouped(
-        (e["op"], billed_requests(e["op"], e["requests"], e["bytes"])) for e in events if e["op"] in BILLED
-    )
-    return {op: sum(numbers) for op, numbers in sorted(billed.items())}
+    return summed((e["op"], billed_requests(e["op"], e["requests"], e["bytes"])) for e in events if e["op"] in BILLED)
 
 
 def driver_requests(events: Iterable[Mapping[str, Any]]) -> dict[str, int]:

@@ -4,7 +4,7 @@ Every figure depends on the timeline's profile, so it is modelled; counts, round
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import groupby
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from slslab.aws.limits import billed_ms
 from slslab.predict.environment import NS
 from slslab.run.bill import Hosts, Usage
-from slslab.run.metrics import grouped
+from slslab.run.metrics import summed
 from slslab.run.records import billed_seconds
 from slslab_lab.replay.gpus import containers
 from slslab_lab.replay.kernel.kernel import TRANSITION
@@ -151,7 +151,7 @@ def outcome(timeline: Timeline, architecture: str = "x86_64") -> Totals:
     accepted = min((call.accepted for call in timeline.calls), default=0)
     spent = _spend(timeline)
     asked = tuple(_requests(timeline))
-    billed = ((op, billed_requests(op, number, size)) for op, number, size in asked if op in BILLED)
+
     billed_containers, running, idle = containers(timeline)
     return Totals(
         makespan_ns=timeline.end_ns - accepted,
@@ -160,8 +160,8 @@ def outcome(timeline: Timeline, architecture: str = "x86_64") -> Totals:
         gb_seconds=Decimal(sum(call.memory_mb * call.billed_ms for call in invocations)) / (1024 * 1000),
         cold_starts=sum(call.init_ms is not None for call in invocations),
         workers=tuple(_workers(spent, invocations, instances, timeline)),
-        requests=_sums((op, number) for op, number, _ in asked),
-        billed=_sums(billed),
+        requests=summed((op, number) for op, number, _ in asked),
+        billed=summed((op, billed_requests(op, number, size)) for op, number, size in asked if op in BILLED),
         transitions=sum(max(1, step.requests) for step in timeline.steps if step.op == TRANSITION),
         architecture=architecture,
         invocations=invocations,
@@ -256,10 +256,6 @@ def _requests(timeline: Timeline) -> Iterator[tuple[str, int, int]]:
             yield step.op, step.requests, step.bytes
         if polls:
             yield step.polls, polls, 0
-
-
-def _sums(numbers: Iterable[tuple[str, int]]) -> dict[str, int]:
-    return {op: sum(each) for op, each in sorted(grouped(numbers).items())}
 
 
 def _up_to_ms(nanoseconds: int) -> Decimal:
