@@ -159,21 +159,22 @@ def write_records(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that replaces `path` once it is complete and on disk; an exception leaves `path` as it was.
+def replacing(path: Path, *, on_disk: bool = True) -> Iterator[BinaryIO]:
+    """Open a file that replaces `path` once it is complete and `on_disk`; an exception leaves `path` as it was.
 
-    If `path` is a device or a pipe, write to it directly.
+    Other processes may read and replace `path` meanwhile. If it is a device or a pipe, write to it directly.
     """
     if path.exists() and not path.is_file():
         with path.open("wb") as file:
             yield file
         return
-    temporary = path.with_name(f".{path.name}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
+            if on_disk:
+                file.flush()
+                os.fsync(file.fileno())
         temporary.replace(path)
     finally:
         with suppress(OSError):  # it may not exist
