@@ -9,16 +9,14 @@ from slslab.report.page import Cell, Document, Note, Part, Table
 from slslab.report.summaries import (
     HOST_PRICED,
     PREDICTED_RANGES,
-    modelled_figures,
+    cost_text,
     predicted,
-    predicted_cost,
     quantity,
     ranges_made_of,
     region,
     replayed,
 )
 
-ALONE = "total_alone"
 SHARE = (
     "Totals and comparisons have a share, by the second, of hosts that are always on. With hosts of its own, each hour "
     "that its cache begins would be billed."
@@ -42,10 +40,8 @@ def both_bills(document: Document) -> Iterator[Part]:
 
 def run_bill(document: Document) -> Table:
     """Return a run's bill on Lambda, or this host's seconds, priced, if the run isn't modelled."""
-    if (found := replayed(document)) is not None:
-        return _modelled_bill(found, found["cost"], modelled_figures(found, 4)[1])
-    if (found := predicted(document)) is not None:
-        return _modelled_bill(found, found["cost"], predicted_cost(found))
+    if (found := replayed(document) or predicted(document)) is not None:
+        return _modelled_bill(found, found["cost"], cost_text(found, 4))
     return bill_table(document["cost"], HOST_PRICED.capitalize())
 
 
@@ -72,7 +68,9 @@ def bill_table(cost: Document, title: str = "", *, folded: bool = False) -> Tabl
         )
         for line in cost["not_billed"]
     ]
-    alone = [("with hosts of its own", "", "", "", _amount(cost["total_alone"]))] if ALONE in cost else []
+    alone = []
+    if "total_alone" in cost:
+        alone.append(("with hosts of its own", "", "", "", _amount(cost["total_alone"])))
     notes = [SHARE] * bool(alone) + cost.get("notes", [])
     price = f"price {cost['currency']}"
     return Table(

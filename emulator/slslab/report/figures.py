@@ -11,6 +11,7 @@ from slslab.report.summaries import (
     cpu_share_enforced,
     figure_text,
     gpu_memory,
+    has_range,
     imports_notes,
     limit_notes,
     peak_limit_mb,
@@ -23,12 +24,13 @@ from slslab.report.summaries import (
 
 def figures(document: Document) -> Iterator[Figure]:
     """Yield what was measured, and for time and cost what they are on Lambda, if the document has that."""
-    found, own = replayed(document), predicted(document)
+    found: Document = replayed(document) or predicted(document) or {}
 
-    def both(title: str, there: str | None, here: str, named: str = "") -> Figure:
-        if there is None:
+    def both(title: str, figure: str, here: str, named: str = "") -> Figure:
+        if figure not in found:
             return Figure(named or title, here, "measured")
-        note = "80 % range" if own or (found and "ranges" in found) else ""
+        there = f"{figure_text(found, figure)}{'' if figure == 'cost' else ' s'}"
+        note = "80 % range" if has_range(found) else ""
         return Figure(title, there, "modelled", note, (f"{here} {named}".strip(), "measured"))
 
     def measured(title: str, value: str, note: str = "") -> Figure:
@@ -36,18 +38,12 @@ def figures(document: Document) -> Iterator[Figure]:
 
     if spent := document.get("seconds"):
         name = "first to last" if "span" in spent else "wall time"
-        theirs = f"{figure_text(found, 'seconds')} s" if found else None
-        yield both(name, theirs, formats.seconds(spent.get("span", spent["measured"])))
+        yield both(name, "seconds", formats.seconds(spent.get("span", spent["measured"])))
     if cost := document.get("cost"):
-        theirs = figure_text(found, "cost") if found else None
-        theirs = formats.span(**own["cost"]["range"]) if own else theirs
         named = f"{HOST_PRICED}, {cost['currency']}" if {"lambda", "predicted"} & document.keys() else ""
-        yield both(f"bill, {cost['currency']}", theirs, formats.money(cost["total"]), named)
+        yield both(f"bill, {cost['currency']}", "cost", formats.money(cost["total"]), named)
     if "billed_seconds" in document:
-        theirs = f"{figure_text(found, 'billed_seconds')} s" if found else None
-        if own:
-            theirs = f"{formats.span(own['billed_seconds']['low'], own['billed_seconds']['high'])} s"
-        yield both("billed time", theirs, formats.seconds(document["billed_seconds"]))
+        yield both("billed time", "billed_seconds", formats.seconds(document["billed_seconds"]))
     if document.get("orchestration_seconds") is not None:
         yield measured("orchestration", formats.seconds(document["orchestration_seconds"]))
     if document.get("peak_memory_mb"):

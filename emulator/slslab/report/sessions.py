@@ -10,7 +10,7 @@ from slslab.predict.invocation import Predictor
 from slslab.report.formats import significant
 from slslab.report.predictions import Requests, predict
 from slslab.report.services import function_rows, totals
-from slslab.report.summaries import amount, predicted, predicted_cost
+from slslab.report.summaries import amount, cost_text, predicted
 
 SCHEMA = 2
 Invoked = Sequence[tuple[str, Mapping[str, Any]]]
@@ -55,7 +55,7 @@ def _answer(document: Mapping[str, Any]) -> str:
     functions = {row["function"] for row in document["functions"]}
     most = max(tests, key=lambda row: Decimal(row["cost"]))
     found = predicted(document)
-    there = f"not modelled. {document['predicted']['reason']}".rstrip(".") if found is None else predicted_cost(found)
+    there = f"not modelled. {document['predicted']['reason']}".rstrip(".") if found is None else cost_text(found)
     return (
         f"{counted(len(tests), 'test')} invoked {counted(len(functions), 'function')} "
         f"{counted(document['invocations'], 'time')}. On Lambda: {there}. This host billed "
@@ -73,7 +73,7 @@ def read_usd(amount: str | float) -> Decimal:
 
 def too_expensive(found: Mapping[str, Any], here: Mapping[str, Any], amount: str | float) -> str:
     """Return why a test failed: what its invocations cost on Lambda, and as this host metered them."""
-    lines = [f"On Lambda the invocations cost {predicted_cost(found)}. The upper end isn't below {amount}."]
+    lines = [f"On Lambda the invocations cost {cost_text(found)}. The upper end isn't below {amount}."]
     lines += found["notes"]
     lines.append(f"As this host metered them, they cost {here['total']} {here['currency']}:")
     lines += [f"  {line['item']}: {line['quantity']} {line['unit']} = {line['amount']}" for line in here["lines"]]

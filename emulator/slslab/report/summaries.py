@@ -106,22 +106,11 @@ def _predicted_headline(document: Document) -> str:
     found = predicted(document)
     if found is None:
         return f"On AWS Lambda: not modelled. {document['predicted']['reason']}"
-    billed = span(*(found["billed_seconds"][end] for end in ("low", "high")))
     return (
-        f"On AWS Lambda ({region(found)}, modelled): {billed} s billed, {predicted_cost(found)}. "
+        f"On AWS Lambda ({region(found)}, modelled): {figure_text(found, 'billed_seconds')} s billed, "
+        f"{cost_text(found)}. "
         f"This host: {significant(document['billed_seconds'], 3)} s, {amount(document['cost'], 3)}."
     )
-
-
-def predicted_cost(found: Document) -> str:
-    """Return the 80 % range of a predicted cost, with the currency."""
-    return f"{span(**found['cost']['range'])} {found['cost']['currency']}"
-
-
-def predicted_ms(row: Document) -> str:
-    """Return the 80 % range of a function's median duration on Lambda, ms; empty if it isn't known."""
-    found = predicted(row)
-    return "" if found is None else span(*(found["duration_ms"][end] for end in ("low", "high")))
 
 
 def predicted_notes(document: Document) -> list[str]:
@@ -193,16 +182,28 @@ def region(found: Document) -> str:
 
 def modelled_figures(found: Document, digits: int = 3) -> tuple[str, str]:
     """Return the seconds and the cost of a modelled run, each as its 80 % range, or its value without a range."""
-    if "ranges" in found:
-        return f"{figure_text(found, 'seconds')} s", f"{figure_text(found, 'cost')} {found['cost']['currency']}"
-    return f"{significant(found['seconds'], digits)} s", amount(found["cost"], digits)
+    return f"{figure_text(found, 'seconds', digits)} s", cost_text(found, digits)
+
+
+def cost_text(found: Document, digits: int = 3) -> str:
+    """Return a modelled cost with its currency: the 80 % range, or the value without one."""
+    if has_range(found):
+        return f"{figure_text(found, 'cost')} {found['cost']['currency']}"
+    return amount(found["cost"], digits)
 
 
 def figure_text(found: Document, figure: str, digits: int = 4) -> str:
-    """Return a modelled run's seconds, billed_seconds or cost: its 80 % range, or its value without a range."""
-    if "ranges" in found:
-        return span(**found["ranges"][figure])
-    return significant(float(found["cost"]["total"] if figure == "cost" else found[figure]), digits)
+    """Return a modelled figure, such as `cost`: its 80 % range, or its value without a range."""
+    if not has_range(found):
+        return significant(float(found["cost"]["total"] if figure == "cost" else found[figure]), digits)
+    of_functions = {**found, "cost": found["cost"].get("range")}
+    ends = found.get("ranges", of_functions)[figure]
+    return span(ends["low"], ends["high"])
+
+
+def has_range(found: Document) -> bool:
+    """Return whether a modelled run, or functions, have 80 % ranges."""
+    return "ranges" in found or "range" in found["cost"]
 
 
 def range_note(*found: Document | None) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from slslab.errors import counted
 from slslab.report.formats import MISSING, listed, megabytes, significant, span
 from slslab.report.page import Bars, Card, Cell, Chart, Data, Document, Key, Note, Page, Part, Row, Table
-from slslab.report.summaries import PREDICTED_RANGES, predicted, predicted_cost, region
+from slslab.report.summaries import PREDICTED_RANGES, cost_text, predicted, region
 
 TITLES = {"cheapest": "Cheapest", "fastest": "Fastest", "balanced": "Least cost × time"}
 # What sizes can't be told apart by.
@@ -123,7 +123,7 @@ def _notes(document: Document) -> Iterator[str]:
     if document["invocations"] and found:
         yield (
             f"This needed {made} and {document['seconds']:.0f} s here. On AWS ({region(found)}) the same would cost "
-            f"{predicted_cost(found)}."
+            f"{cost_text(found)}."
         )
     if used:
         yield f"{counted(used, 'earlier invocation')} {'was' if used == 1 else 'were'} used, too."
