@@ -37,10 +37,7 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True)
 class Factor:
-    """Seconds of one full Lambda vCPU per CPU second of a host.
-
-    `deviations` are standard deviations of its logarithm, by source; the sources are independent.
-    """
+    """Seconds of one full Lambda vCPU per CPU second of a host; its logarithm's independent deviations by source."""
 
     value: Positive
     deviations: Mapping[Source, Deviation] = field(default_factory=dict)
@@ -137,12 +134,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Processor:
-    """A host's factors by kind of work, and the one for work of an unknown kind.
-
-    `name` says what was measured (processor and interpreter), `form` how: whole anchors, short ones, or not at all.
-    `anchors` are the names of the anchors that were used, with their year. `missing` is a sentence about an anchor that
-    is missing or contradicts another.
-    """
+    """A host's factors by kind of work and for unknown work, with the anchors used, by year, and what is missing."""
 
     name: str
     form: Form | Literal["not anchored"]
@@ -160,10 +152,7 @@ class Processor:
         return self.form != NOT_ANCHORED
 
     def factor(self, kind: str, architecture: Architecture = "x86_64") -> Factor:
-        """Return the factor of a kind of work on one of Lambda's architectures.
-
-        Any kind not in KINDS is unknown.
-        """
+        """Return the factor of a kind of work, or of unknown work, on one of Lambda's architectures."""
         factor = self.factors.get(cast(Kind, kind), self.unknown)
         if architecture == "x86_64":
             return factor
@@ -193,10 +182,7 @@ class Processor:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> "Processor":
-        """Return the processor in a document; RequestError if it is invalid.
-
-        A kind of work that an older document lacks counts as unknown.
-        """
+        """Return the processor in a document, which may lack kinds of work; RequestError if it is invalid."""
         with suppress(ValidationError):
             processor = _ADAPTER.validate_python(document)
             if processor.factors and {*processor.factors, UNKNOWN} <= set(processor.arm64):
@@ -218,11 +204,9 @@ def make_processor(
     anchors: Anchors | None = None,
     checks: Mapping[str, Timing] | None = None,
 ) -> Processor:
-    """Return the processor of a host on which these workloads were measured.
+    """Return the processor of a host on which these workloads were measured, with the versions of its libraries.
 
-    `python` and `torch` are the interpreter's versions, by default the reference machine's. `checks` are other timings
-    of the same workloads: where they disagree, the host's own range widens. A kind of work that none of the workloads
-    measures gets the factor for unknown work.
+    `checks` are other timings of the same workloads: where they disagree, the host's own range widens.
     """
     anchors = anchors or load_anchors()
     host = Host(timings, minor_version(python), minor_version(torch), anchors, checks or {})
@@ -251,10 +235,7 @@ def make_processor(
 
 
 def anchor_residuals(factors: Mapping[str, float], anchors: Anchors) -> dict[str, tuple[float, list[str]]]:
-    """Return for each anchor the error of predicting it from others, as a share, and the names of these others.
-
-    They are the anchors that give its kind's factor. A kind's only anchor is left out.
-    """
+    """Return the error of predicting each anchor from the others of its kind, as a share, and their names."""
     residuals = {}
     for name, factor in factors.items():
         near = [near for near in anchors.fitted(anchors.anchors[name].kind) if near != name and near in factors]

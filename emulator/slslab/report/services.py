@@ -53,10 +53,7 @@ class Service(Run):
         return lambda records: self.replace(invocations=records).cost(book)
 
     def bill_document(self, book: Book) -> dict[str, Any]:
-        """Return its bill on Lambda with the 80 % range, or why it isn't known; `host` bills what was metered here.
-
-        `functions` has a row for each function and memory size.
-        """
+        """Return its bill on Lambda with the 80 % range, or why it isn't known, and what was metered here (`host`)."""
         bill = service_bill(self.predicted.document(self.bill_by(book)), self.cost(book))
         return {**bill, "functions": function_rows(self.predicted, book)}
 
@@ -126,11 +123,7 @@ class Service(Run):
 
 
 def open_run(directory: RunDirectory, kind: str | None = None) -> Run:
-    """Return the run in a directory, or what a service (`slslab up`) has recorded there so far.
-
-    `kind` is the kind of work of a service's handlers. RequestError if it is given for a run, or if the run hasn't
-    ended.
-    """
+    """Return the run in a directory, or what `slslab up` recorded there; RequestError for a `kind` of a run's work."""
     if (about := directory.service()) is not None:
         return read_service(directory, about, kind)
     if kind is not None:

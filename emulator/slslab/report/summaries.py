@@ -77,10 +77,7 @@ def predicted(document: Document) -> Document | None:
 
 
 def headline(document: Document) -> str:
-    """Return the main sentence: the run's time and cost on AWS, or why they aren't modelled.
-
-    Empty if `slslab up` hasn't recorded an invocation.
-    """
+    """Return the main sentence: time and cost on AWS, or why they aren't modelled; empty without an invocation."""
     if "lambda" not in document:
         return _predicted_headline(document) if document.get("invocations") and "predicted" in document else ""
     found = replayed(document)
@@ -271,10 +268,7 @@ def unanchored_note(documents: Sequence[Document], names: Sequence[str]) -> str:
 
 
 def instances_note(document: Document) -> str:
-    """Return a note that the speed of a run's instances is assumed, and whether the range allows for it.
-
-    Empty for a run of functions or without a range.
-    """
+    """Return that the speed of a run's instances is assumed, and whether the range allows for it; may be empty."""
     kinds = sorted({instance["type"] for instance in document.get("instances") or ()})
     found = replayed(document) or {}
     if not kinds or "ranges" not in found:
@@ -313,10 +307,7 @@ def imports_notes(document: Document) -> list[str]:
 
 
 def bills(documents: Sequence[Document]) -> tuple[str, list[Document | None]]:
-    """Return a title and each run's bill on Lambda, None if it isn't modelled.
-
-    If no run is modelled, return the cost of their usage as metered on their hosts.
-    """
+    """Return a title, and each run's bill on Lambda (None if not modelled), or its host's if no run is modelled."""
     found = [replayed(document) for document in documents]
     if any(found):
         return "Bill, modelled", [one and one["cost"] for one in found]

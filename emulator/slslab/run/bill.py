@@ -222,11 +222,7 @@ Decimals = Annotated[str, StringConstraints(pattern=r"^-?[0-9]+(\.[0-9]+)?(E[+-]
 
 
 class BillLine(TypedDict):
-    """What one meter costs; decimals are strings.
-
-    `status` tells whether the price is documented or assumed. `assumed` exists, and is true, only if no paper names the
-    type of a database's or queue's host.
-    """
+    """What one meter costs; `assumed` is there, and true, if no paper names the type of a service's host."""
 
     item: str
     quantity: Decimals
@@ -269,11 +265,7 @@ class Cost(TypedDict):
 
 @dataclass(frozen=True)
 class Bill:
-    """The lines of a bill, and usage that its book doesn't price.
-
-    They have the run's share of hosts that are always on, by the second. `alone` is the total if the run has its hosts
-    to itself, so that it pays for each period of a host that has begun.
-    """
+    """A bill's lines, with a share of hosts that are always on, and its total if the run has its hosts `alone`."""
 
     book: str
     date: date
@@ -306,10 +298,7 @@ def is_of_container(line: Line) -> bool:
 
 
 def compute_bill(usage: Usage, book: Book) -> Bill:
-    """Return the bill of this usage by this book: a line for each meter that was used, and each tier that it reaches.
-
-    `not_billed` lists usage without a price.
-    """
+    """Return the bill of this usage by this book: a line for each meter and each tier that it reaches."""
     lines: list[Line] = []
     not_billed: list[Unpriced] = []
     assumed = {HOST + instance_type for instance_type, _ in usage.service_hosts}

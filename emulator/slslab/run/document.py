@@ -158,10 +158,7 @@ class Deviation(TypedDict):
 
 
 class StatedError(TypedDict):
-    """How far modelled figures are off (the replay's and the profile's error), and when the replay's was measured.
-
-    The cost has the same error as billed seconds.
-    """
+    """How far modelled figures are off (the cost like billed seconds), and when the replay's error was measured."""
 
     seconds: Deviation
     billed_seconds: Deviation
@@ -216,11 +213,7 @@ class MemorySize(TypedDict):
 
 
 class Crossing(TypedDict):
-    """A limit that a function kept on the recording host but may exceed on Lambda, or the other way round.
-
-    `limit` is the limit of `init` or the `timeout`. `low` and `high` are the 80 % range, s, of the function's longest
-    init or invocation on Lambda.
-    """
+    """A limit kept on the host but not surely on Lambda, or the reverse, with the 80 % range there, s."""
 
     function: str
     limit: Literal["init", "timeout"]

@@ -224,10 +224,7 @@ def transitions(events: Iterable[Mapping[str, Any]]) -> int:
 
 
 def report_summary(records: Records) -> dict[str, Any]:
-    """Summarise the REPORT lines: count the endings, and return minimum, median and maximum of each figure.
-
-    The memory of GPUs is among the figures if an invocation used one.
-    """
+    """Count the endings in REPORT lines; return minimum, median and maximum of each figure that they have."""
 
     def spread(key: str) -> dict[str, float] | None:
         values = [record[key] for record in records if record.get(key) is not None]

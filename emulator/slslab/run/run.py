@@ -354,10 +354,7 @@ def _status(failure: RunFailed | None) -> str:
 
 
 def read_run(directory: RunDirectory) -> Run:
-    """Return a run that has ended, after checking that its files haven't changed.
-
-    RequestError for a run that is still running, and for a record of `slslab up`; RunError for a changed file.
-    """
+    """Return a run that has ended; RequestError for a running one or a record of `up`, RunError for changed files."""
     if directory.service() is not None:
         raise RequestError(
             f"{directory.id} is a record of `slslab up`, which has no plan.", "name a run: `slslab runs`."
@@ -369,10 +366,7 @@ def read_run(directory: RunDirectory) -> Run:
 
 
 def bill_document(replayed: Modelled | NotModelled, cost: Cost) -> dict[str, Any]:
-    """Return the bill of a run: on Lambda with its 80 % range, or why it isn't modelled.
-
-    `host` is what its usage as metered on its host would cost at the same prices.
-    """
+    """Return the bill of a run on Lambda with its 80 % range, or why it isn't modelled, and its `host`'s bill."""
     if replayed["status"] == "modelled":
         return {
             "schema": 1,

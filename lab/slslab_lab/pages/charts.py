@@ -160,10 +160,9 @@ class Point:
 def scatter(
     identifier: str, label: str, points: Sequence[Point], keys: Sequence[Key], titles: tuple[str, str], caption: str
 ) -> Chart:
-    """Draw named points with their 80 % ranges as bars; both axes begin at 0.
+    """Draw named points with their 80 % ranges; both axes begin at 0.
 
-    Each point has its text above or below, the part before its first comma if the whole would cover another text or
-    point, and nothing if that would, too. A narrow chart only has these parts.
+    Points have their texts, or the parts before the first comma, where these cover no other text or point.
     """
     columns = ("line", "x", "y", "text", "x_low", "x_high", "y_low", "y_high", "wide", "side", "narrow", "narrow_side")
     short = [point.text.partition(", ")[0] for point in points]

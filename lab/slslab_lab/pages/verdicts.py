@@ -94,10 +94,7 @@ def _figures(documents: Sequence[Document], names: Sequence[str]) -> _Figures:
 
 
 def verdicts(documents: Sequence[Document], names: Sequence[str]) -> Iterator[str]:
-    """Yield a sentence for each question that the runs' figures answer: which is fastest, cheapest, most accurate.
-
-    Time and cost are on AWS or on another platform, or on this host if no run is modelled.
-    """
+    """Yield which run is fastest, cheapest and most accurate: on its platform, or on this host if none is modelled."""
     compared = _figures(documents, names)
     fastest, cheapest = f"fastest{compared.where}", f"cheapest{compared.where}"
     yield capitalised(_least(compared.seconds, fastest, "{} times faster than {}", "takes {} times as long"))

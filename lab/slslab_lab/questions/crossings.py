@@ -1,7 +1,4 @@
-"""Where two ways to train cross: AllReduce and ScatterReduce, functions and instances with GPUs.
-
-Each side is replayed from its own run, or derived from the steps of the first run.
-"""
+"""Answer where two ways to train cross, each replayed from a run of its own or derived from the first run's steps."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace

@@ -122,10 +122,7 @@ def read_setup(
     straggler: tuple[int, float] | None = None,
     platform: str | None = None,
 ) -> ReplaySetup:
-    """Return the run and the platform that the options ask to replay it on.
-
-    RequestError for a run that the platform can't have, and if no anchor says how long its GPU takes.
-    """
+    """Return the run and the platform that the options name; RequestError if these don't fit each other."""
     chosen, book = choose(platform, profile), load_book(DEFAULT_BOOK)
     measured = read_measured(resolve(run).path, architectures())
     if chosen.containers is not None:
@@ -169,10 +166,7 @@ def _check_functions(measured: Measured, **options: object) -> None:
 
 
 def read_memory(setup: ReplaySetup, text: str | None, usual: Sequence[int] = ()) -> tuple[int, ...]:
-    """Return memory sizes in MB: the given ones, or the usual ones.
-
-    RequestError for a size that Lambda doesn't offer, on a platform whose containers have one size, and if the run's
-    functions used more than the largest."""
+    """Return the given or the usual memory sizes, MB; RequestError if none of them is possible for the run."""
     measured, platform, limit = setup.run, setup.platform.profile, lambda_limits().memory_mb
     if text is not None or usual:
         _check_functions(measured, memory=True)

@@ -36,10 +36,9 @@ MOVING = ("put", "get", "set")
 
 
 def fit(recordings: Sequence[Run], epochs: int, on: date, parallel: Figure | None = None) -> Profile:
-    """Return the profile of the host of these recordings, fitted to what happened before epoch `epochs` of each.
+    """Return the profile of these recordings' host, fitted to their first epochs; RequestError without a request.
 
-    RequestError without any request to fit to. `parallel` is the share of a training step that threads do in parallel,
-    which one run can't show; without it the whole step counts as parallel.
+    `parallel` is the share of a step that threads do in parallel, by default all of it.
     """
     source = f"fitted to epochs 0 to {epochs - 1} of {', '.join(recording.plan.run for recording in recordings)}"
 

@@ -83,11 +83,7 @@ class Measured(Run):
 
 
 def read_measured(directory: Path, architectures: Mapping[str, Architecture]) -> Measured:
-    """Read a run from its directory.
-
-    RunError if it isn't finished, or if its trace is incomplete or contradicts itself; RequestError if its architecture
-    is not among `architectures`.
-    """
+    """Read a run from its directory; RunError if it is incomplete, RequestError if its architecture isn't known."""
     run = read_recording(directory)
     name = run.plan.architecture
     if name not in architectures:

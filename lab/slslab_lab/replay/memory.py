@@ -14,10 +14,7 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class Shortage:
-    """A host with less memory than its server may need.
-
-    `option` chooses another one. `hosts` are the prices of an hour of all types with a known memory.
-    """
+    """A host with less memory than its server may need, and the hosts that `option` may choose, by price."""
 
     architecture: str
     workers: int

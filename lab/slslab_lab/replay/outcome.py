@@ -1,7 +1,4 @@
-"""The totals of a timeline: durations, billed time, requests, and the usage that a book prices.
-
-Every figure depends on the timeline's profile, so it is modelled; counts, rounding and prices are exact.
-"""
+"""Compute a timeline's totals: modelled durations and billed time, requests, and the usage that a book prices."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -172,11 +169,7 @@ def outcome(timeline: Timeline, architecture: str = "x86_64") -> Totals:
 
 
 def waits(timeline: Timeline) -> NDArray[np.int64]:
-    """Return how long (ns) each entry's track waited.
-
-    In a step of several requests, the earlier requests are made during the wait. Each takes as long as the last, and
-    their time doesn't count as waiting.
-    """
+    """Return how long (ns) each entry's track waited, without a step's earlier requests, which it made meanwhile."""
     begin, start, end = (np.array(column, np.int64) for column in (timeline.begin, timeline.start, timeline.end))
     waited: NDArray[np.int64] = start - begin
     after = np.array(timeline.after, np.int64)

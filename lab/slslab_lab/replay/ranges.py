@@ -1,7 +1,4 @@
-"""The uncertainty of modelled figures: how much each source of error adds to a figure's logarithm.
-
-To find a figure's sensitivity to a source, the program is played again with that source one standard deviation off.
-"""
+"""Compute the uncertainty of modelled figures, by playing a program again with each source of error moved."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -54,10 +51,7 @@ def figures_of(played: Totals, bill: Bill) -> dict[str, float]:
 
 
 def with_processor(profile: Profile, processor: Processor | None) -> Profile:
-    """Return the profile with the speeds of Lambda's processors relative to the host that recorded a run.
-
-    A profile keeps a speed that was measured or fitted; it also keeps its speed if the host wasn't measured.
-    """
+    """Return the profile with speeds relative to the recording host's processor, where neither was measured before."""
     if processor is None or not processor.anchored or profile.compute.speed.status != "assumed":
         return profile
     anchors = ", ".join(f"{name} ({year})" for name, year in processor.anchors.items())

@@ -146,10 +146,7 @@ def with_network(profile: Profile, network: Profile) -> Profile:
 
 
 def with_arch(profile: Profile, recorded: str, arch: str) -> Profile:
-    """Return the profile with functions on another processor architecture than the recorded one.
-
-    RequestError if the profile doesn't know the speed of arm64 relative to x86-64.
-    """
+    """Return the profile with functions on another processor architecture; RequestError if it has no arm64 speed."""
     if arch == recorded:
         return profile
     arm = profile.compute.arm_speed
@@ -197,11 +194,7 @@ def vary_profile(run: Measured, variant: Variant, profile: Profile) -> Profile:
 
 
 def simulate(run: Measured, variant: Variant, profile: Profile) -> tuple[Timeline, Totals]:
-    """Return a variant's timeline and outcome.
-
-    ImpossibleError if it never ends because environments may not start, or if a host surely has too little memory;
-    ReplayError if it never ends for another reason.
-    """
+    """Return a variant's timeline and outcome; ImpossibleError if AWS wouldn't let it end, or else ReplayError."""
     for shortage in run.shortages(variant.workers or run.plan.workers):
         if shortage.is_certain:
             raise ImpossibleError(shortage.message, shortage.hint)

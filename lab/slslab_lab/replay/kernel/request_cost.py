@@ -1,8 +1,4 @@
-"""The cost of a request on a profile, in whole nanoseconds, and the servers that requests wait for.
-
-This is the only way by which a profile's latencies and bandwidths (S3's are in `profiles/aws-us-east-1.toml`) reach the
-kernel.
-"""
+"""Compute the cost of a request on a profile, in whole nanoseconds, and how long requests wait for servers."""
 
 from dataclasses import dataclass
 from heapq import heapreplace

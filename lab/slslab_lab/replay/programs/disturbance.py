@@ -28,12 +28,7 @@ FEW = 3
 def widen(
     processor: Processor, alone: Mapping[str, Any] | None, delayed_share: float, stolen_share: float
 ) -> Processor:
-    """Return the processor with deviations that include the host's disturbance during a recording.
-
-    `alone` is the document's solo profile, if the recording uses its CPU seconds. Otherwise the run's own count:
-    `delayed_share` is the share of the run's time for which this host delayed it, and `stolen_share` the share of the
-    processors' work time for which the hypervisor ran other guests.
-    """
+    """Return the processor with deviations for the host's disturbance: in a solo profile, or by the run's shares."""
     spreads: dict[Kind, float] = {}
     if alone is None or alone["status"] != "measured":
         common = _neighbours("normal", delayed_share, stolen_share)

@@ -34,10 +34,7 @@ IN_ANY_ORDER = ("queue.deliver", *(op for op in GETS if op != "object.get"))
 
 
 def make_program(recording: Run) -> Program:
-    """Return the program of a recording, using CPU times that were measured alone where they exist.
-
-    Workers that the plan's faults slow down take a multiple of their CPU time.
-    """
+    """Return the program of a recording, with CPU times of its solo profile, and of its plan's slow workers."""
     return with_recorded_stragglers(read_program(recording), recording.plan)
 
 

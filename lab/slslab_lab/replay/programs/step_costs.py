@@ -74,11 +74,9 @@ class StepCosts:
 
 
 def measure(programs: Sequence[Program], architecture: Architecture, workload: Workload) -> StepCosts:
-    """Return the costs of recorded programs of one architecture with the same options, model and memory size. Workers,
-    batches and epochs may differ; the rest of `workload` applies to all.
+    """Return the costs of recorded programs of one architecture, options, model and memory size (`workload`).
 
-    RequestError without a pattern, or if workers handed over to other invocations; PlanError for options that the
-    pattern doesn't cover.
+    RequestError without a pattern, or if workers handed over; PlanError for options that it doesn't cover.
     """
     samples = [(program, _pattern_of(program, architecture, workload)) for program in programs]
     return _Measurement(samples, architecture).costs()
