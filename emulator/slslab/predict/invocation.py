@@ -222,7 +222,7 @@ class Predictor:
     enforced: bool = True
 
     def predict(self, record: Record, requests: Sequence[Request] = ()) -> Prediction | None:
-        """Return an invocation's times on Lambda; None for a cold start whose record lacks init's CPU time."""
+        """Return an invocation's times on Lambda; None for a cold start without a separate CPU time of init."""
         model = self.model(record, requests)
         if model is None:
             return None

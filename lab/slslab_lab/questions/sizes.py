@@ -129,7 +129,7 @@ def best(rows: Sequence[Row], figures: Sequence[str]) -> Row | None:
 
 
 def alike(rows: Sequence[Row], other: Row | None, figures: Sequence[str]) -> list[Row]:
-    """Return the rows that can't be told apart from one of them by a product of figures, whose ratio may be 1."""
+    """Return the rows that can't be told apart from one of them by a product of figures: the ratio may be 1."""
     if other is None:
         return []
     return [row for row in _usable(rows) if row is not other and _holds_1(row, other, figures)]

@@ -20,7 +20,7 @@ REPEAT_S = 0.05
 
 
 class Watch(Managed):
-    """Interrupts the driver after a failure, or the end of a server, whose output goes into the folder `logs`."""
+    """Interrupts the driver after a failure, or if a server ends; the server's output goes into the folder `logs`."""
 
     def __init__(self, logs: Path) -> None:
         self.logs = logs

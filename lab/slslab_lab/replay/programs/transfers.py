@@ -1,4 +1,4 @@
-"""Use one architecture's step costs for another one, whose puts, gets, sums and updates take the same CPU time."""
+"""Use one architecture's step costs for another one: puts, gets, sums and updates take the same CPU time in both."""
 
 from dataclasses import replace
 
