@@ -57,11 +57,10 @@ class Factor:
         """The upper end of the 80 % range."""
         return self.value * math.exp(Z80 * self.deviation)
 
-    def scaled(self, by: float, anchors: float = 0.0) -> "Factor":
-        """Return the factor times `by`, with this additional deviation of the anchors."""
-        return Factor(
-            self.value * by, {**self.deviations, "anchors": math.hypot(self.deviations.get("anchors", 0.0), anchors)}
-        )
+    def scaled(self, by: float, source: Source = "host", deviation: float = 0.0) -> "Factor":
+        """Return the factor times `by`, with this additional deviation of a source."""
+        total = math.hypot(self.deviations.get(source, 0.0), deviation)
+        return Factor(self.value * by, {**self.deviations, source: total})
 
 
 @dataclass(frozen=True)
@@ -156,7 +155,8 @@ class Processor:
         factor = self.factors.get(cast(Kind, kind), self.unknown)
         if architecture == "x86_64":
             return factor
-        return factor.scaled(*self.arm64[kind if kind in self.factors else UNKNOWN])
+        ratio, deviation = self.arm64[kind if kind in self.factors else UNKNOWN]
+        return factor.scaled(ratio, "anchors", deviation)
 
     def drifted(self, before: Mapping[str, float], after: Mapping[str, float]) -> "Processor":
         """Return the processor's state between two probes, each of CPU seconds then ÷ when it was measured, by kind.
@@ -167,9 +167,9 @@ class Processor:
         for kind in KINDS:
             if kind in before and kind in after:
                 middle = math.sqrt(before[kind] * after[kind])
-                half = abs(math.log(after[kind] / before[kind])) / 2
-                deviations = {**factors[kind].deviations, "host": math.hypot(factors[kind].deviations["host"], half)}
-                factors[kind] = Factor(factors[kind].value / middle, deviations)
+                half = math.log(after[kind] / before[kind]) / 2
+                factor = factors[kind]
+                factors[kind] = Factor(factor.value / middle, factor.deviations).scaled(1.0, "host", half)
         return replace(self, factors=factors)
 
     def to_dict(self) -> dict[str, Any]:

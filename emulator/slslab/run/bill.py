@@ -80,12 +80,15 @@ class _Entry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class Rate(_Entry):
+class _Sourced(_Entry):
+    source: Annotated[str, Field(min_length=1)]
+    status: Literal["documented", "assumed"]
+
+
+class Rate(_Sourced):
     """A price and its source."""
 
     price: Annotated[Decimal, BeforeValidator(_parse_price)]
-    source: Annotated[str, Field(min_length=1)]
-    status: Literal["documented", "assumed"]
 
 
 class Tier(Rate):
@@ -94,12 +97,10 @@ class Tier(Rate):
     above: Annotated[int, Field(gt=0)]
 
 
-class Sourced(_Entry):
+class Figure(_Sourced):
     """A figure of a host, and its source."""
 
     value: Annotated[Decimal, BeforeValidator(_parse_price), Field(gt=0)]
-    source: Annotated[str, Field(min_length=1)]
-    status: Literal["documented", "assumed"]
 
 
 class Price(Rate):
@@ -111,8 +112,8 @@ class Price(Rate):
     unit: str
     per: Annotated[int, Field(gt=0)] = 1
     minimum: Annotated[int, Field(ge=0)] | None = None
-    begun_s: Sourced | None = None
-    memory_gib: Sourced | None = None
+    begun_s: Figure | None = None
+    memory_gib: Figure | None = None
     tiers: Annotated[tuple[Tier, ...], Field(strict=False)] = ()
 
     @field_validator("tiers")
@@ -123,14 +124,12 @@ class Price(Rate):
         return tiers
 
 
-class FreeTier(_Entry):
+class FreeTier(_Sourced):
     """What an account gets free each month; listed for information, never applied."""
 
     item: str
     quantity: Annotated[int, Field(gt=0)]
     unit: str
-    source: str
-    status: Literal["documented", "assumed"]
 
 
 class Book(_Entry):

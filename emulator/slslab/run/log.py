@@ -129,20 +129,11 @@ def _tabulated(path: Path) -> tuple[Trace, list[dict[str, Any]]]:
         return Trace(tabulate(records), torn), records
 
 
-def invocations(directory: Path) -> list[dict[str, Any]]:
-    """Return the metered records of a run's invocations, from its trace log or the file that replaced it."""
-    return _read_records(directory, "invocation", INVOCATIONS)
-
-
-def instances(directory: Path) -> list[dict[str, Any]]:
-    """Return the metered records of a run's instances, from the same places."""
-    return _read_records(directory, "instance", INSTANCES)
-
-
-def _read_records(directory: Path, kind: str, name: str) -> list[dict[str, Any]]:
+def invocations(directory: Path, kind: str = "invocation") -> list[dict[str, Any]]:
+    """Return the metered records of a run's invocations or instances (`kind`), from its log or what replaced it."""
     if (directory / LOG).exists():
         return metered(read_log(directory / LOG)[0], kind)
-    path = directory / name
+    path = directory / f"{kind}s.jsonl"
     if not path.exists():
         return []
     with reading(path, f"the records of {kind}s"):

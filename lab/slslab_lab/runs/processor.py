@@ -2,11 +2,10 @@
 
 from contextlib import suppress
 from dataclasses import replace
-from math import hypot, log
+from math import log
 from typing import Any
 
 from slslab.errors import HostError
-from slslab.predict.processor import Factor
 from slslab.processor.kept import load_processor, measure_processor, probe
 from slslab_workers.architecture import Progress
 from slslab_workers.plan import Plan
@@ -37,7 +36,7 @@ class ProcessorWatch:
             return None
         drifted = self._processor.drifted(self._before, self._probe(2))
         factors = {
-            kind: _corrected(factor, log(self._processor.factors[kind].value / factor.value))
+            kind: factor.scaled(1.0, "host", log(self._processor.factors[kind].value / factor.value) / 2)
             for kind, factor in drifted.factors.items()
         }
         return replace(drifted, factors=factors).to_dict()
@@ -49,8 +48,3 @@ class ProcessorWatch:
         found = probe()
         self._progress.report("probe", number, 2)
         return found
-
-
-def _corrected(factor: Factor, correction: float) -> Factor:
-    deviations = {**factor.deviations, "host": hypot(factor.deviations["host"], correction / 2)}
-    return Factor(factor.value, deviations)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from slslab.predict.processor import Factor, Processor
+from slslab.predict.processor import Processor
 from slslab.run.document import AloneKind
 from slslab_workers.trace.kinds import INIT, KINDS, Kind, kind_of
 
@@ -39,8 +39,8 @@ def widen(
     found = {kind: math.hypot(common, spreads.get(kind, 0.0)) for kind in KINDS}
     return replace(
         processor,
-        factors={kind: _widened(factor, found[kind]) for kind, factor in processor.factors.items()},
-        unknown=_widened(processor.unknown, max(found.values())),
+        factors={kind: factor.scaled(1.0, "host", found[kind]) for kind, factor in processor.factors.items()},
+        unknown=processor.unknown.scaled(1.0, "host", max(found.values())),
     )
 
 
@@ -65,8 +65,3 @@ def _spreads(kinds: Sequence[AloneKind]) -> dict[Kind, float]:
             seconds[kind] = seconds.get(kind, 0.0) + total
             spreads[kind] = spreads.get(kind, 0.0) + total * spread
     return {kind: spread / seconds[kind] for kind, spread in spreads.items()}
-
-
-def _widened(factor: Factor, deviation: float) -> Factor:
-    deviations = {**factor.deviations, "host": math.hypot(factor.deviations.get("host", 0.0), deviation)}
-    return Factor(factor.value, deviations)
