@@ -240,8 +240,8 @@ class NotBilled(TypedDict):
     unit: str
 
 
-class BookName(TypedDict):
-    """A price book's name and date."""
+class Dated(TypedDict):
+    """The name and date of a price book or a profile."""
 
     name: str
     date: str
@@ -253,7 +253,7 @@ class Cost(TypedDict):
     `total_alone` exists if a run that has its hosts to itself costs more than the total (`Bill.alone`).
     """
 
-    book: BookName
+    book: Dated
     currency: str
     total: Decimals
     total_alone: NotRequired[Decimals]

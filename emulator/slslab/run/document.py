@@ -9,7 +9,7 @@ from pydantic import AfterValidator, TypeAdapter
 # pydantic can check TypedDicts from `typing` only from Python 3.12 on.
 from typing_extensions import TypedDict
 
-from slslab.run.bill import Cost, Decimals
+from slslab.run.bill import Cost, Dated, Decimals
 from slslab.run.containers import Gpu
 from slslab.run.faults import Injected
 from slslab.run.records import check_metered
@@ -150,21 +150,6 @@ class Reports(TypedDict):
     max_gpu_memory_mb: NotRequired[Spread | None]
 
 
-class Deviation(TypedDict):
-    """Mean and greatest absolute error, as shares."""
-
-    mean: float
-    worst: float
-
-
-class StatedError(TypedDict):
-    """How far modelled figures are off (the cost like billed seconds), and when the replay's error was measured."""
-
-    seconds: Deviation
-    billed_seconds: Deviation
-    date: str
-
-
 class Range(TypedDict):
     """The ends of an 80 % range."""
 
@@ -177,13 +162,6 @@ class Deviations(TypedDict):
 
     shared: dict[str, float]
     own: dict[str, float]
-
-
-class ModelledProfile(TypedDict):
-    """Name and date of the profile used for modelling."""
-
-    name: str
-    date: str
 
 
 class Parts(TypedDict):
@@ -233,10 +211,10 @@ class Modelled(TypedDict):
     """
 
     status: Literal["modelled"]
-    profile: ModelledProfile
+    profile: Dated
     seconds: float
     billed_seconds: float
-    error: NotRequired[StatedError | None]
+    error: NotRequired[dict[str, Any] | None]
     ranges: NotRequired[dict[str, Range]]
     uncertainty: NotRequired[dict[str, Deviations]]
     gb_seconds: Decimals

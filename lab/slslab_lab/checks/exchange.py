@@ -4,6 +4,7 @@ A protocol lists all messages of a run. Each is made once, by one worker, and ta
 names, each a given number of times.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from slslab.run.causes import GETTING, MAKING
@@ -28,7 +29,8 @@ class Exchange:
         self.orphans: list[int] = []
         self._names: dict[int, Name] = {}
         keys = {message.name.key for message in protocol.messages}
-        judged = [event for event in events if not event["failed"] and self._is_judged(event)]
+        until = math.inf if protocol.judged is None else protocol.judged
+        judged = [event for event in events if not event["failed"] and event["epoch"] < until]
         for event in judged:
             self._note_made(event)
         by_key = grouped((name.key, number) for number, name in self._names.items())
@@ -68,9 +70,6 @@ class Exchange:
     def after(self, worker: int, place: Where) -> int | None:
         """Return a worker's last event in a step, after which a message is missing."""
         return self._last.get((worker, *place))
-
-    def _is_judged(self, event: Event) -> bool:
-        return self.protocol.judged is None or event["epoch"] < self.protocol.judged
 
     def _counts(self, event: Event, name: Name) -> bool:
         """Return whether an event that makes or takes something is part of the protocol."""

@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from itertools import chain, count
 from pathlib import Path
 from shutil import which
 from string import ascii_uppercase
@@ -207,7 +208,8 @@ def _change(title: str, first: Document, second: Document) -> str:
 
 def lettered(documents: Sequence[Document]) -> list[str]:
     """Return the names of runs on a page, such as `A SPIRT`."""
-    return [f"{_letter(number)} {_name(document)}" for number, document in enumerate(documents)]
+    letters = chain(ascii_uppercase, map(str, count(len(ascii_uppercase) + 1)))
+    return [f"{letter} {_name(document)}" for letter, document in zip(letters, documents, strict=False)]
 
 
 def pictured(documents: Sequence[Document]) -> Chart | None:
@@ -337,7 +339,3 @@ def _conditions(documents: Sequence[Document], names: Sequence[str]) -> Card | N
 
 def _name(document: Document) -> str:
     return title_of(str(document["architecture"]))
-
-
-def _letter(number: int) -> str:
-    return ascii_uppercase[number] if number < len(ascii_uppercase) else str(number + 1)

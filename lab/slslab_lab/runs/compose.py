@@ -239,13 +239,14 @@ class _Received:
 
     def record(self, record: dict[str, Any]) -> None:
         """Pass on a record."""
+        fields = {name: value for name, value in record.items() if name != "record"}
         if record["record"] == "invocation":
             self._environments[record["environment"]] = None
-            self._recorder.invocation(InvocationRecord(**{k: v for k, v in record.items() if k != "record"}))
+            self._recorder.invocation(InvocationRecord(**fields))
             return
         if record["record"] == "instance":
             assert self._launcher is not None
-            instance = InstanceRecord(**{k: v for k, v in record.items() if k != "record"})
+            instance = InstanceRecord(**fields)
             self._environments[instance.id] = None
             self._recorder.instance(instance)
             self._launcher.ended(instance)
