@@ -374,7 +374,6 @@ def _meter(usage: Usage, book: Book) -> dict[str, Decimal]:
 
 
 def _launch(seconds: int | Decimal, price: Price | None) -> Decimal:
-    """Return the seconds billed for one launch of an instance."""
     exact = Decimal(seconds)
     if price is None or price.minimum is None:
         return exact

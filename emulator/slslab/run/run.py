@@ -196,7 +196,6 @@ class Run:
 
     @cached_property
     def _steps(self) -> dict[int, tuple[list[Place], list[int]]]:
-        """Each worker's steps, and their first events."""
         found: dict[int, dict[Place, int]] = {}
         for event in self.events:
             if event["step"] >= 0:

@@ -84,7 +84,6 @@ class Exchange:
             self._names[event["event"]] = name
 
     def _sources(self, event: Event, by_key: Mapping[str, Sequence[int]], published: Mapping[str, int]) -> list[int]:
-        """Return the events that made what an event took."""
         if event["op"] == "queue.deliver":
             return [published[event["etag"]]] if event["etag"] in published else []
         causes = [self.events[number] for number in event["causes"] if self.events[number]["op"] in MAKING]
@@ -115,6 +114,5 @@ class Exchange:
 
 
 def _identity(event: Event) -> tuple[str, str]:
-    """Return the id of the message that an event makes or takes."""
     channel = OPERATIONS[event["op"]].channel
     return channel, str(event["etag"] if channel == "queue" else event["resource"])

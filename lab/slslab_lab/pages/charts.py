@@ -224,10 +224,8 @@ def _most(points: Sequence[Point], name: str) -> float:
 
 
 def _place_texts(points: Sequence[Point], texts: Sequence[Sequence[str]], width: int) -> list[tuple[str, int]]:
-    """Return each point's text in a chart `width` pixels wide, and whether it is above the point (1) or below it (-1).
-
-    It is the first of its `texts` that covers no other text or point, or an empty one. Points with ranges choose first.
-    """
+    """Return which of its texts each point shows, and whether above (1) or below (-1) it, so that none covers
+    another."""
     seconds, cost = _most(points, "seconds"), _most(points, "cost")
     places = [(width * point.seconds / seconds, HEIGHT * point.cost / cost) for point in points]
     taken = [(x - MARK, x + MARK, y - MARK, y + MARK) for x, y in places]

@@ -156,7 +156,6 @@ def _way(setups: Setups, name: str, workers: int, lengths: Sequence[int]) -> tup
 
 
 def _warned(setups: Setups, fleets: Sequence[int]) -> dict[str, list[str]]:
-    """Return warnings for a document if a cache or database of a run may have too little memory."""
     warnings = [text for setup in setups for workers in fleets for text in setup.run.warnings(workers)]
     return {"warnings": warnings} if warnings else {}
 

@@ -163,10 +163,8 @@ def _busy_ms(cpu_ns: int, share: float, period_ms: int) -> float:
 
 
 def _bandwidth(samples: Sequence[Sequence[Sample]]) -> float | None:
-    """Return the bandwidth in MB/s at which the wall times are closest to latency + max(CPU, bytes ÷ bandwidth).
-
-    Each operation has its own latency. None if no operation moved different sizes.
-    """
+    """Return the bandwidth, MB/s, that fits wall times best, with each operation's own latency; None for equal
+    sizes."""
     tables = [np.array(requests) for requests in samples]
     if all(len(np.unique(table[:, 0])) == 1 for table in tables):
         return None

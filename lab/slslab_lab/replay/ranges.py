@@ -140,10 +140,7 @@ def _slower(profile: Profile, kinds: Sequence[Kind], deviation: float) -> Profil
 
 
 def _slower_instances(profile: Profile, gpus: bool, deviation: float) -> Profile:
-    """Return the profile with slower GPUs, or slower processors of instances, where their speed is assumed.
-
-    An instance that computes faster than its host has a GPU.
-    """
+    """Return the profile with slower GPUs, or other processors, of instances, where their speed is assumed."""
 
     def slower(name: str, speed: Figure, has_gpu: bool) -> Figure:
         on_gpu = has_gpu and name == "compute_speed"

@@ -296,10 +296,7 @@ def measured_row(run: Measured, book: Book, timeout_s: float, containers: Contai
 
 
 def _line_bases(bill: Bill, timeline: Timeline, invocations: Basis) -> dict[str, Basis]:
-    """Return whether each bill item's quantity is exact. Requests are, unless workers poll with them.
-
-    For another number of workers, the driver's requests to the object store aren't exact either.
-    """
+    """Return whether each bill item's quantity is exact: requests are, unless workers poll or their number is new."""
     polled = {step.polls for step in timeline.steps if step.polling}
     meters = set(OBJECT_OPERATIONS) - polled if timeline.program.recorded else set()
     bases: dict[str, Basis] = {METERS[meter][0]: "exact" for meter in meters}

@@ -64,7 +64,6 @@ def find(
 
 
 def _work(plan: Plan) -> str:
-    """Return what a plan's solo profile depends on."""
     document = plan.to_document()
     return repr(sorted((name, repr(value)) for name, value in document.items() if name not in ELSE))
 

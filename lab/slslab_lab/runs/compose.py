@@ -113,7 +113,6 @@ class ComposeSystem(System):
             yield Running(cloud, host, finish, partial(watch.watched, {}))
 
     def _parts(self) -> list[str]:
-        """Return the services that the plan needs."""
         required = self._requirements
         needed = {"tensors": required.tensor_databases, "queue": required.queue, "states": required.state_machines}
         channel = [required.channel] if required.channel else []
@@ -293,7 +292,6 @@ class _Received:
 
 
 def _check_replicas(needed: int, there: int) -> None:
-    """Raise HostError if there are fewer tensor databases than the plan needs."""
     if there < needed:
         raise HostError(
             f"The plan needs {counted(needed, 'tensor database')}, but the stack has {there}.",
@@ -302,10 +300,7 @@ def _check_replicas(needed: int, there: int) -> None:
 
 
 def _host_addresses(tensors: Mapping[str, str], service: Mapping[str, Any], needed: int) -> tuple[str, ...]:
-    """Return the first databases' addresses on the host, in the same order as inside the network.
-
-    Docker publishes replicas on the host's ports in any order; a server's id tells which port it has.
-    """
+    """Return the first databases' addresses on the host by their ids, since Docker publishes them on any ports."""
     if not needed:
         return ()
     addresses: dict[str, str] = {}

@@ -174,7 +174,6 @@ def _instance(
 
 
 def _init_of(record: Mapping[str, Any]) -> Kind:
-    """Return the kind of an instance's work before its first event."""
     return Kind(record["function"], START, "init", "", True)
 
 

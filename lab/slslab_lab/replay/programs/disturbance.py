@@ -50,10 +50,8 @@ def _neighbours(priority: str, held_up: float, stolen: float) -> float:
 
 
 def _spreads(kinds: Sequence[AloneKind]) -> dict[Kind, float]:
-    """Return how much steps of each kind of work differed, weighted by their CPU seconds.
-
-    A busy host makes them differ together, so their spreads add up. For few steps it is half of the range.
-    """
+    """Return how much steps of each kind differed, weighted by their CPU seconds, since a busy host moves them
+    together."""
     seconds: dict[Kind, float] = {}
     spreads: dict[Kind, float] = {}
     for one in kinds:

@@ -253,7 +253,6 @@ def describe_device(option: str) -> dict[str, str]:
 
 @contextmanager
 def _enough_memory() -> Iterator[None]:
-    """Raise HostError if the workers do not fit into the device's memory."""
     import torch
 
     try:

@@ -94,7 +94,6 @@ def _logical_id(spec: FunctionSpec, deployment: Deployment) -> str:
 
 
 def _function(spec: FunctionSpec, logical: str, image: bool, machine: Template) -> Template:
-    """Return a function and its role."""
     code: Template = {"CodeUri": CODE, "Runtime": f"python{PYTHON}", "Handler": spec.handler}
     if image:
         code = {"PackageType": "Image", "ImageUri": {"Ref": "ImageUri"}, "ImageConfig": {"Command": [spec.handler]}}

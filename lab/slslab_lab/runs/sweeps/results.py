@@ -71,7 +71,6 @@ def folder() -> Path:
 
 @cache
 def _source(package: str) -> str:
-    """Return the digest of a package's code and tables."""
     spec = find_spec(package)
     assert spec is not None, "it was imported"
     places = [Path(place) for place in spec.submodule_search_locations or ()]
