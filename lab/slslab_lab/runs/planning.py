@@ -84,11 +84,12 @@ def usual_batches(source: Source, workers: int, early_stopping: bool) -> tuple[i
 
 
 def load_plan(path: Path, book: str | None = None) -> Plan:
-    """Return the plan in a file, or in a run's directory, with a new run id, and with another price book if one is
-    given. RequestError as `read_plan_file` raises it, and if the model doesn't fit the data set."""
+    """Return the plan in a file, or in a run's directory, with a new run id, and another price book if one is given.
+
+    RequestError as `read_plan_file` raises it; PlanError as `fitting.check` does.
+    """
     plan = read_plan_file(path)
-    with refused_plans():
-        fitting.check(plan)
+    fitting.check(plan)
     prices = plan.prices if book is None else find_file(book, book_names())
     return replace(plan, run=new_id(plan.architecture, plan.model), prices=prices)
 
