@@ -174,10 +174,7 @@ class Anchors(TomlTable):
         return max(self.kinds[kind].deviation, envelope(self.constants(kind))[1])
 
     def arm64(self, kind: Kind) -> tuple[float, float]:
-        """Return arm64's seconds ÷ x86_64's for a kind, and a deviation that covers the ratios of all its anchors.
-
-        A kind without an anchor on arm64 gets all anchors' ratios, and 1.
-        """
+        """Return arm64's seconds ÷ x86_64's for a kind (by default any's, and 1), with a deviation to cover all."""
         ratios = {
             name: anchor.seconds["arm64"] / anchor.seconds["x86_64"]
             for name, anchor in self.usable().items()

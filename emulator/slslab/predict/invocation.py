@@ -335,10 +335,7 @@ def billed(requests: Iterable[Request]) -> Counter[str]:
 
 
 def match_requests(records: Sequence[Record], requests: Mapping[str, Sequence[Request]]) -> dict[int, list[Request]]:
-    """Return each invocation's own requests by its position in `records`; `requests` are by function.
-
-    If several invocations of a function ran at once, a request counts for the one that began last.
-    """
+    """Return invocations' requests by position in `records`; of several at once, the last one begun gets them."""
     matched: dict[int, list[Request]] = {}
     windows: dict[str, list[tuple[int, int, int]]] = {}
     for position, record in enumerate(records):

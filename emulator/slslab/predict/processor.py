@@ -84,10 +84,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Host:
-    """A host's measurements, and the versions of Python and PyTorch (3.11, 2.13) that they were made with.
-
-    `checks` are other timings of the same workloads, such as short forms in addition to whole ones.
-    """
+    """A host's measurements with these versions of Python and PyTorch, and `checks`: other timings of the same work."""
 
     timings: Mapping[str, Timing]
     python: str

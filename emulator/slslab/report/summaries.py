@@ -235,10 +235,7 @@ def half_widths(found: Document, figure: str = "seconds") -> list[tuple[str, flo
 
 
 def processor_note(document: Document) -> str:
-    """Return the anchors that compare this machine's processor with Lambda's, or how to measure them.
-
-    Empty for a run without a range, and if the range doesn't depend on the processor.
-    """
+    """Return the anchors that compare this machine with Lambda, or how to measure them; empty if it doesn't matter."""
     found = replayed(document) or {}
     if HOST not in dict(half_widths(found)):
         return ""

@@ -193,10 +193,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a bill; amount = quantity × price exactly.
-
-    `status` is documented or assumed (the price); `assumed` is true if no paper names the type of this host.
-    """
+    """A line of a bill; amount = quantity × price exactly. No paper names the type of an `assumed` host."""
 
     item: str
     quantity: Decimal

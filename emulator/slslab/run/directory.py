@@ -195,10 +195,7 @@ class RunDirectory:
         return not self.locked() or (self.path / DOCUMENT).exists()
 
     def began(self) -> str:
-        """Return when it began (UTC, from the run's id or the service's description); "" if unknown.
-
-        File times don't tell, because copying changes them.
-        """
+        """Return when it began (UTC, from its id or description: copying changes files' times); "" if unknown."""
         try:
             service = self.service()
             if service is not None:

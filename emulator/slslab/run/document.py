@@ -361,11 +361,7 @@ class Page(TypedDict):
 
 
 class Totals(TypedDict):
-    """Figures computed from trace, invocations and instances.
-
-    `peak_memory_limit_mb` is the memory size of the function with the highest peak; runs before 0.2 don't record it,
-    and it is None for instances.
-    """
+    """Figures computed from trace, invocations and instances; for these, `peak_memory_limit_mb` is None."""
 
     billed_seconds: float
     gb_seconds: Decimals

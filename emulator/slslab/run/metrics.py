@@ -176,10 +176,7 @@ def uncertain(record: Mapping[str, Any]) -> bool:
 
 
 def span_seconds(events: Iterable[Mapping[str, Any]], instances: Records = ()) -> float:
-    """Return the wall seconds from the first invocation's acceptance or instance's launch to the end of the last one.
-
-    They exclude what the emulator and the driver do before and after.
-    """
+    """Return the wall seconds from the first invocation's acceptance or instance's launch to the last one's end."""
     # The emulator's own `invoke` event begins when it accepts an invocation.
     accepted = [e for e in events if e["op"] == "transition" or (e["op"] == "invoke" and e["worker"] < 0)]
     spans = [(e["start_ns"], e["end_ns"]) for e in (*accepted, *instances)]

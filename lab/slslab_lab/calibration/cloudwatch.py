@@ -49,10 +49,7 @@ class Report:
 
     @property
     def billed_as_here(self) -> bool:
-        """Whether it is billed as the emulator bills: duration and init, rounded up once.
-
-        A difference of one millisecond is allowed, since the line prints rounded figures.
-        """
+        """Whether it is billed as the emulator bills, except for the millisecond that its rounded figures may hide."""
         return abs(self.billed_ms - billed_ms(self.duration_ms, self.init_ms)) <= 1
 
 

@@ -224,8 +224,8 @@ def _most(points: Sequence[Point], name: str) -> float:
 
 
 def _place_texts(points: Sequence[Point], texts: Sequence[Sequence[str]], width: int) -> list[tuple[str, int]]:
-    """Return which of its texts each point shows, and whether above (1) or below (-1) it, so that none covers
-    another."""
+    """Return each point's first text that covers no other, or an empty one, and whether it is above (1) or below
+    (-1)."""
     seconds, cost = _most(points, "seconds"), _most(points, "cost")
     places = [(width * point.seconds / seconds, HEIGHT * point.cost / cost) for point in points]
     taken = [(x - MARK, x + MARK, y - MARK, y + MARK) for x, y in places]

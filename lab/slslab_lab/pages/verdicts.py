@@ -176,10 +176,7 @@ def agreement(document: Document) -> Iterator[str]:
 
 
 def model_errors(document: Document) -> Iterator[str]:
-    """Yield the errors of a reproduction's modelled figures, which have no 80 % range, and what is fitted to them.
-
-    Skip rounds that were predicted blind, since their intervals are such ranges.
-    """
+    """Yield the errors of modelled figures without 80 % ranges (blind predictions have some), and what is fitted."""
     cells = [cell for row in document["rows"] for cell in row["cells"].values() if cell.get("modelled")]
     if cells and "comparison" not in document and not document.get("ranged"):
         where = " in the paper's rows" if "further" in document else ""

@@ -45,10 +45,7 @@ def with_latency(profile: Profile, factor: float) -> Profile:
 
 
 def pipe_share(profile: Profile, size: int) -> float:
-    """Return latency × bandwidth ÷ size for gets from the object store: 1 if latency and transfer take equally long.
-
-    RequestError for a profile without a bandwidth for gets, since size doesn't matter there.
-    """
+    """Return latency × bandwidth ÷ size of gets: 1 if both take equally long. RequestError without a bandwidth."""
     get = profile.operation("object.get")
     if get.bandwidth_mb_s is None:
         raise RequestError(f"The profile {profile.name} has no bandwidth for object.get.", "choose another --network.")

@@ -97,10 +97,7 @@ def fit(recordings: Sequence[Run], epochs: int, on: date, parallel: Figure | Non
 
 @dataclass
 class Samples:
-    """An operation's requests: bytes, wall ms on the Lambda clock, and wall ms of CPU time.
-
-    `first` are the first requests of each environment, `later` the rest.
-    """
+    """An operation's requests, each environment's first and later ones (bytes, wall ms on the Lambda clock, CPU ms)."""
 
     first: list[Sample] = field(default_factory=list)
     later: list[Sample] = field(default_factory=list)
@@ -163,8 +160,7 @@ def _busy_ms(cpu_ns: int, share: float, period_ms: int) -> float:
 
 
 def _bandwidth(samples: Sequence[Sequence[Sample]]) -> float | None:
-    """Return the bandwidth, MB/s, that fits wall times best, with each operation's own latency; None for equal
-    sizes."""
+    """Return the bandwidth, MB/s, that fits wall times best, with each operation's own latency; None for one size."""
     tables = [np.array(requests) for requests in samples]
     if all(len(np.unique(table[:, 0])) == 1 for table in tables):
         return None

@@ -1,7 +1,4 @@
-"""Find limits that a run keeps here but may exceed on Lambda, or the reverse: 10 s of init, a function's timeout.
-
-While a run is recorded, limits count in the recording host's seconds.
-"""
+"""Find limits that a run keeps here but may exceed on Lambda, or the reverse: 10 s of init, a function's timeout."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any

@@ -68,10 +68,7 @@ class Measured(Run):
         return float(phases["wait"] / total) if total else 0.0
 
     def driver_requests(self, workers: int, epochs: int) -> dict[str, int]:
-        """Return the driver's own requests to the object store, by op, for a number of workers and epochs.
-
-        Nearly all belong to a minibatch or a worker, so they grow with both. Exact for the recorded numbers.
-        """
+        """Return the driver's requests to the object store, by op: as recorded, times workers and epochs."""
         factor = workers * epochs / (self.program.workers * self.program.epochs)
         return {op: round(n * factor) for op, n in metrics.driver_requests(self.events).items()}
 

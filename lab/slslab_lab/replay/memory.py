@@ -51,10 +51,7 @@ class Shortage:
 
 
 def shortages(architecture: Architecture, plan: Plan, parameters: int | None) -> Iterator[Shortage]:
-    """Yield the hosts of a plan that may have too little memory for a model with this number of parameters.
-
-    Nothing is known without the model's size, a pattern, the plan's price book, or the memory of a host in it.
-    """
+    """Yield the hosts of a plan that may have too little memory for a model, as far as pattern and prices tell."""
     try:
         hosts = _hosts(plan.prices)
         pattern = architecture.pattern(workload_of(plan, parameters)) if parameters is not None else None

@@ -25,10 +25,7 @@ MS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """One invocation as its REPORT line would show it; ms with two decimals, MB as Lambda counts.
-
-    `track` is its number in the program; `init_ms` is None without a cold start.
-    """
+    """An invocation of a track as its REPORT line would show it, ms with two decimals; `init_ms` of a cold start."""
 
     track: int
     worker: int

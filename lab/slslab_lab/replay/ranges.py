@@ -56,10 +56,7 @@ def play_with_ranges(
     like: Mapping[str, str] | None = None,
     instances: bool | None = None,
 ) -> tuple[Played, dict[str, uncertainty.Uncertainty]]:
-    """Play a run on the profile; return the result and the uncertainty of each of its figures.
-
-    `like` and `instances` are as in `find_uncertainties`; by default instances are billed if the run has some.
-    """
+    """Play a run; return the result, and its figures' uncertainties (`find_uncertainties` explains the arguments)."""
     played = play(profile)
     billed = bool(run.instances) if instances is None else instances
     return played, find_uncertainties(

@@ -119,10 +119,7 @@ class Platform:
 
 
 def with_memory(program: Program, recorded_mb: int, memory_mb: int | None) -> Program:
-    """Return the program with another memory size for the training functions, which have the plan's size.
-
-    Functions for which the plan sets another size (a supervisor, SPIRT's light ones) keep it; with None, all do.
-    """
+    """Return the program with another memory size for functions of the plan's size; with None, all keep theirs."""
     if memory_mb is None:
         return program
 

@@ -33,10 +33,7 @@ class RequestCost:
 
     @classmethod
     def of(cls, profile: Profile, op: str, machine: str = "") -> Self:
-        """Return the cost of an operation such as `object.put`; ProfileError if the profile doesn't know it.
-
-        Messages between instances cost what the profile says for their type, `machine`.
-        """
+        """Return the cost of an operation, between instances of type `machine`; ProfileError if it isn't known."""
         name = op.partition(".")[0]
         operation = profile.between(machine) if op == ALL_REDUCE else profile.operation(op)
         # Milliseconds per 10⁶ bytes are nanoseconds per byte.

@@ -50,8 +50,7 @@ def _neighbours(priority: str, held_up: float, stolen: float) -> float:
 
 
 def _spreads(kinds: Sequence[AloneKind]) -> dict[Kind, float]:
-    """Return how much steps of each kind differed, weighted by their CPU seconds, since a busy host moves them
-    together."""
+    """Return how much each kind's steps differed, weighted by CPU seconds, since a busy host moves them together."""
     seconds: dict[Kind, float] = {}
     spreads: dict[Kind, float] = {}
     for one in kinds:

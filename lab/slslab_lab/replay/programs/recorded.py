@@ -164,8 +164,7 @@ class _Reader:
         return self.made[event]
 
     def _awaits(self, event: Event) -> tuple[int, ...]:
-        """Return the gates of an event's causes in other invocations; a global model's reader only waits for the
-        first."""
+        """Return the gates of an event's causes in other invocations; a global model's reader awaits the first."""
         if event["op"] in GETS and event["resource"].endswith(f"/{GLOBAL}"):
             first = self.first_puts[event["resource"]]
             return () if self.events[first]["invocation"] == event["invocation"] else (self._opens(first),)

@@ -47,11 +47,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class StepCosts:
-    """Measured costs of an architecture with one model, options and memory size.
-
-    `functions` are recorded tracks without their steps, by unit. `left_out` are optional activities that the model
-    doesn't have.
-    """
+    """Measured costs of an architecture's steps, its recorded `functions` by unit, and activities that it lacks."""
 
     architecture: Architecture
     workload: Workload

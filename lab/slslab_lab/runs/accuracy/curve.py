@@ -1,7 +1,4 @@
-"""Accuracy curves: an architecture's update rules run in one process, epoch by epoch, and saved after each.
-
-Seconds are this process's own. Replay models the time on Lambda.
-"""
+"""Make accuracy curves: an architecture's update rules in one process, epoch by epoch, saved after each."""
 
 import math
 import platform
