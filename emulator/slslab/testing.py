@@ -147,8 +147,7 @@ class CostReport:
         from slslab.predict.invocation import make_predictor
         from slslab.processor.kept import load_processor
         from slslab.report.html.page import write_page
-        from slslab.report.html.session import session_page
-        from slslab.report.sessions import session_document
+        from slslab.report.sessions import session_document, session_page
         from slslab.stack.access_log import Logged
 
         requests = _requests_of([Logged(**request) for request in self._requests])

@@ -177,9 +177,9 @@ def region(found: Document) -> str:
     return region[1] if region else name
 
 
-def modelled_figures(found: Document, digits: int = 3) -> tuple[str, str]:
+def modelled_figures(found: Document) -> tuple[str, str]:
     """Return the seconds and the cost of a modelled run, each as its 80 % range, or its value without a range."""
-    return f"{figure_text(found, 'seconds', digits)} s", cost_text(found, digits)
+    return f"{figure_text(found, 'seconds', 3)} s", cost_text(found)
 
 
 def cost_text(found: Document, digits: int = 3) -> str:

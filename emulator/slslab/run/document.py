@@ -150,6 +150,21 @@ class Reports(TypedDict):
     max_gpu_memory_mb: NotRequired[Spread | None]
 
 
+class Deviation(TypedDict):
+    """Mean and greatest absolute error, as shares."""
+
+    mean: float
+    worst: float
+
+
+class StatedError(TypedDict):
+    """How far modelled figures are off (the cost like billed seconds), and when the replay's error was measured."""
+
+    seconds: Deviation
+    billed_seconds: Deviation
+    date: str
+
+
 class Range(TypedDict):
     """The ends of an 80 % range."""
 
@@ -214,7 +229,7 @@ class Modelled(TypedDict):
     profile: Dated
     seconds: float
     billed_seconds: float
-    error: NotRequired[dict[str, Any] | None]
+    error: NotRequired[StatedError | None]
     ranges: NotRequired[dict[str, Range]]
     uncertainty: NotRequired[dict[str, Deviations]]
     gb_seconds: Decimals

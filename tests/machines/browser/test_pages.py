@@ -21,8 +21,7 @@ from tests.lab.replay.recordings import TRACES
 from slslab.predict.invocation import make_predictor
 from slslab.predict.processor import UNANCHORED
 from slslab.report.html.page import make_page
-from slslab.report.html.session import session_page
-from slslab.report.sessions import session_document
+from slslab.report.sessions import session_document, session_page
 from slslab.run.bill import load_book
 from slslab.run.directory import RunDirectory
 from slslab.run.run import Run
