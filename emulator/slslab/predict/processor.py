@@ -1,8 +1,7 @@
 """Compare a host's processor with Lambda's: seconds of one full Lambda vCPU per CPU second here, by kind of work.
 
-A factor has two steps. From this host to the reference machine: the same work, measured on both. From the reference
-machine to Lambda: one constant for each kind of work, from its anchor. The second step's uncertainty is the same for
-all hosts and all systems, so a comparison must draw it once for both sides.
+A factor has two steps: to the reference machine, by the same work on both, and from there to Lambda, by a constant for
+each kind of work. All hosts and systems share the second step's error, so a comparison draws it once for both.
 """
 
 import math

@@ -75,7 +75,7 @@ class Service(Run):
         return predict(self.invocations, requests_of(self.events), self.predictor, self.profiles)
 
     def summary(self) -> dict[str, Any]:
-        """Return the document, with a run's keys except those of a plan, and what functions take on Lambda."""
+        """Return the document, with a run's keys except a plan's, and what functions take on Lambda."""
         bill, totals, about = self.bill_by(load_book(DEFAULT_BOOK)), self.totals(), self.about
         document: dict[str, Any] = {
             "schema": SCHEMA,

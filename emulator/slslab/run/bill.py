@@ -168,14 +168,10 @@ book_names, load_book = _FILES.names, _FILES.load
 class Usage:
     """What a run used, by meter.
 
-    `invocations` are metered records. Their `memory_mb`, `billed_ms`, `architecture`, `ephemeral_mb` and `requests` (by
-    default 1) count. `object_requests` counts S3 requests by op (object.put, object.list, object.get, object.delete)
-    DynamoDB's request units (dynamodb.put, …) and SQS's requests (sqs.request, …). S3 bills 4xx answers, too (S3 user
-    guide, "Billing for Amazon S3 error responses"), so a failed get is a get. RabbitMQ messages, and requests to
-    Memcached and Redis, cost only the host. `hosts` holds one (instance type, seconds) for each launch, seconds as int
-    or Decimal. `service_hosts` holds the same for databases, queues and channels; their instance types are assumed.
-    `containers` holds (meter, quantity) of containers with GPUs while they run, `idle` the same while they wait for an
-    invocation that doesn't come.
+    `invocations` are metered records. `object_requests` counts S3's requests by op, failed ones included (S3 user
+    guide, "Billing for Amazon S3 error responses"), DynamoDB's request units and SQS's requests. `hosts` are instance
+    type and seconds of each launch; `service_hosts`, of databases, queues and channels, have assumed types.
+    `containers` are meter and quantity of containers with GPUs while they run, `idle` while they wait in vain.
     """
 
     invocations: Iterable[Mapping[str, Any]] = ()

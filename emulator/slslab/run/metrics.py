@@ -72,12 +72,10 @@ def driver_requests(events: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 def workers(events: Rows, records: Records, instances: Records = ()) -> list[dict[str, Any]]:
     """Return for each worker the seconds of each phase on the Lambda clock, bytes, billed seconds and peak memory.
 
-    The phases of a worker add up to its invocations' init and duration. So `other` includes time outside events: the
-    runtime between events, and the last moments of a killed invocation. The host delay of an event is interpolated
-    between samples of the clock, so `other` may be a few ms below zero. An instance has no Lambda clock: its phases are
-    wall time, and add up to the time from its launch to its end. If the command was killed before an invocation was
-    metered, its events count without init and `other`. An invocation that ended before its first event counts as
-    worker -1.
+    The phases of a worker add up to its invocations' init and duration, so `other` includes time outside events; since
+    host delays are interpolated, it may be a few ms below zero. An instance's phases are wall time. Events of an
+    invocation that wasn't metered, because the command was killed, count without init and `other`. An invocation that
+    ended before its first event counts as worker -1.
     """
     owner = {e["invocation"]: e["worker"] for e in events if e["worker"] >= 0}
     owner |= {instance["id"]: instance["worker"] for instance in instances}

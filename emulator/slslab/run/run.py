@@ -44,11 +44,9 @@ Place = tuple[int, int]
 class Run:
     """A run. A part that isn't given is read from the run's directory when it is first asked for.
 
-    `events` are the rows of its trace, and `torn` tells whether its log broke off in the middle of a line.
-    `invocations` and `instances` are metered records. `document` is its run.json, None while it runs and if its command
-    was killed. `bill` is its bill.json. A run that isn't `complete` failed, was interrupted, or lost the end of its
-    trace, so missing events prove nothing. `running_hosts` are the hosts of databases and queues that still run, as if
-    they ended now.
+    `torn` tells whether its log broke off within a line, `document` is its run.json (None while it runs, and if it was
+    killed), `bill` its bill.json. In a run that isn't `complete`, missing events prove nothing. `running_hosts` are
+    hosts of databases and queues as if they ended now.
     """
 
     PARTS: ClassVar[tuple[str, ...]] = (

@@ -1,9 +1,8 @@
 """Fit the profile `this-host` of the host that recorded a run to the run's own trace.
 
-An operation's latency is the time its requests took on the Lambda clock minus the client's CPU time and the CPU time of
-a script in the database. For cold starts, transitions and invocations it is the time beyond what runs inside them. In
-each period a few requests take longer because the CPU share is used up. The kernel models the share itself, so the fit
-ignores the slowest tenth.
+A latency is the time on the Lambda clock without CPU time, the client's and a script's, or without what runs inside
+(cold starts, transitions, invocations). Requests that used up the CPU share take longer; the kernel models that itself,
+so the fit ignores the slowest tenth.
 """
 
 from collections import defaultdict

@@ -1,8 +1,6 @@
-"""How far a busy host may have changed a recording's CPU seconds, as standard deviations of their logarithm.
+"""Widen ranges by how far a busy host may have changed a recording's CPU seconds (deviations of their logarithm).
 
-They widen every figure's range, as part of this machine's processor. A recording knows three things about its host: how
-much work of one kind differed between steps or environments, how often other processes took the processors, and how
-often the hypervisor gave them to other guests.
+A recording knows how much equal work differed, and how often other processes and other guests had the processors.
 """
 
 import math

@@ -1,9 +1,7 @@
 """Turn a recorded run into a program: its trace without its times.
 
-The program keeps CPU seconds, bytes, requests, the order of each worker's events, and which events waited for which. It
-drops sleeps and polls that found nothing, since they only show how long a worker waited; the kernel makes its own. The
-start of an invocation is kept as an order: after invocations that had ended, if the driver called it, otherwise after
-the event that called it.
+Sleeps and polls that found nothing are dropped, since the kernel makes its own. An invocation starts after the event
+that called it, or, if the driver did, after invocations that had ended.
 """
 
 from bisect import bisect_left

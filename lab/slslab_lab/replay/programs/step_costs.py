@@ -1,10 +1,8 @@
 """Measure the costs of an architecture's steps on recorded runs, for generated runs.
 
-CPU times are means of the recorded steps of the same function, operation and phase. The first step of a run (for a
-peer's functions: the first epoch) is slower and counted separately. Where requests of different sizes were recorded,
-CPU time is a + b·bytes, with b from the largest ones; otherwise it grows with the number of requests. For an all-reduce
-it grows with its bytes, and for a computation in proportion to its data, such as the number of summed gradients.
-Nothing else grows: a request costs the same if its answer lists more names.
+CPU times are means by function, operation and phase, without the slower first step (of a peer's functions: epoch). For
+requests of different sizes they are a + b·bytes, with b from the largest ones; otherwise they grow with the number of
+requests, an all-reduce's with its bytes, and a computation's with its data. Answers that list more names cost the same.
 """
 
 import math
