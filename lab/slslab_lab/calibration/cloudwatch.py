@@ -30,6 +30,9 @@ PLATFORM_REPORT = "platform.report"
 FIELD = re.compile(r"([A-Z][A-Za-z ]*): ([0-9]+(?:\.[0-9]+)?) (?:ms|MB)\b")
 REQUEST_ID = re.compile(r"REPORT RequestId: ([0-9A-Za-z-]+)")
 STATUS = re.compile(r"\bStatus: (\w+)")
+# The names of duration, billed duration, memory size, most memory used and init duration.
+IN_LINES = ("Duration", "Billed Duration", "Memory Size", "Max Memory Used", "Init Duration")
+IN_RECORDS = ("durationMs", "billedDurationMs", "memorySizeMB", "maxMemoryUsedMB", "initDurationMs")
 EXPORT = (
     "export one function's log: aws logs filter-log-events --log-group-name /aws/lambda/NAME --filter-pattern REPORT"
 )
@@ -114,35 +117,22 @@ def _read_line(line: str) -> Report | None:
     request_id, status = REQUEST_ID.match(line), STATUS.search(line)
     if request_id is None:
         return None
-    fields = {name.strip(): float(value) for name, value in FIELD.findall(line, request_id.end())}
-    try:
-        return Report(
-            request_id[1],
-            fields["Duration"],
-            fields["Billed Duration"],
-            int(fields["Memory Size"]),
-            int(fields["Max Memory Used"]),
-            fields.get("Init Duration"),
-            status[1] if status else "success",
-        )
-    except KeyError:
-        return None
+    fields = {name.strip(): value for name, value in FIELD.findall(line, request_id.end())}
+    return _report(request_id[1], fields, IN_LINES, status[1] if status else "success")
 
 
 def _read_record(record: Any) -> Report | None:
+    if not isinstance(record, dict) or "requestId" not in record:
+        return None
+    return _report(record["requestId"], record.get("metrics"), IN_RECORDS, record.get("status", "success"))
+
+
+def _report(request_id: Any, fields: Any, names: Sequence[str], status: Any) -> Report | None:
     try:
-        metrics = record["metrics"]
-        init = metrics.get("initDurationMs")
-        return Report(
-            str(record["requestId"]),
-            float(metrics["durationMs"]),
-            float(metrics["billedDurationMs"]),
-            int(metrics["memorySizeMB"]),
-            int(metrics["maxMemoryUsedMB"]),
-            None if init is None else float(init),
-            str(record.get("status", "success")),
-        )
-    except (AttributeError, KeyError, TypeError, ValueError):
+        *figures, init_ms = (None if (value := fields.get(name)) is None else float(value) for name in names)
+        duration_ms, billed_ms, *sizes = map(float, figures)
+        return Report(str(request_id), duration_ms, billed_ms, *map(int, sizes), init_ms, str(status))
+    except (AttributeError, TypeError, ValueError):
         return None
 
 
