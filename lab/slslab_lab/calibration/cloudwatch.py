@@ -129,9 +129,9 @@ def _read_record(record: Any) -> Report | None:
 
 def _report(request_id: Any, fields: Any, names: Sequence[str], status: Any) -> Report | None:
     try:
-        *figures, init_ms = (None if (value := fields.get(name)) is None else float(value) for name in names)
-        duration_ms, billed_ms, *sizes = map(float, figures)
-        return Report(str(request_id), duration_ms, billed_ms, *map(int, sizes), init_ms, str(status))
+        duration, billed, memory, most, init = map(fields.get, names)
+        durations, sizes = (float(duration), float(billed)), (int(float(memory)), int(float(most)))
+        return Report(str(request_id), *durations, *sizes, None if init is None else float(init), str(status))
     except (AttributeError, TypeError, ValueError):
         return None
 
