@@ -35,8 +35,9 @@ def figures(document: Document) -> Iterator[Figure]:
         limit_mb = summaries.peak_limit_mb(document)
         limit = "" if limit_mb is None else f"of {formats.megabytes(limit_mb)}"
         yield measured("peak memory", formats.megabytes(document["peak_memory_mb"]), limit)
-    if peak := summaries.gpu_memory(document):
-        yield measured("peak GPU memory", f"{peak} MB")
+    if (peak_mb := document.get("gpu", {}).get("peak_memory_mb")) is not None:
+        gpu_mb = document["gpu"]["memory_mb"]
+        yield measured("peak GPU memory", f"{peak_mb:,}{f' of {gpu_mb:,}' if gpu_mb else ''} MB")
     if accuracy := [value for value in document.get("accuracy", ()) if value is not None]:
         note = f"after {counted(len(document['accuracy']), 'epoch')}"
         yield measured("test accuracy", formats.share(accuracy[-1]), note)

@@ -325,14 +325,6 @@ def peak_limit_mb(document: Document) -> int | None:
     return limit
 
 
-def gpu_memory(document: Document) -> str:
-    """Return the most memory of a GPU that an invocation allocated, MB, and the GPU's; empty if none was used."""
-    gpu = document.get("gpu", {})
-    if "peak_memory_mb" not in gpu:
-        return ""
-    return f"{gpu['peak_memory_mb']:,}" + (f" of {gpu['memory_mb']:,}" if gpu["memory_mb"] else "")
-
-
 def cpu_share_enforced(document: Document) -> bool | None:
     """Return whether functions were limited to Lambda's CPU share; None if none ran, and if unknown."""
     enforced: bool | None = document["host"]["cpu_share_enforced"] if document.get("invocations") else None

@@ -58,11 +58,6 @@ class Exchange:
         """Return the event that made a message first."""
         return self.events[self.made[name][0]]
 
-    def taken_by_anyone(self) -> list[int]:
-        """Return the events that took a message any worker may take."""
-        anyone = [name for name, message in self.messages.items() if message.takers is None]
-        return sorted(number for name in anyone for number in self.taken.get(name, ()))
-
     def after(self, worker: int, place: Where) -> int | None:
         """Return a worker's last event in a step, after which a message is missing."""
         return self._last.get((worker, *place))

@@ -123,7 +123,10 @@ def read_setup(
     platform: str | None = None,
 ) -> ReplaySetup:
     """Return the run and the platform that the options name; RequestError if these don't fit each other."""
-    chosen, book = choose(platform, profile), load_book(DEFAULT_BOOK)
+    if platform is not None and profile != DEFAULT_PROFILE:
+        raise RequestError("--platform and --profile both name a platform.", "give one of them.")
+    chosen = load_profile(profile) if platform is None else load_platform(platform)
+    book = load_book(DEFAULT_BOOK)
     measured = read_measured(resolve(run).path, architectures())
     if chosen.containers is not None:
         _check_functions(measured, **{"profile" if platform is None else "platform": chosen.name})
@@ -147,14 +150,6 @@ def read_setup(
         Variant(arch=arch, network=channels, concurrency=concurrency, straggler=straggler),
         book if prices is None else load_book(prices),
     )
-
-
-def choose(platform: str | None, profile: str) -> Profile:
-    """Return the profile of --platform, or else of --profile; RequestError if both are given, or for a platform that
-    has no functions with GPUs."""
-    if platform is not None and profile != DEFAULT_PROFILE:
-        raise RequestError("--platform and --profile both name a platform.", "give one of them.")
-    return load_profile(profile) if platform is None else load_platform(platform)
 
 
 def _check_functions(measured: Measured, **options: object) -> None:

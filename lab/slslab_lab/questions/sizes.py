@@ -60,7 +60,7 @@ def cheapest(asked: Asked, deadline: float, memory: str | None) -> dict[str, Any
         "cheapest": _size(found),
         "alike": _sizes(alike(surely, found, COST)),
         **_alone(surely, found),
-        "likely": None if likely is None else _likelihood(likely, deadline),
+        "likely": None if likely is None else {"memory_mb": _size(likely), "likelihood": _likelihood(likely, deadline)},
         "fastest": _size(best(rows, SECONDS)),
     }
 
@@ -106,9 +106,8 @@ def _sizes(rows: Sequence[Row]) -> list[int]:
     return [size for size in map(_size, rows) if size is not None]
 
 
-def _likelihood(row: Row, deadline: float) -> dict[str, Any]:
-    likelihood = row.uncertainties["seconds"].likelihood(row.number("seconds"), deadline)
-    return {"memory_mb": _size(row), "likelihood": round(likelihood, 3)}
+def _likelihood(row: Row, deadline: float) -> float:
+    return round(row.uncertainties["seconds"].likelihood(row.number("seconds"), deadline), 3)
 
 
 def in_time(rows: Sequence[Row], deadline_s: float, likely: bool = False) -> list[Row]:

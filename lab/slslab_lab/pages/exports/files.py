@@ -20,7 +20,10 @@ DESCRIPTION = "schema.json"
 
 def write_files(runs: Sequence[Run], kind: str, out: Path) -> list[dict[str, Any]]:
     """Write the runs' tables to `out`, replacing an earlier export; RequestError if other files are there."""
-    _claim(out, kind)
+    make_directory(out)
+    for name in (*sorted(f"{table}.{kind}" for table in TABLES), DESCRIPTION):
+        if (out / name).exists() and _made_by(out) != "slslab":
+            raise RequestError(f"{out} contains a {name} that slslab didn't export.", "choose another --out.")
     _write_description(runs, kind, out)
     written = []
     for name, table in make_tables(runs).items():
@@ -38,13 +41,6 @@ def make_directory(out: Path) -> None:
     """Make a directory for exports; RequestError if it cannot be made."""
     with writable(out, "choose another --out.", done="made"):
         out.mkdir(parents=True, exist_ok=True)
-
-
-def _claim(out: Path, kind: str) -> None:
-    make_directory(out)
-    for name in (*sorted(f"{table}.{kind}" for table in TABLES), DESCRIPTION):
-        if (out / name).exists() and _made_by(out) != "slslab":
-            raise RequestError(f"{out} contains a {name} that slslab didn't export.", "choose another --out.")
 
 
 def _made_by(out: Path) -> str | None:
