@@ -213,7 +213,7 @@ class Model:
 class Predictor:
     """Predicts the times on Lambda of invocations that were metered on one host.
 
-    A speed in the profile that was measured or fitted replaces the processor's. `enforced` is the CPU share.
+    A speed in the profile that was measured or fitted replaces the processor's. `enforced`: the host kept CPU shares.
     """
 
     processor: Processor

@@ -87,7 +87,7 @@ class RunDirectory:
         return self.path / LOG
 
     def lock(self) -> int:
-        """Mark the run as running until this process exits or closes the descriptor; HostError if it can't."""
+        """Mark the run as running until the descriptor is closed or this process exits; HostError if it can't."""
         with writable(self.path, "make room for runs.", HostError):
             descriptor = os.open(self.path / LOCK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
             fcntl.flock(descriptor, fcntl.LOCK_EX)

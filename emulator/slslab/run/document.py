@@ -376,7 +376,7 @@ class Page(TypedDict):
 
 
 class Totals(TypedDict):
-    """Figures computed from trace, invocations and instances; for these, `peak_memory_limit_mb` is None."""
+    """Figures computed from trace, invocations and instances (which have no `peak_memory_limit_mb`)."""
 
     billed_seconds: float
     gb_seconds: Decimals
