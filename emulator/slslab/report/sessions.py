@@ -10,7 +10,6 @@ from slslab.predict.invocation import Predictor
 from slslab.report import formats
 from slslab.report.cards import cost_cell, functions_card
 from slslab.report.formats import significant
-from slslab.report.html.page import make_page
 from slslab.report.page import Card, Document, Note, Page, Table
 from slslab.report.predictions import Requests, predict
 from slslab.report.services import function_rows, totals
@@ -80,12 +79,12 @@ def too_expensive(found: Mapping[str, Any], here: Mapping[str, Any], amount: str
     return "\n".join(lines)
 
 
-def session_page(document: Document) -> str:
+def session_page(document: Document) -> Page:
     """Return the page of a test session from the document of `pytest --slslab-report FILE.json`."""
     cards = (_tests_card(document), functions_card(document))
     book = document["cost"]["book"]
     prices, notes = f"{book['name']}, {book['date']}", " ".join(predicted_notes(document))
-    page = Page(
+    return Page(
         title="Functions under test",
         subtitle="a session of pytest",
         answers=(document["answer"],),
@@ -93,7 +92,6 @@ def session_page(document: Document) -> str:
         cards=tuple(card for card in cards if card is not None),
         warnings=tuple(Note(warning) for warning in document["warnings"]),
     )
-    return make_page(page)
 
 
 def _tests_card(document: Document) -> Card | None:

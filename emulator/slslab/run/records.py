@@ -43,7 +43,7 @@ def report_line(
 @dataclass(frozen=True)
 class _Record:
     def as_document(self) -> dict[str, Any]:
-        """Return the record as a JSON-safe mapping, without a GPU's figures if it has none."""
+        """Return the record as a JSON-safe mapping, without the figures of an unused GPU."""
         gpu = ("gpu", "max_gpu_memory_mb")
         return {name: value for name, value in vars(self).items() if value is not None or name not in gpu}
 
