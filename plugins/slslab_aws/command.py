@@ -1,5 +1,7 @@
 """`slslab deploy`: deploy a SAM or CloudFormation template to the running service."""
 
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,7 @@ import click
 from slslab.cli.terminal import json_option, print_document
 from slslab.errors import RequestError
 from slslab.installation import require
-from slslab_aws import tables as deployment
+from slslab.report.page import WORDS, Part, Table
 
 SCHEMA = 1
 
@@ -78,7 +80,20 @@ def deploy(template: Path, stack_name: str | None, parameters: tuple[str, ...], 
         given = dict(_pair(parameter) for parameter in parameters)
         outputs = stack.deploy(read_template(template), given, lambda files: Services(endpoint, pair, files), told)
     document = {"schema": SCHEMA, "stack": name, "resources": done, "outputs": outputs}
-    print_document(document, lambda: deployment.deployment(document), json_)
+    print_document(document, lambda: _parts(document), json_)
+
+
+def _parts(document: Mapping[str, Any]) -> Iterator[Part]:
+    """Yield a summary in one sentence, the resources, and the outputs."""
+    resources, outputs = document["resources"], document["outputs"]
+    counts = Counter(resource["done"] for resource in resources)
+    done = ", ".join(f"{count} {what}" for what, count in counts.items()) or "nothing to do"
+    yield f"Stack {document['stack']}: {done}."
+    if resources:
+        rows = [(each["done"], each["resource"], each["type"], each["ref"]) for each in resources]
+        yield Table(("", "resource", "type", "is"), rows, words=WORDS)
+    if outputs:
+        yield Table(("output", "value"), [(name, str(value)) for name, value in outputs.items()], words=WORDS)
 
 
 def _pair(text: str) -> tuple[str, str]:

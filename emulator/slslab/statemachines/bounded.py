@@ -7,8 +7,6 @@ import json
 import os
 import re
 import resource
-import socket
-import subprocess
 import sys
 import threading
 import time
@@ -18,6 +16,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from slslab.aws.limits import MB
+from slslab.host.connected_process import ConnectedProcess
 from slslab.statemachines.expressions import MEMORY_EXCEEDED, THREW, TIMED_OUT, TIMEOUT_MS, QueryError, evaluate
 from slslab.statemachines.history import ExecutionOver
 
@@ -38,19 +37,11 @@ class Unfinished(Exception):
     """An evaluation reached a bound; the text is AWS's message for it."""
 
 
-class Evaluator:
+class Evaluator(ConnectedProcess):
     """A process that evaluates one task after another."""
 
     def __init__(self) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "slslab.statemachines.bounded", str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-            )
-        self._connection = Connection(ours.detach())
+        super().__init__("slslab.statemachines.bounded")
         self._ready = False
 
     def ask(self, task: bytes, running: Callable[[], bool], slow: Callable[[], None]) -> bytes:
@@ -62,7 +53,7 @@ class Evaluator:
             if not self._ready:
                 self._receive(START_LIMIT_S, running, lambda: None)
                 self._ready = True
-            self._connection.send_bytes(task)
+            self.connection.send_bytes(task)
             return self._receive(LIMIT_S, running, slow)
         except BaseException:
             self.close()
@@ -70,7 +61,7 @@ class Evaluator:
 
     def _receive(self, limit_s: float, running: Callable[[], bool], slow: Callable[[], None]) -> bytes:
         began = time.monotonic()
-        while not self._connection.poll(ASK_S):
+        while not self.connection.poll(ASK_S):
             if not running():
                 raise ExecutionOver
             taken_s = time.monotonic() - began
@@ -79,15 +70,9 @@ class Evaluator:
             if taken_s > SLOW_S:
                 slow()
         try:
-            return self._connection.recv_bytes()
+            return self.connection.recv_bytes()
         except (EOFError, OSError) as error:  # killed by its bounds
             raise Unfinished(MEMORY_EXCEEDED) from error
-
-    def close(self) -> None:
-        """End the process."""
-        self._connection.close()
-        self._process.kill()
-        self._process.wait()
 
 
 class Pool:

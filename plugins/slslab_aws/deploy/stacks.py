@@ -17,7 +17,7 @@ import botocore.parsers
 from slslab.errors import RequestError, RunError
 from slslab_aws.deploy.expansion import expand
 from slslab_aws.deploy.intrinsics import Scope, Unresolvable
-from slslab_aws.deploy.kinds import expected, kinds
+from slslab_aws.deploy.kinds import KINDS, expected
 from slslab_aws.deploy.planning import identity, output_values, physical_name, plan, resolved, scope_of
 from slslab_aws.deploy.resources import Made, Services
 from slslab_aws.deploy.template import Template
@@ -82,7 +82,7 @@ class Stack:
     def _put(
         self, template: Template, name: str, resource: Mapping[str, Any], scope: Scope, services: Services, told: Told
     ) -> None:
-        kind, before = kinds()[resource["Type"]], self.made.get(name)
+        kind, before = KINDS[resource["Type"]], self.made.get(name)
         where = f"{template.path}:{template.line(name)}: {name} ({resource['Type']})"
         try:
             properties = resolved(name, resource, scope)
@@ -97,7 +97,7 @@ class Stack:
                     what, made = "changed", kind.update(services, _made(before), properties)
                 else:
                     if before is not None:
-                        kinds()[before["type"]].delete(services, _made(before))
+                        KINDS[before["type"]].delete(services, _made(before))
                         del self.made[name]
                     what = "made" if before is None else "replaced"
                     upcoming = expected(resource["Type"], physical_name(self.name, name), properties)
@@ -119,7 +119,7 @@ class Stack:
         entry = self.made[name]
         if not entry["kept"]:
             try:
-                kinds()[entry["type"]].delete(services, _made(entry))
+                KINDS[entry["type"]].delete(services, _made(entry))
             except botocore.exceptions.ClientError as error:
                 gone = error.response["ResponseMetadata"]["HTTPStatusCode"] == 404
                 if not gone and not error.response["Error"]["Code"].endswith("NonExistentQueue"):
