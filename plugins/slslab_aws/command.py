@@ -49,9 +49,13 @@ def deploy(template: Path, stack_name: str | None, parameters: tuple[str, ...], 
 
     require("samtranslator")
     from slslab_aws.deploy.resources import Services
-    from slslab_aws.deploy.stacks import Stack
+    from slslab_aws.deploy.stacks import Stack, check
     from slslab_aws.deploy.template import read_template
 
+    name = stack_name or template.absolute().parent.name
+    checked = None
+    if not deletes:
+        checked = check(name, read_template(template), dict(_pair(parameter) for parameter in parameters))
     running, variables = embedded.status(), embedded.environment()
     if running is None or variables is None:
         raise RequestError("slslab is not up.", "start it with `slslab up --detach`.")
@@ -60,7 +64,6 @@ def deploy(template: Path, stack_name: str | None, parameters: tuple[str, ...], 
         raise RequestError(
             "The service has no endpoint for all services.", "start it again: `slslab down`, `slslab up --detach`."
         )
-    name = stack_name or template.absolute().parent.name
     stack = Stack(Path(running["logs"]).parent, name)
     done: list[dict[str, str]] = []
 
@@ -70,15 +73,14 @@ def deploy(template: Path, stack_name: str | None, parameters: tuple[str, ...], 
             click.echo(f"{what:9} {logical_id}", err=True)
 
     outputs: dict[str, Any] = {}
-    if deletes:
+    if checked is None:
         services = Services(endpoint, pair, {})
         try:
             stack.delete(services, told)
         finally:
             services.close()
     else:
-        given = dict(_pair(parameter) for parameter in parameters)
-        outputs = stack.deploy(read_template(template), given, lambda files: Services(endpoint, pair, files), told)
+        outputs = stack.deploy(checked, lambda files: Services(endpoint, pair, files), told)
     document = {"schema": SCHEMA, "stack": name, "resources": done, "outputs": outputs}
     print_document(document, lambda: _parts(document), json_)
 

@@ -107,16 +107,15 @@ def _defaults() -> Properties:
 
 
 def _check_function(properties: Properties) -> Iterator[str]:
-    request = json.dumps({"FunctionName": "name", **_members(properties), "Code": properties["Code"]}).encode()
+    request = json.dumps({**_members(properties), "Code": properties["Code"]}).encode()
     yield from refused(lambda: settings(members("lambda", "CreateFunction", request), lambda_limits()))
 
 
-def _check(operation: str, *named: str) -> Callable[[Properties], Iterator[str]]:
-    """Return a check by Lambda's model of an operation; slslab names the members `named` itself."""
+def _check(operation: str) -> Callable[[Properties], Iterator[str]]:
+    """Return a check by Lambda's model of an operation."""
 
     def check(properties: Properties) -> Iterator[str]:
-        request = json.dumps({**dict.fromkeys(named, "name"), **properties}).encode()
-        yield from refused(lambda: members("lambda", operation, request))
+        yield from refused(lambda: members("lambda", operation, json.dumps(properties).encode()))
 
     return check
 
@@ -151,8 +150,9 @@ def _add_permission(services: Services, made: Made, properties: Properties) -> M
 
 
 def _check_permission(properties: Properties) -> Iterator[str]:
-    yield from _check("AddPermission", "StatementId")(properties)
-    yield from refused(lambda: function_statement({"StatementId": "name", **properties}, "*"))
+    named = {"StatementId": "name", **properties}
+    yield from _check("AddPermission")(named)
+    yield from refused(lambda: function_statement(named, "*"))
 
 
 def _url(_name: str, properties: Properties) -> Made:
@@ -265,7 +265,7 @@ def _check_machine(properties: Properties) -> Iterator[str]:
     for problem in problems(_definition(properties), lambda_limits().definition_bytes):
         yield f"the definition is refused: {problem}".rstrip(".")
     yield from refused(lambda: check_settings(_machine_settings(properties)))
-    yield from refused(lambda: check_name(properties.get("StateMachineName", "none")))
+    yield from refused(lambda: check_name(properties["StateMachineName"]))
     yield from refused(lambda: check_role(properties["RoleArn"]))
 
 
@@ -346,7 +346,7 @@ KINDS = {
         forms(LAYER, LayerVersionArn=LAYER),
         _publish_layer,
         _by_keys("delete_layer_version"),
-        check=_check("PublishLayerVersion", "LayerName"),
+        check=_check("PublishLayerVersion"),
         named="LayerName",
     ),
     "AWS::Lambda::Version": Kind(

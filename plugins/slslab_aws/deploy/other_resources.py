@@ -71,8 +71,8 @@ def _attributes(properties: Properties) -> dict[str, str]:
 
 def _check_queue(properties: Properties) -> Iterator[str]:
     fifo = properties.get("FifoQueue", False)
-    name = properties.get("QueueName")
-    if name is not None and not (FIFO_NAME if fifo else QUEUE_NAME).fullmatch(name):
+    name = properties["QueueName"]
+    if not (FIFO_NAME if fifo else QUEUE_NAME).fullmatch(name):
         yield f"{name!r} cannot be the name of a {'FIFO ' * fifo}queue: letters, digits, - and _{', then .fifo' * fifo}"
     if properties.get("ContentBasedDeduplication") and not fifo:
         yield "ContentBasedDeduplication is for FIFO queues"
@@ -136,7 +136,7 @@ def _change_topic(services: Services, made: Made, properties: Properties) -> Mad
 
 
 def _check_topic(properties: Properties) -> Iterator[str]:
-    if not TOPIC_NAME.fullmatch(name := properties.get("TopicName", "none")):
+    if not TOPIC_NAME.fullmatch(name := properties["TopicName"]):
         yield f"{name!r} cannot be the name of a topic: letters, digits, - and _"
     for each in properties.get("Subscription") or ():
         yield from _check_subscription(each)
@@ -252,7 +252,7 @@ def _cors(configuration: Properties) -> Properties:
 
 
 def _check_bucket(properties: Properties) -> Iterator[str]:
-    name = properties.get("BucketName", "none")
+    name = properties["BucketName"]
     if not NAME.fullmatch(name) or ADDRESS.fullmatch(name):
         yield f"{name!r} cannot be the name of a bucket"
 
@@ -313,14 +313,14 @@ def _change_table(services: Services, made: Made, properties: Properties) -> Mad
 
 
 def _check_table(properties: Properties) -> Iterator[str]:
-    if not TABLE_NAME.fullmatch(name := properties.get("TableName", "none")):
+    if not TABLE_NAME.fullmatch(name := properties["TableName"]):
         yield f"{name!r} cannot be the name of a table"
     provisioned = properties.get("BillingMode", "PROVISIONED") == "PROVISIONED"
     if "ProvisionedThroughput" in properties and not provisioned:
         yield "ProvisionedThroughput cannot be specified when BillingMode is PAY_PER_REQUEST"
     elif "BillingMode" in properties and provisioned and "ProvisionedThroughput" not in properties:
         yield "BillingMode PROVISIONED needs ProvisionedThroughput"
-    request = json.dumps({"TableName": "name", **_table_members(properties)}).encode()
+    request = json.dumps(_table_members(properties)).encode()
     if found := list(refused(lambda: members("dynamodb", "CreateTable", request))):
         yield from found
         return
