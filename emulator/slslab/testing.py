@@ -146,9 +146,8 @@ class CostReport:
             return
         from slslab.predict.invocation import make_predictor
         from slslab.processor.kept import load_processor
-        from slslab.report.html.page import write_page
-        from slslab.report.html.session import session_page
-        from slslab.report.sessions import session_document
+        from slslab.report.html.page import make_page, write_page
+        from slslab.report.sessions import session_document, session_page
         from slslab.stack.access_log import Logged
 
         requests = _requests_of([Logged(**request) for request in self._requests])
@@ -157,7 +156,7 @@ class CostReport:
         self._answer = document["answer"]
         for path in self._paths:
             html = path.suffix == ".html"
-            write_page(path, session_page(document) if html else json.dumps(document, indent=1) + "\n")
+            write_page(path, make_page(session_page(document)) if html else json.dumps(document, indent=1) + "\n")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from slslab.errors import counted
 from slslab.report.formats import MISSING, listed, percent, span
-from slslab.report.page import Bars, Cell, Document, Note, Part, Row, Table
+from slslab.report.page import Cell, Document, Note, Part, Row, Table
 from slslab.report.summaries import alone_note, build_note, not_anchored, ranges_made_of
 from slslab.run.metrics import grouped
 
@@ -38,7 +38,7 @@ COLUMNS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
 
 
 def replay(document: Document) -> Iterator[Part]:
-    """Yield the output of `slslab replay`: a row per variant, bars of time and cost, and notes."""
+    """Yield the output of `slslab replay`: a row per variant, and notes."""
     yield from _variants(document)
     if late := [row for row in document["rows"] if row.get("late")]:
         yield _late(late, document["timeout_s"])
@@ -55,9 +55,7 @@ def _variants(document: Document) -> Iterator[Part]:
     several = f"{len(recordings)} recordings: " if len(recordings) > 1 else ""
     title = f"Replay of {several}{', '.join(recordings) or document['run']}"
     yield Table(("variant", *(heading for heading, _, _ in COLUMNS)), rows, caption=title)
-    played = [row for row in document["rows"] if not row["trouble"]]
-    times = [(row["label"], [float(row[name]["value"]) for name in ("seconds", "cost")]) for row in played]
-    yield Bars(("seconds", "USD"), times)
+
     yield _footnote(document)
 
 
@@ -224,9 +222,11 @@ def model(document: Document) -> Iterator[Part]:
 
 
 def _model_answer(document: Document) -> str:
-    limit, first, row = document["error"], document["errs_from"], _model_example(document)
-    if row is None:
+    limit, first = document["error"], document["errs_from"]
+    known = [row for row in document["rows"] if row["replay"] is not None]
+    if not known:
         return "No number of workers can be replayed, so the model's error is unknown."
+    row = next((row for row in known if row["workers"] == document["workers"]), known[-1])
     run, exchanges = (
         f"≈{percent(abs(off['value']))} {'above' if off['value'] > 0 else 'below'}"
         for off in row["model_error"].values()
@@ -240,11 +240,6 @@ def _model_answer(document: Document) -> str:
         f"exchanging messages. {where} Of the difference, ≈{closed_s - model_s:,.2f} s are requests that the model "
         f"leaves out, and ≈{replay_s - closed_s:,.2f} s are included only in the replay."
     )
-
-
-def _model_example(document: Document) -> Document | None:
-    known: list[Document] = [row for row in document["rows"] if row["replay"] is not None]
-    return next((row for row in known if row["workers"] == document["workers"]), known[-1] if known else None)
 
 
 def _model_notes(document: Document) -> str:

@@ -114,7 +114,6 @@ class ComposeSystem(System):
             yield Running(cloud, host, finish, partial(watch.watched, {}))
 
     def _parts(self) -> list[str]:
-        """Return the services that the plan needs."""
         required = self._requirements
         needed = {"tensors": required.tensor_databases, "queue": required.queue, "states": required.state_machines}
         channel = [required.channel] if required.channel else []
@@ -240,13 +239,14 @@ class _Received:
 
     def record(self, record: dict[str, Any]) -> None:
         """Pass on a record."""
+        fields = {name: value for name, value in record.items() if name != "record"}
         if record["record"] == "invocation":
             self._environments[record["environment"]] = None
-            self._recorder.invocation(InvocationRecord(**{k: v for k, v in record.items() if k != "record"}))
+            self._recorder.invocation(InvocationRecord(**fields))
             return
         if record["record"] == "instance":
             assert self._launcher is not None
-            instance = InstanceRecord(**{k: v for k, v in record.items() if k != "record"})
+            instance = InstanceRecord(**fields)
             self._environments[instance.id] = None
             self._recorder.instance(instance)
             self._launcher.ended(instance)
@@ -293,7 +293,6 @@ class _Received:
 
 
 def _check_replicas(needed: int, there: int) -> None:
-    """Raise HostError if there are fewer tensor databases than the plan needs."""
     if there < needed:
         raise HostError(
             f"The plan needs {counted(needed, 'tensor database')}, but the stack has {there}.",
@@ -302,10 +301,7 @@ def _check_replicas(needed: int, there: int) -> None:
 
 
 def _host_addresses(tensors: Mapping[str, str], service: Mapping[str, Any], needed: int) -> tuple[str, ...]:
-    """Return the first databases' addresses on the host, in the same order as inside the network.
-
-    Docker publishes replicas on the host's ports in any order; a server's id tells which port it has.
-    """
+    """Return the first databases' addresses on the host by their ids, since Docker publishes them on any ports."""
     if not needed:
         return ()
     addresses: dict[str, str] = {}
