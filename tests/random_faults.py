@@ -25,7 +25,7 @@ from tests.random_plans import ALSO, Drawn, draw
 
 from slslab.run.bill import DEFAULT_BOOK
 from slslab.run.directory import RunDirectory
-from slslab.run.log import invocations, load, replacing
+from slslab.run.log import load, metered_records, replacing
 from slslab.run.run import read_run
 from slslab_lab.checks.run import check
 from slslab_lab.runs.execution import run_plan
@@ -81,7 +81,7 @@ def make(seed: int, directory: Path) -> Row:
         )
     if document["status"] == "interrupted" and not hung:
         raise KeyboardInterrupt
-    records = invocations(out)
+    records = metered_records(out)
     error = document["error"]
     checked = check(read_run(RunDirectory(out)))
     # By how much a busy host made the run longer, as it was metered: never longer than all its functions together.

@@ -129,7 +129,7 @@ def _tabulated(path: Path) -> tuple[Trace, list[dict[str, Any]]]:
         return Trace(tabulate(records), torn), records
 
 
-def invocations(directory: Path, kind: str = "invocation") -> list[dict[str, Any]]:
+def metered_records(directory: Path, kind: str = "invocation") -> list[dict[str, Any]]:
     """Return the metered records of a run's invocations or instances (`kind`), from its log or what replaced it."""
     if (directory / LOG).exists():
         return metered(read_log(directory / LOG)[0], kind)

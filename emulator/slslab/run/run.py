@@ -19,7 +19,7 @@ from slslab.run.directory import BILL, RunDirectory
 from slslab.run.document import SCHEMA, Alone, AloneKind, Modelled, NotAlone, NotModelled, not_modelled
 from slslab.run.failure import describe_failure
 from slslab.run.faults import epochs_with_losses, injected
-from slslab.run.log import invocations, load
+from slslab.run.log import load, metered_records
 from slslab.run.reading import reading
 from slslab.run.records import notes, seconds_used
 from slslab.run.table import Trace
@@ -107,12 +107,12 @@ class Run:
     @cached_property
     def invocations(self) -> metrics.Records:
         """The metered records of its invocations."""
-        return invocations(self.directory.path)
+        return metered_records(self.directory.path)
 
     @cached_property
     def instances(self) -> metrics.Records:
         """The metered records of its instances."""
-        return invocations(self.directory.path, "instance")
+        return metered_records(self.directory.path, "instance")
 
     @cached_property
     def bill(self) -> Mapping[str, Any] | None:

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slslab.errors import HostError, RunError
-from slslab.run.log import LOG, TABLE, TraceWriter, compact, invocations, load, read_log, replacing
+from slslab.run.log import LOG, TABLE, TraceWriter, compact, load, metered_records, read_log, replacing
 from slslab.run.parquet import COLUMNS, to_arrow
 
 METERED = {
@@ -255,7 +255,7 @@ def test_a_killed_writer_loses_nothing(tmp_path: Path) -> None:
     assert ended.returncode == -signal.SIGKILL
     trace = load(tmp_path)
     assert (trace.events, trace.torn) == ([], False)
-    assert [one["request_id"] for one in invocations(tmp_path)] == [str(number) for number in range(100)]
+    assert [one["request_id"] for one in metered_records(tmp_path)] == [str(number) for number in range(100)]
 
 
 def test_threads_do_not_mix_their_lines(tmp_path: Path) -> None:
@@ -337,10 +337,10 @@ def test_other_schemas_and_missing_traces_are_refused(tmp_path: Path) -> None:
 def test_invocations_outlive_the_log(tmp_path: Path) -> None:
     write(tmp_path, [METERED])
     metered = {name: value for name, value in METERED.items() if name != "record"}
-    assert invocations(tmp_path) == [metered]
+    assert metered_records(tmp_path) == [metered]
     load(tmp_path)
     assert not (tmp_path / LOG).exists()
-    assert invocations(tmp_path) == [metered]
+    assert metered_records(tmp_path) == [metered]
 
 
 def test_a_record_after_the_end_is_dropped(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import tomli_w
 from slslab.run import metrics
 from slslab.run.directory import DOCUMENT, PLAN
 from slslab.run.document import check_document
-from slslab.run.log import LOG, TraceWriter, invocations, load
+from slslab.run.log import LOG, TraceWriter, load, metered_records
 from slslab_workers.architecture import architectures
 from slslab_workers.plan import Plan
 
@@ -79,7 +79,7 @@ def write_run(
 
     Other recordings of its plan have other names, and compute for other milliseconds."""
     plan = write_log(directory, architecture, others, computed, name)
-    events, records = load(directory).events, invocations(directory)
+    events, records = load(directory).events, metered_records(directory)
     totals, recorded = metrics.totals(events, records), json.loads(RECORDED.read_text())
     host = {**recorded["host"], **totals.pop("host")}
     document = {

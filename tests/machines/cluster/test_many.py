@@ -13,7 +13,7 @@ from tests.machines.cluster.network import BIN, Nodes
 from tests.machines.cluster.test_runs import assert_nothing_left
 
 from slslab.run.directory import RunDirectory
-from slslab.run.log import invocations
+from slslab.run.log import metered_records
 from slslab.run.run import read_run
 from slslab_lab.checks.run import check
 
@@ -46,6 +46,6 @@ def test_many_workers_on_four_nodes_run_to_the_end(four: Nodes, model: str, tmp_
     document = json.loads(done.stdout)
     assert document["replicas_equal"] is True
     assert document["host"]["oversubscribed"] is True
-    assert len({record["environment"] for record in invocations(out)}) == workers
+    assert len({record["environment"] for record in metered_records(out)}) == workers
     assert not check(read_run(RunDirectory(out))).violations
     assert_nothing_left(four)

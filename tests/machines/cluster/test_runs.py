@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.machines.cluster.network import BIN, Nodes
 
-from slslab.run.log import invocations, load
+from slslab.run.log import load, metered_records
 
 LIMIT_S = 240.0
 LEFT_S = 30.0
@@ -66,7 +66,7 @@ def test_a_run_on_nodes_is_that_of_one_host_and_leaves_nothing(nodes: Nodes, arc
     found = {node["name"]: node for node in there["host"]["nodes"]}
     assert len(found) == 3
     assert all(node["clock_error_ms"] < 50 for node in found.values())
-    environments = {record["environment"] for record in invocations(tmp_path / "there")}
+    environments = {record["environment"] for record in metered_records(tmp_path / "there")}
     assert len(environments) > 1
     assert_nothing_left(nodes)
 
