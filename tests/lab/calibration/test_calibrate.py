@@ -48,7 +48,7 @@ def run(slslab: Slslab, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_profile_is_fitted_to_report_lines(slslab: Slslab, run: Path, tmp_path: Path) -> None:
-    records = trace.invocations(run)
+    records = trace.metered_records(run)
     log = tmp_path / "reports.json"
     lines = [record["report"] for record in records] + ["REPORT RequestId: torn"]
     log.write_text(json.dumps({"events": [{"message": line} for line in lines]}))
@@ -85,7 +85,7 @@ def test_a_profile_is_fitted_to_report_lines(slslab: Slslab, run: Path, tmp_path
 
 def test_report_lines_come_through_a_pipe(slslab: Slslab, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As `aws logs tail` prints them, with time and stream before each line, and a worker's own lines among them."""
-    reports = [record["report"] for record in trace.invocations(run)]
+    reports = [record["report"] for record in trace.metered_records(run)]
     lines = [
         f"2026-11-24T10:00:00 2026/11/24/[$LATEST]5d1f {line}" for line in ('{"slslab": {"op": "wait"}}', *reports)
     ]
