@@ -239,10 +239,15 @@ class Architecture(Interface):
         Missing options have their defaults; `more` are other fields of the workload. The counts come from the pattern.
         An architecture without a pattern must override this method, or it raises NotImplementedError.
         """
-        pattern = self.pattern(Workload(workers, batches, epochs, parameters, options, **more))
-        if pattern is None:
+        patterns = self.counted(Workload(workers, batches, epochs, parameters, options, **more))
+        if not patterns:
             raise NotImplementedError
-        return count(pattern)
+        return count(*patterns)
+
+    def counted(self, workload: Workload) -> tuple[Pattern, ...]:
+        """Return the patterns of which `counts` adds up the messages: `pattern`'s, if there is one."""
+        pattern = self.pattern(workload)
+        return () if pattern is None else (pattern,)
 
     def counts_of(self, plan: Plan, epochs: int, parameters: int) -> Counts:
         """Return the `counts` of a plan that trained a model of this size for this number of epochs."""
