@@ -6,6 +6,7 @@ from dataclasses import replace
 from slslab_workers.channels.choice import deleted_bytes, lists, traced
 from slslab_workers.patterns import Activity, Chain, Gathering, Part, Pattern, Polling, Role, Signal, Workload, trainer
 from slslab_workers.training import robust
+from slslab_workers.training.aggregation import chunk
 from slslab_workers.training.algorithms import ends_by_itself, exchange_every, message_length, start, steps
 from slslab_workers.training.released_log import Blocks
 
@@ -16,17 +17,6 @@ SUM = Signal("sum of a chunk", key="{run}/scatterreduce/merged/e{epoch}_s{step}/
 SUMMARY_STEPS = 10
 # Keys on a page of a listing.
 PAGE = 1000
-
-
-def chunk(parameters: int, workers: int, index: int) -> slice:
-    """Return the slice of chunk `index` of `workers` in a vector of `parameters` elements.
-
-    q = P div n, r = P mod n; the first r chunks have q + 1 elements (docs/protocols.md, "ScatterReduce"). With more
-    workers than parameters, the last chunks are empty.
-    """
-    quotient, remainder = divmod(parameters, workers)
-    start = quotient * index + min(remainder, index)
-    return slice(start, start + quotient + (index < remainder))
 
 
 def longest_chain(workers: int) -> Chain:
