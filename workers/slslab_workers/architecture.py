@@ -38,6 +38,7 @@ QUEUE_HOST = Option(
     str(SERVERS["queue"].instance_type),
     "Instance type by which the price book bills the queue's host; the papers name none.",
 )
+HOSTS = (TENSOR_HOST, QUEUE_HOST)
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class Requirements:
     @classmethod
     def with_queue(cls, options: Mapping[str, Value], tensor_databases: int, *, state_machines: bool = False) -> Self:
         """Return a queue and tensor databases, on the hosts that the options name."""
-        queue, hosts = str(options["queue"]), (str(options[host.name]) for host in (TENSOR_HOST, QUEUE_HOST))
+        queue, hosts = str(options["queue"]), (str(options[host.name]) for host in HOSTS)
         return cls(tensor_databases, queue, "", state_machines, None, *hosts)
 
     @property

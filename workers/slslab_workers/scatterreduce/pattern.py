@@ -4,10 +4,10 @@ import math
 from dataclasses import replace
 
 from slslab_workers.channels.choice import deleted_bytes, lists, traced
-from slslab_workers.patterns import Activity, Chain, Gathering, Part, Pattern, Polling, Role, Signal, Workload, trainer
+from slslab_workers.patterns import Activity, Chain, Gathering, Part, Pattern, Polling, Role, Signal, Workload
 from slslab_workers.training import robust
 from slslab_workers.training.aggregation import chunk
-from slslab_workers.training.algorithms import ends_by_itself, exchange_every, message_length, start, steps
+from slslab_workers.training.algorithms import ends_by_itself, exchange_every, message_length, role
 from slslab_workers.training.released_log import Blocks
 
 PHASE = "synchronise"
@@ -88,4 +88,4 @@ def _role(ranks: range, workload: Workload) -> Role:
         summary = ((),) if number % workload.batches % SUMMARY_STEPS == 0 else ()
         return ((), (send,), merge, (publish,), gather, (*(expire if first else ()), receive), *summary)
 
-    return trainer(ranks, workload.parameters, *steps(workload, exchange), start=start(workload, root=first))
+    return role(ranks, workload, exchange)

@@ -4,16 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from slslab_workers.architecture import (
-    QUEUE_HOST,
-    TENSOR_HOST,
-    Cloud,
-    Progress,
-    Requirements,
-    ResidentPhase,
-)
-from slslab_workers.channels.queues import QUEUE
-from slslab_workers.driver.deployment import FunctionArchitecture, refuse_modes
+from slslab_workers.architecture import Cloud, Progress, Requirements, ResidentPhase
+from slslab_workers.driver.deployment import QUEUE_OPTIONS, FunctionArchitecture, refuse_modes
 from slslab_workers.driver.job import failures, gradient_mb
 from slslab_workers.option import Option
 from slslab_workers.patterns import Counts, Pattern, Workload
@@ -84,9 +76,7 @@ class Spirt(FunctionArchitecture):
             "epoch. 0 means 256 MB plus four gradients, or plus twenty if a mean is read as JSON.",
             memory=True,
         ),
-        QUEUE,
-        TENSOR_HOST,
-        QUEUE_HOST,
+        *QUEUE_OPTIONS,
         PARTITION,
     )
     lacks = MappingProxyType(
