@@ -58,22 +58,14 @@ def _role(ranks: range, workload: Workload) -> Role:
     collected: tuple[tuple[Activity, ...], ...] = (collect(rest, CHUNK),)
     if not first:
         collected = (collect(rest - 1, CHUNK), collect(1, replace(CHUNK, of=0)))
-    expired = deleted_bytes(workload.options, size)
+    expired, size_deleted = (replace(SUM, ahead=-every),), deleted_bytes(workload.options, size)
     lists_of_sums: tuple[Part, ...] = (
         Activity(f"{channel}.list", PHASE, times=math.ceil(workers / PAGE), until=every),
         Activity(f"{channel}.list", PHASE, times=math.ceil(2 * workers / PAGE), since=every),
     )
     expire: tuple[Part, ...] = (
         *(lists_of_sums if listed else ()),
-        Activity(
-            f"{channel}.delete",
-            PHASE,
-            workers,
-            expired,
-            removes=(replace(SUM, ahead=-every),),
-            protocol=True,
-            since=every,
-        ),
+        Activity(f"{channel}.delete", PHASE, workers, size_deleted, removes=expired, protocol=True, since=every),
     )
     send = Activity(f"{channel}.put", PHASE, times=rest, bytes=size - own, makes=(sent,), protocol=True)
     merge = (Gathering(collected), Activity("reduce", PHASE, work=workers * own))
