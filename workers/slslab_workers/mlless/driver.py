@@ -11,7 +11,7 @@ from typing import Any
 from slslab_workers.architecture import Cloud, Outcome, Progress, Requirements, ResidentPhase, RunFailed
 from slslab_workers.channels.queues import Queues, acknowledge
 from slslab_workers.driver.deployment import QUEUE_OPTIONS, Deployment, FunctionArchitecture, FunctionSpec
-from slslab_workers.driver.job import gradient_mb
+from slslab_workers.driver.job import gradient_mb, mean_losses
 from slslab_workers.mlless import settings
 from slslab_workers.mlless.pattern import pattern
 from slslab_workers.mlless.schedule import Schedule
@@ -211,8 +211,6 @@ class MLLessDeployment(Deployment):
 
     def outcome(self, results: list[dict[str, Any]]) -> Outcome:
         """Return the remaining workers' results, with the losses of all workers; details name the removed workers."""
-        from slslab_workers.training.evaluation import mean_losses
-
         outcome = super().outcome(results)
         if not settings.scales_in(self.plan):
             return outcome
