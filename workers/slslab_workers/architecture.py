@@ -246,7 +246,7 @@ class Architecture(Interface):
         return count(*patterns)
 
     def counted(self, workload: Workload) -> tuple[Pattern, ...]:
-        """Return the patterns of which `counts` adds up the messages: `pattern`'s, if there is one."""
+        """Return the patterns that `counts` adds up: `pattern`'s, if there is one."""
         pattern = self.pattern(workload)
         return () if pattern is None else (pattern,)
 
