@@ -25,12 +25,13 @@ from slslab.run.events import clock_domain
 from slslab.run.records import InstanceRecord, InvocationRecord
 from slslab.stack import Stack
 from slslab.statemachines.execution_history import read_transitions
-from slslab.statemachines.history import Transition, labels, transition_event
+from slslab.statemachines.history import labels, transition_event
 from slslab_lab.runs.recorder import Recorder
 from slslab_lab.runs.system import Running, System, host_meter
 from slslab_lab.runs.watch import Watch
 from slslab_workers.architecture import Cloud, Requirements, RunFailed
 from slslab_workers.plan import Plan
+from slslab_workers.trace.event import Event
 
 # The operations that create something, the parameter with its name, and its kind.
 MAKING = {
@@ -179,7 +180,7 @@ class _Clients:
         self._recording = recording
         self._machines: dict[str, Any] = {}
         # The name, input and transitions of each.
-        self.executions: list[tuple[str, Any, list[Transition]]] = []
+        self.executions: list[tuple[str, Any, list[Event]]] = []
 
     def client(self, service: str) -> Any:
         """Return a client of `lambda`, `s3`, `stepfunctions` or `dynamodb`."""
@@ -263,7 +264,7 @@ class _Received:
         elif record["op"] == "invoke":
             self._invocations.append(record)
 
-    def transitions(self, name: str, input_: Any, transitions: list[Transition]) -> Iterator[dict[str, Any]]:
+    def transitions(self, name: str, input_: Any, transitions: list[Event]) -> Iterator[dict[str, Any]]:
         """Yield the trace's events of an execution.
 
         A history doesn't name invocations, so a Task gets the first unclaimed invocation of its function and worker

@@ -248,7 +248,12 @@ def test_a_run_that_its_host_cannot_begin_leaves_nothing(
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (("run", "spirt", "--workers", "4000"), 3, "1 environment at once: 1 × 1,024 MB + 1,076,000 MB of smaller"),
+        (
+            ("run", "spirt", "--workers", "80", "--memory", "10240", "--light-memory", "10240"),
+            3,
+            "1 environment at once: 1 × 10,240 MB + 819,920 MB of smaller",
+        ),
+        (("run", "spirt", "--workers", "4000"), 2, "default allows only 1,000 concurrent functions"),
         (("run", "spirt", "--join", "0:1"), 2, "--epochs 2, or more"),
         (("run", "spirt", "--epochs", "3", "--join", "4:1"), 2, "Peer 4 doesn't exist, so it can't join"),
         (("run", "allreduce", "--workers", "900"), 3, "900 environments at once: 900 × 1,024 MB = 921,600 MB"),
