@@ -11,8 +11,9 @@ from tests.lab.replay.recordings import make_plan
 from slslab.run.run import Run
 from slslab_workers.architecture import architectures
 from slslab_workers.patterns import OWN, Activity, Pattern, Signal, Workload, trainer
-from slslab_workers.patterns.messages import NOWHERE, Message, Name, Protocol, Wait, derive, steps_taken
+from slslab_workers.patterns.messages import Message, Name, Protocol, Wait, derive, steps_taken
 
+NOWHERE = (-1, -1)
 # Two workers take two steps with a model of five parameters.
 STEPS = ((0, 0), (1, 0))
 MINIBATCHES = frozenset((rank, *place) for rank in (0, 1) for place in STEPS)

@@ -38,6 +38,7 @@ QUEUE_HOST = Option(
     str(SERVERS["queue"].instance_type),
     "Instance type by which the price book bills the queue's host; the papers name none.",
 )
+HOSTS = (TENSOR_HOST, QUEUE_HOST)
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class Requirements:
     @classmethod
     def with_queue(cls, options: Mapping[str, Value], tensor_databases: int, *, state_machines: bool = False) -> Self:
         """Return a queue and tensor databases, on the hosts that the options name."""
-        queue, hosts = str(options["queue"]), (str(options[host.name]) for host in (TENSOR_HOST, QUEUE_HOST))
+        queue, hosts = str(options["queue"]), (str(options[host.name]) for host in HOSTS)
         return cls(tensor_databases, queue, "", state_machines, None, *hosts)
 
     @property
@@ -243,10 +244,15 @@ class Architecture(Interface):
         Missing options have their defaults; `more` are other fields of the workload. The counts come from the pattern.
         An architecture without a pattern must override this method, or it raises NotImplementedError.
         """
-        pattern = self.pattern(Workload(workers, batches, epochs, parameters, options, **more))
-        if pattern is None:
+        patterns = self.counted(Workload(workers, batches, epochs, parameters, options, **more))
+        if not patterns:
             raise NotImplementedError
-        return count(pattern)
+        return count(*patterns)
+
+    def counted(self, workload: Workload) -> tuple[Pattern, ...]:
+        """Return the patterns that `counts` adds up: `pattern`'s, if there is one."""
+        pattern = self.pattern(workload)
+        return () if pattern is None else (pattern,)
 
     def counts_of(self, plan: Plan, epochs: int, parameters: int) -> Counts:
         """Return the `counts` of a plan that trained a model of this size for this number of epochs."""

@@ -215,7 +215,7 @@ def test_em_ends_when_the_centroids_rest(train: Train, make_plan: MakePlan) -> N
 
 @pytest.mark.parametrize("algorithm", ["ga", "ma", "admm"])
 def test_losses_of_epochs_are_those_of_one_process(algorithm: str, train: Train, make_plan: MakePlan) -> None:
-    from slslab_workers.training.evaluation import mean_losses
+    from slslab_workers.driver.job import mean_losses
     from slslab_workers.training.replicas import Replicas
     from slslab_workers.training.samples import Samples
 

@@ -1,4 +1,4 @@
-"""A run's bucket: it goes with everything in it, also with what workers that still run put there meanwhile."""
+"""A run's bucket, which goes with everything that workers still put there meanwhile, and the losses of its epochs."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +12,7 @@ from tests.memory.stores import S3
 
 from slslab_workers.architecture import Cloud
 from slslab_workers.driver import job as module
-from slslab_workers.driver.job import REMOVALS, UPLOADERS, Job
+from slslab_workers.driver.job import REMOVALS, UPLOADERS, Job, mean_losses
 from slslab_workers.plan import Plan
 from slslab_workers.training.keys import minibatch_key
 
@@ -79,3 +79,9 @@ def test_an_interrupt_cancels_the_uploads_that_have_not_begun(monkeypatch: pytes
     with pytest.raises(KeyboardInterrupt):
         uploading.upload(range(1))
     assert 1 <= len(s3.buckets[uploading.bucket]) <= 1 + UPLOADERS
+
+
+def test_losses_are_means_over_all_minibatches_of_an_epoch() -> None:
+    results = [{"losses": [1.0, 2.0, 3.0, 4.0]}, {"losses": [2.0, 3.0, 4.0, 5.0]}]
+    assert mean_losses(results, (0, 2)) == (2.0, 4.0)
+    assert mean_losses([*results, {"losses": [6.0]}], (0, 3)) == (3.0, 4.5), "one who left after its first step"

@@ -140,11 +140,3 @@ def test_accuracy_is_over_all_images_whatever_the_batches() -> None:
     policy = datasets.Policy((0.0,), (1 / 255,), 0, False)
     accuracy, _ = evaluation.evaluate(Answers(), bytearray(), images, labels, policy)
     assert accuracy == 401 / 1_203
-
-
-def test_losses_are_means_over_all_minibatches_of_an_epoch() -> None:
-    results = [{"losses": [1.0, 2.0, 3.0, 4.0]}, {"losses": [2.0, 3.0, 4.0, 5.0]}]
-    assert evaluation.mean_losses(results, (0, 2)) == (2.0, 4.0)
-    assert evaluation.mean_losses([*results, {"losses": [6.0]}], (0, 3)) == (3.0, 4.5), (
-        "one who left after its first step"
-    )

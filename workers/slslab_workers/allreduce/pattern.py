@@ -3,27 +3,8 @@
 from dataclasses import replace
 
 from slslab_workers.channels.choice import adds_up, deleted_bytes, lists, moved_bytes, traced
-from slslab_workers.patterns import (
-    ANYONE,
-    OWN,
-    Activity,
-    Chain,
-    Gathering,
-    Part,
-    Pattern,
-    Polling,
-    Signal,
-    Workload,
-    trainer,
-)
-from slslab_workers.training.algorithms import (
-    ends_by_itself,
-    exchange_every,
-    is_asynchronous,
-    message_length,
-    start,
-    steps,
-)
+from slslab_workers.patterns import ANYONE, OWN, Activity, Chain, Gathering, Part, Pattern, Polling, Signal, Workload
+from slslab_workers.training.algorithms import ends_by_itself, exchange_every, is_asynchronous, message_length, role
 from slslab_workers.training.released_log import Blocks
 
 PHASE = "synchronise"
@@ -62,16 +43,8 @@ def _at_server(workload: Workload) -> Pattern:
     def exchange(_number: int, receive: Part) -> Blocks:
         return ((*exchanged, receive),)
 
-    return Pattern(
-        workload,
-        tuple(
-            trainer(
-                ranks, workload.parameters, *steps(workload, exchange), start=start(workload, root=ranks.start == 0)
-            )
-            for ranks in (range(1), range(1, workload.workers))
-        ),
-        open_ended=ends_by_itself(workload.options),
-    )
+    roles = tuple(role(ranks, workload, exchange) for ranks in (range(1), range(1, workload.workers)))
+    return Pattern(workload, roles, open_ended=ends_by_itself(workload.options))
 
 
 def _asynchronous(workload: Workload) -> Pattern:
@@ -88,19 +61,15 @@ def _asynchronous(workload: Workload) -> Pattern:
     def others(_number: int, receive: Part) -> Blocks:
         return ((replace(get, needs=(seed,), polling="get"), put, receive),)
 
-    roles = (
-        trainer(range(1), workload.parameters, *steps(workload, root)),
-        trainer(range(1, workload.workers), workload.parameters, *steps(workload, others)),
-    )
-    return Pattern(workload, roles)
+    return Pattern(workload, (role(range(1), workload, root), role(range(1, workload.workers), workload, others)))
 
 
 def _synchronous(workload: Workload) -> Pattern:
     """Return the pattern. All workers put their gradients; rank 0 gets, deletes and adds them as they arrive, its own
     included, puts the aggregate, and deletes the previous step's. The others wait for it. Sparse vectors are written
     before each put and read after each get."""
-    workers, parameters = workload.workers, workload.parameters
-    size = 4 * message_length(workload.options, parameters)
+    workers = workload.workers
+    size = 4 * message_length(workload.options, workload.parameters)
     every = exchange_every(workload.options, workload.batches)
     channel, listed = traced(workload.options), lists(workload.options)
     sent = moved_bytes(workload.options, size)
@@ -131,8 +100,5 @@ def _synchronous(workload: Workload) -> Pattern:
     def others(_number: int, receive: Part) -> Blocks:
         return ((), (*write, put), (), (get, *read), (receive,), ())
 
-    roles = (
-        trainer(range(1), parameters, *steps(workload, root), start=start(workload, root=True)),
-        trainer(range(1, workers), parameters, *steps(workload, others), start=start(workload, root=False)),
-    )
+    roles = role(range(1), workload, root), role(range(1, workers), workload, others)
     return Pattern(workload, roles, open_ended=ends_by_itself(workload.options))

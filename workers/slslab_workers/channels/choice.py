@@ -5,6 +5,8 @@ Importing this module doesn't import the channels' clients.
 
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
+from pkgutil import resolve_name
 from types import MappingProxyType
 
 from slslab_workers.channels import endpoints
@@ -22,16 +24,9 @@ def _s3(_bucket: str, objects: ObjectChannel, _plan: Plan) -> ObjectChannel:
     return objects
 
 
-def _memcached(_bucket: str, objects: ObjectChannel, _plan: Plan) -> ObjectChannel:
-    from slslab_workers.channels.memcached import Memcached
-
-    return Memcached(endpoints.channel_url(os.environ), objects.tracer)
-
-
-def _redis(_bucket: str, objects: ObjectChannel, _plan: Plan) -> ObjectChannel:
-    from slslab_workers.channels.redis import Redis
-
-    return Redis(endpoints.channel_url(os.environ), objects.tracer)
+def _cache(kind: str, _bucket: str, objects: ObjectChannel, _plan: Plan) -> ObjectChannel:
+    channel: ObjectChannel = resolve_name(kind)(endpoints.channel_url(os.environ), objects.tracer)
+    return channel
 
 
 def _dynamodb(bucket: str, objects: ObjectChannel, _plan: Plan) -> ObjectChannel:
@@ -50,8 +45,8 @@ def _parameter_server(_bucket: str, objects: ObjectChannel, plan: Plan) -> Objec
 PARAMETER_SERVER = "parameter-server"
 OPENERS: dict[str, Opener] = {
     "s3": _s3,
-    "memcached": _memcached,
-    "redis": _redis,
+    "memcached": partial(_cache, "slslab_workers.channels.memcached:Memcached"),
+    "redis": partial(_cache, "slslab_workers.channels.redis:Redis"),
     "dynamodb": _dynamodb,
     PARAMETER_SERVER: _parameter_server,
 }

@@ -7,14 +7,7 @@ import json
 import sys
 from collections.abc import Container, Iterable, Iterator
 from functools import cache
-from importlib.metadata import (
-    Distribution,
-    PackageNotFoundError,
-    distribution,
-    distributions,
-    entry_points,
-    packages_distributions,
-)
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -36,7 +29,7 @@ class Requested(NamedTuple):
 
     name: str
     by: str
-    installed: Distribution | None
+    installed: metadata.Distribution | None
 
 
 def required(names: Iterable[str], without: Container[str] = ()) -> Iterator[Requested]:
@@ -56,8 +49,8 @@ def required(names: Iterable[str], without: Container[str] = ()) -> Iterator[Req
         if name in without or (wanted.marker and not wanted.marker.evaluate({"extra": extra})):
             continue
         try:
-            installed = distribution(name)
-        except PackageNotFoundError:
+            installed = metadata.distribution(name)
+        except metadata.PackageNotFoundError:
             installed = None
         yield Requested(name, by, installed)
         extras = frozenset({"", *wanted.extras})
@@ -122,14 +115,14 @@ def _owner(module: str, _path: tuple[str, ...]) -> str | None:
     from packaging.utils import canonicalize_name
 
     for group in GROUPS:
-        for entry in entry_points(group=group):
+        for entry in metadata.entry_points(group=group):
             if entry.module.partition(".")[0] == module and entry.dist:
                 return canonicalize_name(entry.dist.name)
     package = package_of(module)
     if not any(package.parent.glob("*.dist-info")):  # reading all that is installed takes half a second
         projects = {folder: name for name, folder in _edited_projects() if package.resolve().is_relative_to(folder)}
         return projects[max(projects, key=lambda folder: len(folder.parts))] if projects else None
-    return next((canonicalize_name(name) for name in packages_distributions().get(module, ())), None)
+    return next((canonicalize_name(name) for name in metadata.packages_distributions().get(module, ())), None)
 
 
 def _edited(name: str) -> Path:
@@ -147,18 +140,18 @@ def _edited_projects() -> Iterator[tuple[str, Path]]:
     """Yield each editable distribution and its project's folder."""
     from packaging.utils import canonicalize_name
 
-    for installed in distributions():
+    for installed in metadata.distributions():
         if _is_editable(installed):
             url = json.loads(str(installed.read_text("direct_url.json")))["url"]
             yield canonicalize_name(installed.name), Path(url2pathname(urlsplit(url).path)).resolve()
 
 
-def _is_editable(installed: Distribution) -> bool:
+def _is_editable(installed: metadata.Distribution) -> bool:
     source = json.loads(installed.read_text("direct_url.json") or "{}")
     return bool(source.get("dir_info", {}).get("editable"))
 
 
-def _files_of(installed: Distribution) -> dict[str, Path]:
+def _files_of(installed: metadata.Distribution) -> dict[str, Path]:
     listed = [file for file in installed.files or () if ".." not in file.parts and file.name not in INSTALLER]
     files = {str(file): Path(str(file.locate())) for file in listed if file.suffix not in (".pyc", ".pth")}
     return {name: path for name, path in sorted(files.items()) if path.is_file()}

@@ -18,9 +18,9 @@ from typing import Any, ClassVar
 
 import botocore.exceptions
 
-from slslab_workers.architecture import Architecture, Cloud, Outcome, Progress, RunFailed
+from slslab_workers.architecture import HOSTS, Architecture, Cloud, Outcome, Progress, RunFailed
 from slslab_workers.channels import endpoints
-from slslab_workers.channels.queues import Queues, open_queues
+from slslab_workers.channels.queues import QUEUE, Queues, open_queues
 from slslab_workers.driver import dependencies
 from slslab_workers.driver.dependencies import package_of
 from slslab_workers.driver.job import Job, failures
@@ -34,6 +34,8 @@ RESULT_POLL_S = 0.1
 # accepted invocation would start a second worker.
 PAUSES_S = (1.0, 2.0, 4.0, 8.0)
 THROTTLED = "TooManyRequestsException"
+# Options of an architecture with a queue and tensor databases (`Requirements.with_queue`).
+QUEUE_OPTIONS = (QUEUE, *HOSTS)
 # Threads that wait for each other sleep instead of spinning, which would use up the CPU share.
 PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE"}
 # The S3 actions of a worker. Without the last, S3 answers "forbidden" for objects that don't exist yet.

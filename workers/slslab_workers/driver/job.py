@@ -1,11 +1,12 @@
 """A run's bucket and what its driver does with it, wherever workers run: minibatches in, models out, evaluation."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cached_property, partial
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 import botocore.exceptions
@@ -131,8 +132,6 @@ class Job:
 
     def outcome(self, results: list[dict[str, Any]]) -> Outcome:
         """Return the results of the run, from the workers' results by rank."""
-        from slslab_workers.training.evaluation import mean_losses
-
         first = results[0]
         details = {"torch": first["torch"], **self._shares()}
         if "buffers_sha256" in first:
@@ -154,6 +153,17 @@ class Job:
         """Return the detail of who has which samples, if the partition is uneven."""
         shares = self._samples.shares() if uneven(self.plan) else None
         return {"shares": shares} if shares else {}
+
+
+def mean_losses(results: Sequence[Mapping[str, Any]], starts: Sequence[int]) -> tuple[float, ...]:
+    """Return each epoch's mean training loss over all workers' minibatches, including an unfinished epoch's.
+
+    `starts` are the positions of the epochs' first steps. A loss is None if the worker hadn't joined yet.
+    """
+    return tuple(
+        statistics.fmean(loss for result in results for loss in result["losses"][first:until] if loss is not None)
+        for first, until in pairwise([*starts, None])
+    )
 
 
 def gradient_mb(plan: Plan) -> int:

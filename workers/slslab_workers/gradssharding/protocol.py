@@ -5,17 +5,7 @@ from collections.abc import Iterator, Sequence
 from slslab_workers.gradssharding.settings import UPLOADED, gradient_key, output_key, shards_of, tree_of
 from slslab_workers.gradssharding.topology import Aggregator, slices
 from slslab_workers.models import exchanged_buffers
-from slslab_workers.patterns.messages import (
-    DRIVER,
-    NOWHERE,
-    Message,
-    Name,
-    Protocol,
-    Recorded,
-    Wait,
-    Where,
-    steps_taken,
-)
+from slslab_workers.patterns.messages import DRIVER, Message, Name, Protocol, Recorded, Wait, Where, steps_taken
 
 
 def protocol(run: Recorded) -> Protocol:
@@ -60,7 +50,7 @@ class _Rounds:
         """Yield the gradients that the driver uploads once for all rounds."""
         for client, shard, size in self._slices() if self.uploaded else ():
             often = dict.fromkeys(self._first_level(client, shard), len(self.places))
-            name = Name(gradient_key(self.plan, 0, client, shard), DRIVER, *NOWHERE)
+            name = Name(gradient_key(self.plan, 0, client, shard), DRIVER, -1, -1)
             yield Message("gradient", name, often, size, overhead=True)
 
     def gradients(self, position: int) -> Iterator[Message]:

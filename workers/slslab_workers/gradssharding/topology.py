@@ -6,7 +6,8 @@ A. Barrak, arXiv 2604.22072 v1 (2026), and the code released with it.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+
+from slslab_workers.training.aggregation import chunk
 
 TOPOLOGIES = ("shards", "lambda-fl", "lifl")
 # A function's memory: a base, MiB, plus this many times its largest input, at most this many MB.
@@ -66,9 +67,7 @@ def _tree(clients: int, branches: Sequence[int]) -> Levels:
 
 def slices(parameters: int, shards: int) -> list[slice]:
     """Return the slices of a gradient of this many parameters; their lengths differ by one at most."""
-    least, more = divmod(parameters, shards)
-    starts = [number * least + min(number, more) for number in range(shards + 1)]
-    return [slice(first, last) for first, last in pairwise(starts)]
+    return [chunk(parameters, shards, number) for number in range(shards)]
 
 
 def memory_mb(input_bytes: int, inputs: int = INPUTS) -> int:

@@ -10,21 +10,12 @@ from statistics import fmean
 from types import MappingProxyType
 from typing import Any
 
-from slslab_workers.architecture import (
-    QUEUE_HOST,
-    TENSOR_HOST,
-    Cloud,
-    Outcome,
-    Progress,
-    Requirements,
-    ResidentPhase,
-    RunFailed,
-)
+from slslab_workers.architecture import Cloud, Outcome, Progress, Requirements, ResidentPhase, RunFailed
 from slslab_workers.channels import endpoints
-from slslab_workers.channels.queues import QUEUE, acknowledge
+from slslab_workers.channels.queues import acknowledge
 from slslab_workers.channels.stream import Unreachable
 from slslab_workers.channels.tensors import TensorDatabase
-from slslab_workers.driver.deployment import Deployment, FunctionArchitecture, FunctionSpec, refuse_modes
+from slslab_workers.driver.deployment import QUEUE_OPTIONS, Deployment, FunctionArchitecture, FunctionSpec, refuse_modes
 from slslab_workers.driver.job import UPLOADERS, gradient_mb
 from slslab_workers.kubeml import settings
 from slslab_workers.kubeml.job import Task
@@ -75,9 +66,7 @@ class KubeML(FunctionArchitecture):
             f"that withstands Byzantine functions {robust.BASE_MB} MB plus {robust.HELD} times all functions' models.",
             memory=True,
         ),
-        QUEUE,
-        TENSOR_HOST,
-        QUEUE_HOST,
+        *QUEUE_OPTIONS,
         PARTITION,
     )
     lacks = MappingProxyType({"buffers": "KubeML's job averages the functions' buffers in each merge."})

@@ -7,16 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from slslab_workers.kubeml.settings import (
-    PARALLELISM,
-    STATIC,
-    copy_key,
-    epoch_of,
-    function_queue,
-    job_queue,
-    job_rank,
-    reference_key,
-)
+from slslab_workers.kubeml import settings
 from slslab_workers.kubeml.shares import Epoch
 from slslab_workers.patterns.messages import Event, Message, Name, Protocol, Recorded, Wait, Where, key_of
 
@@ -28,7 +19,7 @@ Round = tuple[Where, Sequence[int]]
 
 def protocol(run: Recorded) -> Protocol:
     """Return the protocol: in each round the job reads all reported models, and makes the reference model."""
-    plan, job, failing = run.plan, job_rank(run.plan), _failing(run)
+    plan, job, failing = run.plan, settings.job_rank(run.plan), _failing(run)
     epochs = _epochs(run, failing)
     rounds: list[Round] = [((epoch, n), who) for epoch in epochs for n, who in enumerate(epochs[epoch].rounds)]
     places = dict(_places(run, epochs, [place for place, _ in rounds]))
@@ -37,7 +28,8 @@ def protocol(run: Recorded) -> Protocol:
         event = run.events[number]
         if event["worker"] != job or event["op"] == "tensor.set":
             first.setdefault((event["worker"], place), number)
-    layers = _layers(run)
+    layers, reports = _layers(run), settings.job_queue(plan)
+    references = [settings.reference_key(plan, layer) for layer in layers]
     messages: list[Message] = []
     waits: list[Wait] = []
     # The first model is made in the first epoch, too.
@@ -46,17 +38,17 @@ def protocol(run: Recorded) -> Protocol:
         takers = Counter(follower for follower, _ in followers)
         maker, place = (INIT, FIRST) if one is None else (job, one[0])
         kind = "first model" if one is None else "reference model"
-        messages += (Message(kind, Name(reference_key(plan, layer), maker, *place), takers) for layer in layers)
+        messages += (Message(kind, Name(key, maker, *place), takers) for key in references)
         if one is None:
             continue
         reported = [
-            Message("model", Name(copy_key(plan, layer, function), function, *place), {job: 1})
+            Message("model", Name(settings.copy_key(plan, layer, function), function, *place), {job: 1})
             for function in one[1]
             for layer in layers
         ]
-        reported += [Message("report", Name(job_queue(plan), function, *place), {job: 1}) for function in one[1]]
+        reported += [Message("report", Name(reports, function, *place), {job: 1}) for function in one[1]]
         waiting = following[1] if following is not None and following[0][0] == place[0] else ()
-        answers = [Message("answer", Name(function_queue(plan, f), job, *place), {f: 1}) for f in waiting]
+        answers = [Message("answer", Name(settings.function_queue(plan, f), job, *place), {f: 1}) for f in waiting]
         messages += (*reported, *answers)
         then = (first.get(follower) for follower in ((job, place), *followers))
         waits.append(Wait(place, tuple(p.name for p in reported), tuple(event for event in then if event is not None)))
@@ -71,7 +63,8 @@ def protocol(run: Recorded) -> Protocol:
 
 
 def _failing(run: Recorded) -> int | None:
-    epochs = {event["invocation"]: event["epoch"] for event in run.events if 0 <= event["worker"] < job_rank(run.plan)}
+    job = settings.job_rank(run.plan)
+    epochs = {event["invocation"]: event["epoch"] for event in run.events if 0 <= event["worker"] < job}
     failed = (record["request_id"] for record in run.invocations if record["status"] != "success")
     found = [epochs[invocation] for invocation in failed if invocation in epochs]
     # A function that fails at once has no events.
@@ -89,9 +82,9 @@ def _epochs(run: Recorded, failing: int | None) -> Mapping[int, Epoch]:
         begun[epoch] = function + 1
     whole = run.complete and not plan.gradual
     count = plan.epochs if whole else max((epoch + 1 for epoch in begun), default=0)
-    static = plan.options[PARALLELISM.name] == STATIC
+    static = plan.options[settings.PARALLELISM.name] == settings.STATIC
     return {
-        epoch: epoch_of(plan, plan.workers if static else begun.get(epoch, plan.workers))
+        epoch: settings.epoch_of(plan, plan.workers if static else begun.get(epoch, plan.workers))
         for epoch in range(count if failing is None else min(count, failing))
     }
 
@@ -104,7 +97,7 @@ def _minibatches(epochs: Mapping[int, Epoch]) -> Iterator[tuple[int, int, int]]:
 
 
 def _layers(run: Recorded) -> list[str]:
-    prefix = reference_key(run.plan, "")
+    prefix = settings.reference_key(run.plan, "")
     sets = (e for e in run.events if e["op"] == "tensor.set" and (e["worker"], e["phase"]) == (INIT, "other"))
     return [key_of(event).removeprefix(prefix) for event in sets if not event["failed"]]
 
@@ -126,7 +119,7 @@ def _followers(
 def _places(run: Recorded, epochs: Mapping[int, Epoch], rounds: Sequence[Where]) -> Iterator[tuple[int, Where]]:
     """Yield exchanged events with their round. A function's round begins with the reference model, the job's with the
     first report after a merge. Validation comes after an epoch's last round."""
-    job = job_rank(run.plan)
+    job = settings.job_rank(run.plan)
     exchanged = [e for e in run.events if e["op"].startswith(("tensor.", "queue.")) and not e["failed"]]
     functions: dict[str, list[Event]] = {}
     for event in exchanged:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from slslab_workers.option import Option
+from slslab_workers.training.aggregation import chunk
 
 DOCUMENT = 64
 ALL = -1
@@ -21,9 +22,7 @@ def document_count(samples: int) -> int:
 
 def share_of(documents: int, functions: int, function: int) -> range:
     """Return a function's documents, which are contiguous. The first (documents mod functions) get one more."""
-    each, more = divmod(documents, functions)
-    first = each * function + min(function, more)
-    return range(first, first + each + (function < more))
+    return range(documents)[chunk(documents, functions, function)]
 
 
 def split(documents: int, functions: int) -> list[range]:

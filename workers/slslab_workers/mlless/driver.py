@@ -8,19 +8,10 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from slslab_workers.architecture import (
-    QUEUE_HOST,
-    TENSOR_HOST,
-    Cloud,
-    Outcome,
-    Progress,
-    Requirements,
-    ResidentPhase,
-    RunFailed,
-)
-from slslab_workers.channels.queues import QUEUE, Queues, acknowledge
-from slslab_workers.driver.deployment import Deployment, FunctionArchitecture, FunctionSpec
-from slslab_workers.driver.job import gradient_mb
+from slslab_workers.architecture import Cloud, Outcome, Progress, Requirements, ResidentPhase, RunFailed
+from slslab_workers.channels.queues import Queues, acknowledge
+from slslab_workers.driver.deployment import QUEUE_OPTIONS, Deployment, FunctionArchitecture, FunctionSpec
+from slslab_workers.driver.job import gradient_mb, mean_losses
 from slslab_workers.mlless import settings
 from slslab_workers.mlless.pattern import pattern
 from slslab_workers.mlless.schedule import Schedule
@@ -106,9 +97,7 @@ class MLLess(FunctionArchitecture):
             "Scale in: wait at least this many seconds between decisions; for example 20. Needs --remove-threshold.",
         ),
         Option("supervisor-memory", int, 512, "Memory size of the supervisor's function, MB.", memory=True),
-        QUEUE,
-        TENSOR_HOST,
-        QUEUE_HOST,
+        *QUEUE_OPTIONS,
         LOG_TRAFFIC,
         REPLICAS,
         PARTITION,
@@ -226,8 +215,6 @@ class MLLessDeployment(Deployment):
 
     def outcome(self, results: list[dict[str, Any]]) -> Outcome:
         """Return the remaining workers' results, with the losses of all workers; details name the removed workers."""
-        from slslab_workers.training.evaluation import mean_losses
-
         outcome = super().outcome(results)
         if not settings.scales_in(self.plan):
             return outcome

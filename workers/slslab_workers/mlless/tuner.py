@@ -153,7 +153,9 @@ class Tuner:
         early = self.knee.found is None or now - self.decided < self.interval_s
         if self.workers < 2 or early or not self.steps or self.steps[-1] != step:
             return None
-        decision = self._first(step) if self.base is None else self._later(step)
+        # The speed first: it is quicker to fit, and without it no curve helps.
+        speed = self._speed()
+        decision = None if speed is None else (self._first if self.base is None else self._later)(step, speed)
         if decision is not None:
             self.decided = now
             if decision.remove:
@@ -162,20 +164,17 @@ class Tuner:
                 self.steps, self.losses = [], []
         return decision
 
-    def _first(self, step: int) -> Decision | None:
-        # Fit the speed first: it is quicker, and without it no curve helps.
-        speed = self._speed()
-        curve = None if speed is None else fit_base(self.steps, self.losses)
-        if curve is None or speed is None:
+    def _first(self, step: int, speed: float) -> Decision | None:
+        curve = fit_base(self.steps, self.losses)
+        if curve is None:
             return None
         self.base = (curve.tolist(), speed)
         return Decision(step, self.workers, True, int(self.knee.found or 0), speed)
 
-    def _later(self, step: int) -> Decision | None:
+    def _later(self, step: int, speed: float) -> Decision | None:
         assert self.base is not None
-        speed = self._speed()
-        curve = None if speed is None else fit_recent(self.steps, self.losses)
-        if curve is None or speed is None:
+        curve = fit_recent(self.steps, self.losses)
+        if curve is None:
             return None
         coefficients, base_speed = self.base
         loss_base = project(base_curve, np.array(coefficients), step, base_speed)

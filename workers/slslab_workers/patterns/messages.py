@@ -17,7 +17,6 @@ from slslab_workers.trace.operations import OPERATIONS
 Event = Mapping[str, Any]
 # An epoch and a step; -1 means outside any.
 Where = tuple[int, int]
-NOWHERE: Where = (-1, -1)
 DRIVER = -1
 # Takes everything that it was told to read, at once.
 READING = ("tensor.script", "parameter.pull")

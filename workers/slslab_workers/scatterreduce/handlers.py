@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from slslab_workers.scatterreduce.pattern import SUMMARY_STEPS, chunk
+from slslab_workers.scatterreduce.pattern import SUMMARY_STEPS
 from slslab_workers.training import aggregation
 from slslab_workers.training.exchange import ObjectWorker
 from slslab_workers.training.released_log import LogLines, computed
@@ -88,7 +88,7 @@ class ScatterReduceWorker(ObjectWorker):
         self.delete_expired(f"{self.plan.run}/scatterreduce/merged/", keys)
 
     def _chunk(self, vector: torch.Tensor, owner: int) -> torch.Tensor:
-        return vector[chunk(len(vector), self.plan.workers, owner)]
+        return vector[aggregation.chunk(len(vector), self.plan.workers, owner)]
 
     def _partial(self, state: WorkerState, owner: int) -> str:
         epoch, step = self.place(state)

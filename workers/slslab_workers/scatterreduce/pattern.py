@@ -4,9 +4,10 @@ import math
 from dataclasses import replace
 
 from slslab_workers.channels.choice import deleted_bytes, lists, traced
-from slslab_workers.patterns import Activity, Chain, Gathering, Part, Pattern, Polling, Role, Signal, Workload, trainer
+from slslab_workers.patterns import Activity, Chain, Gathering, Part, Pattern, Polling, Role, Signal, Workload
 from slslab_workers.training import robust
-from slslab_workers.training.algorithms import ends_by_itself, exchange_every, message_length, start, steps
+from slslab_workers.training.aggregation import chunk
+from slslab_workers.training.algorithms import ends_by_itself, exchange_every, message_length, role
 from slslab_workers.training.released_log import Blocks
 
 PHASE = "synchronise"
@@ -16,17 +17,6 @@ SUM = Signal("sum of a chunk", key="{run}/scatterreduce/merged/e{epoch}_s{step}/
 SUMMARY_STEPS = 10
 # Keys on a page of a listing.
 PAGE = 1000
-
-
-def chunk(parameters: int, workers: int, index: int) -> slice:
-    """Return the slice of chunk `index` of `workers` in a vector of `parameters` elements.
-
-    q = P div n, r = P mod n; the first r chunks have q + 1 elements (docs/protocols.md, "ScatterReduce"). With more
-    workers than parameters, the last chunks are empty.
-    """
-    quotient, remainder = divmod(parameters, workers)
-    start = quotient * index + min(remainder, index)
-    return slice(start, start + quotient + (index < remainder))
 
 
 def longest_chain(workers: int) -> Chain:
@@ -68,22 +58,14 @@ def _role(ranks: range, workload: Workload) -> Role:
     collected: tuple[tuple[Activity, ...], ...] = (collect(rest, CHUNK),)
     if not first:
         collected = (collect(rest - 1, CHUNK), collect(1, replace(CHUNK, of=0)))
-    expired = deleted_bytes(workload.options, size)
+    expired, size_deleted = (replace(SUM, ahead=-every),), deleted_bytes(workload.options, size)
     lists_of_sums: tuple[Part, ...] = (
         Activity(f"{channel}.list", PHASE, times=math.ceil(workers / PAGE), until=every),
         Activity(f"{channel}.list", PHASE, times=math.ceil(2 * workers / PAGE), since=every),
     )
     expire: tuple[Part, ...] = (
         *(lists_of_sums if listed else ()),
-        Activity(
-            f"{channel}.delete",
-            PHASE,
-            workers,
-            expired,
-            removes=(replace(SUM, ahead=-every),),
-            protocol=True,
-            since=every,
-        ),
+        Activity(f"{channel}.delete", PHASE, workers, size_deleted, removes=expired, protocol=True, since=every),
     )
     send = Activity(f"{channel}.put", PHASE, times=rest, bytes=size - own, makes=(sent,), protocol=True)
     merge = (Gathering(collected), Activity("reduce", PHASE, work=workers * own))
@@ -98,4 +80,4 @@ def _role(ranks: range, workload: Workload) -> Role:
         summary = ((),) if number % workload.batches % SUMMARY_STEPS == 0 else ()
         return ((), (send,), merge, (publish,), gather, (*(expire if first else ()), receive), *summary)
 
-    return trainer(ranks, workload.parameters, *steps(workload, exchange), start=start(workload, root=first))
+    return role(ranks, workload, exchange)

@@ -1,22 +1,15 @@
-"""SPIRT's arithmetic outside its databases: gradients in parts, the naive update, and a model's buffers."""
+"""SPIRT's arithmetic with models: gradients in parts, and a model's buffers."""
 
-from typing import TYPE_CHECKING
+import torch
 
-import numpy as np
-
-from slslab_workers.channels.tensors import Vector
-from slslab_workers.plan import Plan
-
-if TYPE_CHECKING:
-    import torch
+from slslab_workers.training import gradients
+from slslab_workers.training.step import compute_gradient
 
 
 def accumulated(
-    model: "torch.nn.Module", inputs: "torch.Tensor", targets: "torch.Tensor", parts: int
-) -> "tuple[float, torch.Tensor]":
+    model: torch.nn.Module, inputs: torch.Tensor, targets: torch.Tensor, parts: int
+) -> tuple[float, torch.Tensor]:
     """Return the loss and gradient (P,) of a minibatch, as the mean of `parts` weighted by size."""
-    from slslab_workers.training.step import compute_gradient
-
     if parts == 1:
         return compute_gradient(model, inputs, targets)
     loss, total = 0.0, None
@@ -29,29 +22,18 @@ def accumulated(
     return loss, total
 
 
-def step_outside(plan: Plan, parameters: Vector, change: Vector, velocity: Vector | None) -> None:
-    """Apply one SGD step to `parameters` (P,) in place, with momentum if there is a velocity. `change` is the gradient;
-    with momentum it is overwritten with the new velocity."""
-    if velocity is not None:
-        change += np.float32(plan.weight_decay) * parameters
-        change += np.float32(plan.momentum) * velocity
-    parameters -= np.float32(plan.lr) * change
-
-
-def has_buffers(model: "torch.nn.Module") -> bool:
+def has_buffers(model: torch.nn.Module) -> bool:
     """Return whether the network has buffers (BatchNorm statistics)."""
     return next(model.buffers(), None) is not None
 
 
-def read_buffers(model: "torch.nn.Module") -> "torch.Tensor":
+def read_buffers(model: torch.nn.Module) -> torch.Tensor:
     """Return all buffers as one float32 vector in the host's memory. It includes BatchNorm's counters, because they are
     averaged, too."""
-    import torch
-
-    return torch.cat([buffer.reshape(-1).to(torch.float32) for buffer in model.buffers()]).cpu()
+    return gradients.flatten(buffer.to(torch.float32) for buffer in model.buffers()).cpu()
 
 
-def write_buffers(model: "torch.nn.Module", vector: "torch.Tensor") -> None:
+def write_buffers(model: torch.nn.Module, vector: torch.Tensor) -> None:
     """Copy a vector from `read_buffers`, or a mean of several, into the network."""
     offset = 0
     for buffer in model.buffers():

@@ -9,6 +9,8 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from slslab_workers.architecture import Cloud, Outcome, Progress, RunFailed
 from slslab_workers.channels import endpoints
 from slslab_workers.channels.objects import Absent
@@ -258,8 +260,6 @@ class SpirtDeployment(Deployment):
         return f"{self.function[:44]}-{function}"
 
     def _store_validation(self) -> None:
-        import numpy as np
-
         samples = self._samples
         if samples.validation is not None:
             images, labels = samples.validation

@@ -3,22 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
 
-from slslab_workers.architecture import (
-    NO_OPTIONS,
-    QUEUE_HOST,
-    TENSOR_HOST,
-    Cloud,
-    Progress,
-    Requirements,
-    ResidentPhase,
-)
-from slslab_workers.channels.queues import QUEUE
-from slslab_workers.driver.deployment import FunctionArchitecture, refuse_modes
+from slslab_workers.architecture import Cloud, Progress, Requirements, ResidentPhase
+from slslab_workers.driver.deployment import QUEUE_OPTIONS, FunctionArchitecture, refuse_modes
 from slslab_workers.driver.job import failures, gradient_mb
 from slslab_workers.option import Option
-from slslab_workers.patterns import Counts, Workload, count
+from slslab_workers.patterns import Counts, Pattern, Workload
 from slslab_workers.patterns.messages import Recorded
 from slslab_workers.plan import Plan, PlanError, Value
 from slslab_workers.spirt.averaging import average_alone
@@ -87,9 +77,7 @@ class Spirt(FunctionArchitecture):
             "epoch. 0 means 256 MB plus four gradients, or plus twenty if a mean is read as JSON.",
             memory=True,
         ),
-        QUEUE,
-        TENSOR_HOST,
-        QUEUE_HOST,
+        *QUEUE_OPTIONS,
         PARTITION,
     )
     lacks = MappingProxyType(
@@ -150,21 +138,12 @@ class Spirt(FunctionArchitecture):
         """
         return plan.workers * max(plan.batches, 2)
 
-    def counts(
-        self,
-        workers: int,
-        batches: int,
-        epochs: int,
-        parameters: int,
-        options: Mapping[str, Value] = NO_OPTIONS,
-        **more: Any,
-    ) -> Counts:
-        """Count what peers send, fetch and compute in their databases, and their state transitions. Only peers that
-        take part in an epoch are counted."""
-        roster = Roster.of(workers, options)
-        present = [len(roster.active(epoch)) for epoch in range(epochs)]
-        options = self.complete({**options, **COVERED})
-        return count(*(pattern(Workload(active, batches, 1, parameters, options, **more)) for active in present))
+    def counted(self, workload: Workload) -> tuple[Pattern, ...]:
+        """Return a pattern for each epoch, with the peers that take part in it."""
+        roster = Roster.of(workload.workers, workload.options)
+        options = self.complete({**workload.options, **COVERED})
+        present = [len(roster.active(epoch)) for epoch in range(workload.epochs)]
+        return tuple(pattern(replace(workload, workers=active, epochs=1, options=options)) for active in present)
 
     def counts_in(self, run: Recorded, epochs: int) -> Counts:
         """Return the `counts` of a recorded run, with peers counted from when they really joined, which may be later

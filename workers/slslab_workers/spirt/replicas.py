@@ -6,8 +6,9 @@ import numpy as np
 import torch
 
 from slslab_workers.channels import scripts
-from slslab_workers.spirt.arithmetic import accumulated, has_buffers, read_buffers, step_outside, write_buffers
+from slslab_workers.spirt.arithmetic import accumulated, has_buffers, read_buffers, write_buffers
 from slslab_workers.spirt.roster import Roster
+from slslab_workers.spirt.rounds import step_outside
 from slslab_workers.training import aggregation, gradients, robust
 from slslab_workers.training.replicas import Replicas
 

@@ -14,9 +14,8 @@ from slslab_workers.channels.queues.barriers import Barrier, prepare_epoch
 from slslab_workers.channels.stream import Unreachable
 from slslab_workers.channels.tensors import NoTensor, Vector
 from slslab_workers.driver.stopping import PATIENCE_EPOCHS
-from slslab_workers.plan import thread_count
+from slslab_workers.plan import Plan, thread_count
 from slslab_workers.spirt import joining
-from slslab_workers.spirt.arithmetic import step_outside
 from slslab_workers.spirt.membership import on_peer
 from slslab_workers.spirt.peer import LOOK_S, Peer
 from slslab_workers.spirt.settings import RESERVE_S
@@ -240,6 +239,15 @@ def _step(peer: Peer) -> None:
         database.execute(
             "sgd", [keys.parameters, aggregate], [keys.parameters], "update", arguments=(plan.lr,), overhead=False
         )
+
+
+def step_outside(plan: Plan, parameters: Vector, change: Vector, velocity: Vector | None) -> None:
+    """Apply one SGD step to `parameters` (P,) in place, with momentum if there is a velocity. `change` is the gradient;
+    with momentum it is overwritten with the new velocity."""
+    if velocity is not None:
+        change += np.float32(plan.weight_decay) * parameters
+        change += np.float32(plan.momentum) * velocity
+    parameters -= np.float32(plan.lr) * change
 
 
 def _take_over(peer: Peer, rank: int) -> dict[str, Any] | None:

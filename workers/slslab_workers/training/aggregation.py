@@ -47,6 +47,17 @@ def rule(name: str) -> Rule:
     return choose("aggregation rule", name, RULES)
 
 
+def chunk(elements: int, parts: int, index: int) -> slice:
+    """Return the slice of part `index` if `elements` are cut into `parts`.
+
+    q = P div n, r = P mod n; the first r parts have q + 1 elements (docs/protocols.md, "ScatterReduce"). With more
+    parts than elements, the last parts are empty.
+    """
+    quotient, remainder = divmod(elements, parts)
+    start = quotient * index + min(remainder, index)
+    return slice(start, start + quotient + (index < remainder))
+
+
 def sum_in_rank_order(parts: Iterable["torch.Tensor"]) -> "torch.Tensor":
     """Return a new vector: the first part, with the others added in order.
 

@@ -19,8 +19,10 @@ from slslab_workers.patterns import (
     UPDATE,
     Activity,
     Part,
+    Role,
     Signal,
     Workload,
+    trainer,
 )
 from slslab_workers.plan import Plan, PlanError, Value
 from slslab_workers.training.options import COMBINE
@@ -113,8 +115,8 @@ def largest_bytes(plan: Plan, chunks: int = 1) -> int:
     return 4 * max(first, -(-message_length(plan.options, parameters) // chunks))
 
 
-def steps(workload: Workload, exchange: Callable[[int, Part], Blocks]) -> tuple[tuple[Part, ...], ...]:
-    """Return the cycle of steps that a pattern's role repeats: local steps, and steps that end with an exchange.
+def role(ranks: range, workload: Workload, exchange: Callable[[int, Part], Blocks]) -> Role:
+    """Return the role of these workers, which repeat a cycle of local steps and steps that end with an exchange.
 
     `exchange` returns the blocks of an exchange. It takes the step's number and the part that uses the aggregate.
     """
@@ -126,10 +128,11 @@ def steps(workload: Workload, exchange: Callable[[int, Part], Blocks]) -> tuple[
             return exchange(number, UPDATE)
         return ((*local, MESSAGE), *exchange(number, RECEIVE)) if (number + 1) % every == 0 else (local,)
 
-    return logged_steps(workload, step, every)
+    steps = logged_steps(workload, step, every)
+    return trainer(ranks, workload.parameters, *steps, start=_start(workload, root=0 in ranks))
 
 
-def start(workload: Workload, *, root: bool) -> tuple[Part, ...]:
+def _start(workload: Workload, *, root: bool) -> tuple[Part, ...]:
     """Return the parts before a worker's first step: connect, build, and with EM share the first centroids."""
     if ALGORITHM.of(workload.options) != "em":
         return (CONNECT, BUILD)

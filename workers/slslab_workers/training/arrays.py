@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slslab_workers.plan import PlanError
-from slslab_workers.training.datasets import Dataset, Labels, Policy, Source, split, standard
+from slslab_workers.training.datasets import Dataset, Labels, Policy, Source, kept, split, standard
 
 SPLIT = ("x_train", "y_train", "x_test", "y_test")
 HINT = f"give x and y, or {', '.join(SPLIT)}: samples (N, ...) and labels (N,)."
@@ -49,7 +49,7 @@ def function(name: str, value: str) -> Source:
     """Return the arrays of another package's "module:function"; raise PlanError if they can't be used."""
     made = load_object("data set", value)
     try:
-        return _described(_kept((name, made), lambda: arranged(name, made())))
+        return _described(kept((name, made), lambda: arranged(name, made())))
     except PlanError:
         raise
     except Exception as error:  # another package's function may raise or return anything
@@ -80,22 +80,10 @@ def failed(kind: str, name: str, error: Exception) -> PlanError:
 def _of_file(name: str, path: str, read: Callable[[Path], Any]) -> Source:
     place = Path(path).expanduser()
     try:
-        return _described(_kept((name, place.stat().st_mtime_ns), lambda: arranged(name, read(place))), place)
+        return _described(kept((name, place.stat().st_mtime_ns), lambda: arranged(name, read(place))), place)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it isn't UTF-8 text"
         raise PlanError(f"{place} can't be read: {reason}.", "give the path of a .csv or .npz file.") from error
-
-
-def _kept(version: tuple[str, Any], read: Callable[[], Dataset]) -> Dataset:
-    """Return the data set that was read last if it has this version; otherwise read it."""
-    if _last_read.get("version") != version:
-        _last_read.update(version=version, dataset=read())
-    dataset: Dataset = _last_read["dataset"]
-    return dataset
-
-
-# Making a plan and running it both read the file or call the function, which may return other samples each time.
-_last_read: dict[str, Any] = {}
 
 
 def _described(dataset: Dataset, *files: Path) -> Source:

@@ -15,6 +15,7 @@ from slslab_workers.channels.tensors import Vector
 from slslab_workers.models import spec_of
 from slslab_workers.option import Option, choose
 from slslab_workers.plan import Plan, PlanError
+from slslab_workers.training.algorithms import trains_locally
 
 if TYPE_CHECKING:
     import torch
@@ -143,8 +144,6 @@ def check(plan: Plan, why: str = "", hint: str = "") -> None:
 
     `why` is the reason if attackers can't read all honest workers' gradients, and `hint` what to do about it.
     """
-    from slslab_workers.training.algorithms import trains_locally
-
     attack = Attack.of(plan)
     if attack is None:
         return

@@ -12,7 +12,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from pkgutil import resolve_name
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import torch
 
 Images = NDArray[np.uint8]
+T = TypeVar("T")
 # Images or rows; rows may be sparse.
 Inputs: TypeAlias = Any
 # Classes, int64, or the numbers of a regression, float32.
@@ -255,6 +256,24 @@ def partition(
     if drawn != epoch:
         slices = [np.random.default_rng([seed, epoch, rank, 1]).permutation(kept) for rank, kept in enumerate(slices)]
     return np.stack(slices).reshape(workers, batches, batch_size)
+
+
+def kept(version: object, read: Callable[[], T]) -> T:
+    """Return what was read last if it has this version; otherwise read it.
+
+    Making a plan and running it read the same files or call the same function, which may return other samples each
+    time. Runs in the same process mostly read the same data set, too.
+    """
+    global _last_read
+    last = _last_read
+    if last[0] != version:
+        last = _last_read = version, read()
+    found: T = last[1]
+    return found
+
+
+# The version of what was read last, and what it was, which other threads may replace.
+_last_read: tuple[object, Any] = (None, None)
 
 
 def encode_minibatch(images: Inputs, labels: Labels, policy: Policy | None) -> tuple[bytes, dict[str, str]]:

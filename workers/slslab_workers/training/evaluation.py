@@ -1,9 +1,6 @@
-"""Compute the accuracy and loss of a model, and the mean training loss of an epoch."""
+"""Compute the accuracy and loss of a model."""
 
 import math
-import statistics
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -59,14 +56,3 @@ def judge(model: torch.nn.Module, images: Any, labels: Any, policy: datasets.Pol
         return 1 - math.fsum(squares) / len(labels) / max(float(labels.var()), 1e-30), loss
     correct += int(labels_of_clusters.amax(1).sum())
     return correct / len(labels), loss
-
-
-def mean_losses(results: Sequence[Mapping[str, Any]], starts: Sequence[int]) -> tuple[float, ...]:
-    """Return each epoch's mean training loss over all workers' minibatches, including an unfinished epoch's.
-
-    `starts` are the positions of the epochs' first steps. A loss is None if the worker hadn't joined yet.
-    """
-    return tuple(
-        statistics.fmean(loss for result in results for loss in result["losses"][first:until] if loss is not None)
-        for first, until in pairwise([*starts, None])
-    )

@@ -8,13 +8,12 @@ import os
 import tarfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from slslab_workers.models import SIDE
 from slslab_workers.plan import PlanError
-from slslab_workers.training.datasets import Dataset, Images, Labels, Policy, Report, Source, split
+from slslab_workers.training.datasets import Dataset, Images, Labels, Policy, Report, Source, kept, split
 
 # Images (1797, 8, 8) uint8 and labels (1797,) uint8; digits.md names their source.
 DIGITS = Path(__file__).with_name("digits.npz")
@@ -102,20 +101,13 @@ def _folder(name: str, path: Path, report: Report) -> Dataset:
     ]
     if not all(files):
         raise PlanError(f"{path} has no images.", f"images end in {', '.join(sorted(IMAGE_SUFFIXES))}.")
-    # Runs in the same process mostly read the same images, and reading 60,000 takes as long as a few minibatches.
     versions = tuple((file, label, file.stat().st_mtime_ns) for group in files for file, label in group)
-    if _last_read.get("versions") != versions:
-        _last_read.update(versions=versions, groups=_read_images(files, report))
-    loaded = [(pixels, labels.copy()) for pixels, labels in _last_read["groups"]]
+    loaded = [(pixels, labels.copy()) for pixels, labels in kept(versions, lambda: _read_images(files, report))]
     if len(roots) == 2:
         return Dataset(name, *loaded[0], *loaded[1], CIFAR_POLICY)
     images, labels = loaded[0]
     train, test = split(labels, 6)
     return Dataset(name, images[train], labels[train], images[test], labels[test], CIFAR_POLICY)
-
-
-# The last folder read: the `versions` of its files at that time, and its `groups` of images with labels.
-_last_read: dict[str, Any] = {}
 
 
 def _read_images(files: list[list[tuple[Path, int]]], report: Report) -> list[tuple[Images, Labels]]:

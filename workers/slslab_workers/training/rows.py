@@ -5,14 +5,13 @@ Rows are float32 (N, D), dense or sparse; labels are int64 (N,), 0 or 1. Importi
 
 import math
 from array import array
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slslab_workers.plan import PlanError
-from slslab_workers.training.datasets import Dataset, Labels, Report, Source, split, standardised
+from slslab_workers.training.datasets import Dataset, Labels, Report, Source, kept, split, standardised
 from slslab_workers.training.sparse_rows import SparseRows
 
 Rows = NDArray[np.float32] | SparseRows
@@ -113,15 +112,13 @@ def _dense(rows: SparseRows, path: str) -> NDArray[np.float32]:
 def _read_libsvm(name: str) -> tuple[SparseRows, Labels]:
     path = Path(name).expanduser()
     try:
-        return _parse_libsvm(path, path.stat().st_mtime_ns)
+        return kept((name, path.stat().st_mtime_ns), lambda: _parse_libsvm(path))
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not a text"
         raise PlanError(f"{path} cannot be read: {reason}.", "libsvm:FILE names a file in LIBSVM's format.") from error
 
 
-# Making a plan and running it both read the file, so the last one is kept.
-@lru_cache(maxsize=1)
-def _parse_libsvm(path: Path, _version: int) -> tuple[SparseRows, Labels]:
+def _parse_libsvm(path: Path) -> tuple[SparseRows, Labels]:
     """Return a file's rows and labels; the smaller label becomes 0. PlanError names the wrong line."""
     lengths, indices = array("q"), array("I")
     labels, values = array("d"), array("f")
