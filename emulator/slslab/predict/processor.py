@@ -1,7 +1,8 @@
 """Compare a host's processor with Lambda's: seconds of one full Lambda vCPU per CPU second here, by kind of work.
 
-A factor has two steps: to the reference machine, by the same work on both, and from there to Lambda, by a constant for
-each kind of work. All hosts and systems share the second step's error, so a comparison draws it once for both.
+A factor has two steps. From this host to the reference machine: the same work, measured on both. From the reference
+machine to Lambda: one constant for each kind of work, from its anchor. The second step's uncertainty is the same for
+all hosts and all systems, so a comparison must draw it once for both sides.
 """
 
 import math
@@ -36,7 +37,10 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True)
 class Factor:
-    """Seconds of one full Lambda vCPU per CPU second of a host; its logarithm's independent deviations by source."""
+    """Seconds of one full Lambda vCPU per CPU second of a host.
+
+    `deviations` are standard deviations of its logarithm, by source; the sources are independent.
+    """
 
     value: Positive
     deviations: Mapping[Source, Deviation] = field(default_factory=dict)
@@ -83,7 +87,10 @@ class Timing:
 
 @dataclass(frozen=True)
 class Host:
-    """A host's measurements with these versions of Python and PyTorch, and `checks`: other timings of the same work."""
+    """A host's measurements, and the versions of Python and PyTorch (3.11, 2.13) that they were made with.
+
+    `checks` are other timings of the same workloads, such as short forms in addition to whole ones.
+    """
 
     timings: Mapping[str, Timing]
     python: str
@@ -129,7 +136,12 @@ class Host:
 
 @dataclass(frozen=True)
 class Processor:
-    """A host's factors by kind of work and for unknown work, with the anchors used, by year, and what is missing."""
+    """A host's factors by kind of work, and the one for work of an unknown kind.
+
+    `name` says what was measured (processor and interpreter), `form` how: whole anchors, short ones, or not at all.
+    `anchors` are the names of the anchors that were used, with their year. `missing` is a sentence about an anchor that
+    is missing or contradicts another.
+    """
 
     name: str
     form: Form | Literal["not anchored"]
@@ -147,7 +159,10 @@ class Processor:
         return self.form != NOT_ANCHORED
 
     def factor(self, kind: str, architecture: Architecture = "x86_64") -> Factor:
-        """Return the factor of a kind of work, or of unknown work, on one of Lambda's architectures."""
+        """Return the factor of a kind of work on one of Lambda's architectures.
+
+        Any kind not in KINDS is unknown.
+        """
         factor = self.factors.get(cast(Kind, kind), self.unknown)
         if architecture == "x86_64":
             return factor
@@ -178,7 +193,10 @@ class Processor:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> "Processor":
-        """Return the processor in a document, which may lack kinds of work; RequestError if it is invalid."""
+        """Return the processor in a document; RequestError if it is invalid.
+
+        A kind of work that an older document lacks counts as unknown.
+        """
         with suppress(ValidationError):
             processor = _ADAPTER.validate_python(document)
             if processor.factors and {*processor.factors, UNKNOWN} <= set(processor.arm64):
@@ -200,9 +218,11 @@ def make_processor(
     anchors: Anchors | None = None,
     checks: Mapping[str, Timing] | None = None,
 ) -> Processor:
-    """Return the processor of a host on which these workloads were measured, with the versions of its libraries.
+    """Return the processor of a host on which these workloads were measured.
 
-    `checks` are other timings of the same workloads: where they disagree, the host's own range widens.
+    `python` and `torch` are the interpreter's versions, by default the reference machine's. `checks` are other timings
+    of the same workloads: where they disagree, the host's own range widens. A kind of work that none of the workloads
+    measures gets the factor for unknown work.
     """
     anchors = anchors or load_anchors()
     host = Host(timings, minor_version(python), minor_version(torch), anchors, checks or {})
@@ -231,7 +251,10 @@ def make_processor(
 
 
 def anchor_residuals(factors: Mapping[str, float], anchors: Anchors) -> dict[str, tuple[float, list[str]]]:
-    """Return the error of predicting each anchor from the others of its kind, as a share, and their names."""
+    """Return for each anchor the error of predicting it from others, as a share, and the names of these others.
+
+    They are the anchors that give its kind's factor. A kind's only anchor is left out.
+    """
     residuals = {}
     for name, factor in factors.items():
         near = [near for near in anchors.fitted(anchors.anchors[name].kind) if near != name and near in factors]

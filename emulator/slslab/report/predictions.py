@@ -25,7 +25,11 @@ Bill = Callable[[Records], Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Predicted:
-    """Metered records, what each takes on Lambda, its billed `requests`, and `profiles` fitted to times on AWS."""
+    """Metered records with what each of them takes on Lambda.
+
+    `requests` are billed requests to S3 and SQS by the record's position. `profiles`, by function, were fitted to times
+    on AWS.
+    """
 
     predictor: Predictor
     records: Records
@@ -124,7 +128,11 @@ class Predicted:
 def predict(
     records: Records, requests: Requests, predictor: Predictor, profiles: Mapping[str, Profile] | None = None
 ) -> Predicted:
-    """Predict what records take on Lambda, with each function's requests and its profile from AWS's times, if any."""
+    """Predict what these records take on Lambda.
+
+    `requests` are each function's requests to S3 and SQS, and `profiles` the profiles that were fitted to its times on
+    AWS.
+    """
     profiles = profiles or {}
     own = {name: replace(predictor, profile=profile) for name, profile in profiles.items()}
     matched = assign(records, requests)
@@ -136,7 +144,10 @@ def predict(
 
 
 def assign(records: Records, requests: Requests) -> dict[int, list[Request]]:
-    """Return each record's requests by its position; an event source's poll counts for the last one begun before."""
+    """Return each record's requests by its position.
+
+    A poll of a function's event source counts for the last invocation that had begun.
+    """
     assigned = match_requests(records, requests)
     begun = grouped((record["function"], (record["start_ns"], place)) for place, record in enumerate(records))
     for function, own in begun.items():

@@ -17,7 +17,10 @@ EPOCHS = 10
 
 
 def brief(document: Document) -> Iterator[Part]:
-    """Yield what `run` and `show` print: for a failed run the reason and what to do; records of `up` in full."""
+    """Yield what `run` and `show` print: the run's time and cost on Lambda next to the measurements.
+
+    For a failed run, that is the reason and what to do. Records of `slslab up` are printed in full.
+    """
     if "architecture" not in document:
         yield from summary(document)
         return

@@ -53,7 +53,10 @@ class Service(Run):
         return lambda records: self.replace(invocations=records).cost(book)
 
     def bill_document(self, book: Book) -> dict[str, Any]:
-        """Return its bill on Lambda with the 80 % range, or why it isn't known, and what was metered here (`host`)."""
+        """Return its bill on Lambda with the 80 % range, or why it isn't known; `host` bills what was metered here.
+
+        `functions` has a row for each function and memory size.
+        """
         bill = service_bill(self.predicted.document(self.bill_by(book)), self.cost(book))
         return {**bill, "functions": function_rows(self.predicted, book)}
 
@@ -75,7 +78,10 @@ class Service(Run):
         return predict(self.invocations, requests_of(self.events), self.predictor, self.profiles)
 
     def summary(self) -> dict[str, Any]:
-        """Return the document, with a run's keys except a plan's, and what functions take on Lambda."""
+        """Return the document, with a run's keys except the ones that need a plan.
+
+        `predicted` is what the functions take and cost on Lambda, given their handlers' kind of work.
+        """
         bill, totals, about = self.bill_by(load_book(DEFAULT_BOOK)), self.totals(), self.about
         document: dict[str, Any] = {
             "schema": SCHEMA,
@@ -120,7 +126,11 @@ class Service(Run):
 
 
 def open_run(directory: RunDirectory, kind: str | None = None) -> Run:
-    """Return the run in a directory, or what `slslab up` recorded there; RequestError for a `kind` of a run's work."""
+    """Return the run in a directory, or what a service (`slslab up`) has recorded there so far.
+
+    `kind` is the kind of work of a service's handlers. RequestError if it is given for a run, or if the run hasn't
+    ended.
+    """
     if (about := directory.service()) is not None:
         return read_service(directory, about, kind)
     if kind is not None:

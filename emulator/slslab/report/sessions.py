@@ -22,7 +22,11 @@ Invoked = Sequence[tuple[str, Mapping[str, Any]]]
 def session_document(
     invoked: Invoked, predictor: Predictor, requests: Requests, warnings: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return the document for pairs of a test's name and an invocation's record. Costs are exact, as text."""
+    """Return the document for pairs of a test's name and an invocation's record. Costs are exact, as text.
+
+    `requests` are each function's requests to S3 and SQS. `warnings` are sentences on missing data. A function that was
+    invoked with several memory sizes has a row for each.
+    """
     records = [record for _, record in invoked]
     found = predict(records, requests, predictor)
     bill = found.bill()

@@ -77,7 +77,10 @@ def predicted(document: Document) -> Document | None:
 
 
 def headline(document: Document) -> str:
-    """Return the main sentence: time and cost on AWS, or why they aren't modelled; empty without an invocation."""
+    """Return the main sentence: the run's time and cost on AWS, or why they aren't modelled.
+
+    Empty if `slslab up` hasn't recorded an invocation.
+    """
     if "lambda" not in document:
         return _predicted_headline(document) if document.get("invocations") and "predicted" in document else ""
     found = replayed(document)
@@ -235,7 +238,10 @@ def half_widths(found: Document, figure: str = "seconds") -> list[tuple[str, flo
 
 
 def processor_note(document: Document) -> str:
-    """Return the anchors that compare this machine with Lambda, or how to measure them; empty if it doesn't matter."""
+    """Return the anchors that compare this machine's processor with Lambda's, or how to measure them.
+
+    Empty for a run without a range, and if the range doesn't depend on the processor.
+    """
     found = replayed(document) or {}
     if HOST not in dict(half_widths(found)):
         return ""
@@ -265,7 +271,10 @@ def unanchored_note(documents: Sequence[Document], names: Sequence[str]) -> str:
 
 
 def instances_note(document: Document) -> str:
-    """Return that the speed of a run's instances is assumed, and whether the range allows for it; may be empty."""
+    """Return a note that the speed of a run's instances is assumed, and whether the range allows for it.
+
+    Empty for a run of functions or without a range.
+    """
     kinds = sorted({instance["type"] for instance in document.get("instances") or ()})
     found = replayed(document) or {}
     if not kinds or "ranges" not in found:
@@ -304,7 +313,10 @@ def imports_notes(document: Document) -> list[str]:
 
 
 def bills(documents: Sequence[Document]) -> tuple[str, list[Document | None]]:
-    """Return a title, and each run's bill on Lambda (None if not modelled), or its host's if no run is modelled."""
+    """Return a title and each run's bill on Lambda, None if it isn't modelled.
+
+    If no run is modelled, return the cost of their usage as metered on their hosts.
+    """
     found = [replayed(document) for document in documents]
     if any(found):
         return "Bill, modelled", [one and one["cost"] for one in found]

@@ -168,10 +168,14 @@ book_names, load_book = _FILES.names, _FILES.load
 class Usage:
     """What a run used, by meter.
 
-    `invocations` are metered records. `object_requests` counts S3's requests by op, failed ones included (S3 user
-    guide, "Billing for Amazon S3 error responses"), DynamoDB's request units and SQS's requests. `hosts` are instance
-    type and seconds of each launch; `service_hosts`, of databases, queues and channels, have assumed types.
-    `containers` are meter and quantity of containers with GPUs while they run, `idle` while they wait in vain.
+    `invocations` are metered records. Their `memory_mb`, `billed_ms`, `architecture`, `ephemeral_mb` and `requests` (by
+    default 1) count. `object_requests` counts S3 requests by op (object.put, object.list, object.get, object.delete)
+    DynamoDB's request units (dynamodb.put, …) and SQS's requests (sqs.request, …). S3 bills 4xx answers, too (S3 user
+    guide, "Billing for Amazon S3 error responses"), so a failed get is a get. RabbitMQ messages, and requests to
+    Memcached and Redis, cost only the host. `hosts` holds one (instance type, seconds) for each launch, seconds as int
+    or Decimal. `service_hosts` holds the same for databases, queues and channels; their instance types are assumed.
+    `containers` holds (meter, quantity) of containers with GPUs while they run, `idle` the same while they wait for an
+    invocation that doesn't come.
     """
 
     invocations: Iterable[Mapping[str, Any]] = ()
@@ -189,7 +193,10 @@ class Usage:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a bill; amount = quantity × price exactly. No paper names the type of an `assumed` host."""
+    """A line of a bill; amount = quantity × price exactly.
+
+    `status` is documented or assumed (the price); `assumed` is true if no paper names the type of this host.
+    """
 
     item: str
     quantity: Decimal
@@ -214,7 +221,11 @@ Decimals = Annotated[str, StringConstraints(pattern=r"^-?[0-9]+(\.[0-9]+)?(E[+-]
 
 
 class BillLine(TypedDict):
-    """What one meter costs; `assumed` is there, and true, if no paper names the type of a service's host."""
+    """What one meter costs; decimals are strings.
+
+    `status` tells whether the price is documented or assumed. `assumed` exists, and is true, only if no paper names the
+    type of a database's or queue's host.
+    """
 
     item: str
     quantity: Decimals
@@ -257,7 +268,11 @@ class Cost(TypedDict):
 
 @dataclass(frozen=True)
 class Bill:
-    """A bill's lines, with a share of hosts that are always on, and its total if the run has its hosts `alone`."""
+    """The lines of a bill, and usage that its book doesn't price.
+
+    They have the run's share of hosts that are always on, by the second. `alone` is the total if the run has its hosts
+    to itself, so that it pays for each period of a host that has begun.
+    """
 
     book: str
     date: date
@@ -290,7 +305,10 @@ def is_of_container(line: Line) -> bool:
 
 
 def compute_bill(usage: Usage, book: Book) -> Bill:
-    """Return the bill of this usage by this book: a line for each meter and each tier that it reaches."""
+    """Return the bill of this usage by this book: a line for each meter that was used, and each tier that it reaches.
+
+    `not_billed` lists usage without a price.
+    """
     lines: list[Line] = []
     not_billed: list[Unpriced] = []
     assumed = {HOST + instance_type for instance_type, _ in usage.service_hosts}

@@ -87,7 +87,10 @@ class RunDirectory:
         return self.path / LOG
 
     def lock(self) -> int:
-        """Mark the run as running until the descriptor is closed or this process exits; HostError if it can't."""
+        """Mark the run as running until this process exits; return the descriptor to close at the run's end.
+
+        HostError if the directory can't be written.
+        """
         with writable(self.path, "make room for runs.", HostError):
             descriptor = os.open(self.path / LOCK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -148,7 +151,10 @@ class RunDirectory:
         return whole
 
     def verify(self, document: Mapping[str, Any]) -> None:
-        """Raise RunError if a file doesn't match its digest in the document; before version 0.2 there were none."""
+        """Raise RunError if a file doesn't match its digest in the document.
+
+        Documents from before version 0.2 have no digests.
+        """
         for name, digest in document.get("files", {}).items():
             path = self.path / name
             with reading(path, "what the run left"):
@@ -195,7 +201,10 @@ class RunDirectory:
         return not self.locked() or (self.path / DOCUMENT).exists()
 
     def began(self) -> str:
-        """Return when it began (UTC, from its id or description: copying changes files' times); "" if unknown."""
+        """Return when it began (UTC, from the run's id or the service's description); "" if unknown.
+
+        File times don't tell, because copying changes them.
+        """
         try:
             service = self.service()
             if service is not None:
@@ -289,7 +298,10 @@ def list_runs(folder: Path | None = None) -> list[RunDirectory]:
 
 
 def resolve(run: str) -> RunDirectory:
-    """Return the run by id, unambiguous beginning, path, or `last~N` of ended ones; RequestError without one."""
+    """Return the run by id, unambiguous beginning, path, `last` or `last~N`; RequestError if none or several match.
+
+    `last` is the ended run that began last.
+    """
     known = list_runs()
     if match := re.fullmatch(r"last(?:~(\d+))?", run):
         # The records of `slslab up` have a name of their own.

@@ -158,7 +158,10 @@ class Deviation(TypedDict):
 
 
 class StatedError(TypedDict):
-    """How far modelled figures are off (the cost like billed seconds), and when the replay's error was measured."""
+    """How far modelled figures are off (the replay's and the profile's error), and when the replay's was measured.
+
+    The cost has the same error as billed seconds.
+    """
 
     seconds: Deviation
     billed_seconds: Deviation
@@ -206,7 +209,11 @@ class MemorySize(TypedDict):
 
 
 class Crossing(TypedDict):
-    """A limit kept on the host but not surely on Lambda, or the reverse, with the 80 % range there, s."""
+    """A limit that a function kept on the recording host but may exceed on Lambda, or the other way round.
+
+    `limit` is the limit of `init` or the `timeout`. `low` and `high` are the 80 % range, s, of the function's longest
+    init or invocation on Lambda.
+    """
 
     function: str
     limit: Literal["init", "timeout"]
@@ -376,7 +383,11 @@ class Page(TypedDict):
 
 
 class Totals(TypedDict):
-    """Figures computed from trace, invocations and instances (which have no `peak_memory_limit_mb`)."""
+    """Figures computed from trace, invocations and instances.
+
+    `peak_memory_limit_mb` is the memory size of the function with the highest peak; runs before 0.2 don't record it,
+    and it is None for instances.
+    """
 
     billed_seconds: float
     gb_seconds: Decimals

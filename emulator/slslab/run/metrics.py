@@ -72,10 +72,12 @@ def driver_requests(events: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 def workers(events: Rows, records: Records, instances: Records = ()) -> list[dict[str, Any]]:
     """Return for each worker the seconds of each phase on the Lambda clock, bytes, billed seconds and peak memory.
 
-    The phases of a worker add up to its invocations' init and duration, so `other` includes time outside events; since
-    host delays are interpolated, it may be a few ms below zero. An instance's phases are wall time. Events of an
-    invocation that wasn't metered, because the command was killed, count without init and `other`. An invocation that
-    ended before its first event counts as worker -1.
+    The phases of a worker add up to its invocations' init and duration. So `other` includes time outside events: the
+    runtime between events, and the last moments of a killed invocation. The host delay of an event is interpolated
+    between samples of the clock, so `other` may be a few ms below zero. An instance has no Lambda clock: its phases are
+    wall time, and add up to the time from its launch to its end. If the command was killed before an invocation was
+    metered, its events count without init and `other`. An invocation that ended before its first event counts as
+    worker -1.
     """
     owner = {e["invocation"]: e["worker"] for e in events if e["worker"] >= 0}
     owner |= {instance["id"]: instance["worker"] for instance in instances}
@@ -174,7 +176,10 @@ def uncertain(record: Mapping[str, Any]) -> bool:
 
 
 def span_seconds(events: Iterable[Mapping[str, Any]], instances: Records = ()) -> float:
-    """Return the wall seconds from the first invocation's acceptance or instance's launch to the last one's end."""
+    """Return the wall seconds from the first invocation's acceptance or instance's launch to the end of the last one.
+
+    They exclude what the emulator and the driver do before and after.
+    """
     # The emulator's own `invoke` event begins when it accepts an invocation.
     accepted = [e for e in events if e["op"] == "transition" or (e["op"] == "invoke" and e["worker"] < 0)]
     spans = [(e["start_ns"], e["end_ns"]) for e in (*accepted, *instances)]
@@ -219,7 +224,10 @@ def transitions(events: Iterable[Mapping[str, Any]]) -> int:
 
 
 def report_summary(records: Records) -> dict[str, Any]:
-    """Count the endings in REPORT lines; return minimum, median and maximum of each figure that they have."""
+    """Summarise the REPORT lines: count the endings, and return minimum, median and maximum of each figure.
+
+    The memory of GPUs is among the figures if an invocation used one.
+    """
 
     def spread(key: str) -> dict[str, float] | None:
         values = [record[key] for record in records if record.get(key) is not None]

@@ -44,9 +44,11 @@ Place = tuple[int, int]
 class Run:
     """A run. A part that isn't given is read from the run's directory when it is first asked for.
 
-    `torn` tells whether its log broke off within a line, `document` is its run.json (None while it runs, and if it was
-    killed), `bill` its bill.json. In a run that isn't `complete`, missing events prove nothing. `running_hosts` are
-    hosts of databases and queues as if they ended now.
+    `events` are the rows of its trace, and `torn` tells whether its log broke off in the middle of a line.
+    `invocations` and `instances` are metered records. `document` is its run.json, None while it runs and if its command
+    was killed. `bill` is its bill.json. A run that isn't `complete` failed, was interrupted, or lost the end of its
+    trace, so missing events prove nothing. `running_hosts` are the hosts of databases and queues that still run, as if
+    they ended now.
     """
 
     PARTS: ClassVar[tuple[str, ...]] = (
@@ -351,7 +353,10 @@ def _status(failure: RunFailed | None) -> str:
 
 
 def read_run(directory: RunDirectory) -> Run:
-    """Return a run that has ended; RequestError for a running one or a record of `up`, RunError for changed files."""
+    """Return a run that has ended, after checking that its files haven't changed.
+
+    RequestError for a run that is still running, and for a record of `slslab up`; RunError for a changed file.
+    """
     if directory.service() is not None:
         raise RequestError(
             f"{directory.id} is a record of `slslab up`, which has no plan.", "name a run: `slslab runs`."
@@ -363,7 +368,10 @@ def read_run(directory: RunDirectory) -> Run:
 
 
 def bill_document(replayed: Modelled | NotModelled, cost: Cost) -> dict[str, Any]:
-    """Return the bill of a run on Lambda with its 80 % range, or why it isn't modelled, and its `host`'s bill."""
+    """Return the bill of a run: on Lambda with its 80 % range, or why it isn't modelled.
+
+    `host` is what its usage as metered on its host would cost at the same prices.
+    """
     if replayed["status"] == "modelled":
         return {
             "schema": 1,

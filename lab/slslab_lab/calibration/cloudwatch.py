@@ -52,7 +52,10 @@ class Report:
 
     @property
     def billed_as_here(self) -> bool:
-        """Whether it is billed as the emulator bills, except for the millisecond that its rounded figures may hide."""
+        """Whether it is billed as the emulator bills: duration and init, rounded up once.
+
+        A difference of one millisecond is allowed, since the line prints rounded figures.
+        """
         return abs(self.billed_ms - billed_ms(self.duration_ms, self.init_ms)) <= 1
 
 
@@ -181,9 +184,11 @@ def fit_reports(
 ) -> tuple[Profile, dict[str, Any]]:
     """Fit the processors' speed and the waiting time of init, so that the function takes as long as the lines say.
 
-    Return the profile and a document: medians of the lines of successful invocations, and of the recorded function
-    before and after the fit, ms (None without a cold start). RequestError if the lines have several memory sizes, or if
-    no speed fits.
+    Return the profile and a document: medians of the lines, and of the recorded function at their memory size, before
+    and after the fit, in ms (None without a cold start); `fitted` counts the lines used, `cold` those with an init.
+
+    Ignore lines of failed invocations. The fit searches one speed by the median duration, since a faster processor
+    never takes longer. RequestError if the lines have several memory sizes, or if no speed fits.
     """
     done = [line for line in reports.lines if line.status == "success"]
     if not done:

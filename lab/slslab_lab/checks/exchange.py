@@ -1,4 +1,8 @@
-"""Match the messages that a protocol declares, and the workers that must take them, with the events of a trace."""
+"""The messages that workers exchange, as the protocol declares them, matched with the events of the trace.
+
+A protocol lists all messages of a run. Each is made once, by one worker, and taken by the workers that the protocol
+names, each a given number of times.
+"""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence

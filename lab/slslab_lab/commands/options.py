@@ -145,7 +145,8 @@ def with_progress(
 ) -> list[Any]:
     """Return a function's results at all points, with a bar on stderr if there are several.
 
-    `on` is as for `sweep`; results from elsewhere are kept, identified by the setups `bound` to the function.
+    `on` is where to compute (`sweep`), None for this process. Elsewhere results are kept, identified by the setups
+    `bound` to the function.
     """
     if on is None and len(points) == 1:
         return [function(points[0])]

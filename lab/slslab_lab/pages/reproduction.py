@@ -18,7 +18,10 @@ LINES, REST = 7, "all other lines"
 
 
 def brief(document: Document) -> Iterator[Part]:
-    """Yield how well the figures of a reproduction agree, by column; or all figures, if it has no verdicts."""
+    """Yield the output of `slslab reproduce`: how well the figures agree, by column.
+
+    A reproduction without verdicts is printed whole.
+    """
     rows = [row for column in document["columns"] if (row := _agreeing(column, document["rows"]))]
     if not rows:
         yield from reproduction(document)

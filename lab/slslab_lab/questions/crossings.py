@@ -1,4 +1,7 @@
-"""Answer where two ways to train cross, each replayed from a run of its own or derived from the first run's steps."""
+"""Where two ways to train cross: AllReduce and ScatterReduce, functions and instances with GPUs.
+
+Each side is replayed from its own run, or derived from the steps of the first run.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace

@@ -121,14 +121,21 @@ def in_time(rows: Sequence[Row], deadline_s: float, likely: bool = False) -> lis
 
 
 def best(rows: Sequence[Row], figures: Sequence[str]) -> Row | None:
-    """Return the usable row with the smallest product of figures; among equals the fastest, then the cheapest."""
+    """Return the row with the smallest product of figures; among equals the fastest, then the cheapest.
+
+    Skip rows with an invocation over its time-out; None if no other row exists.
+    """
     return min(
         _usable(rows), key=lambda row: (_product(row, figures), row.number("seconds"), row.number("cost")), default=None
     )
 
 
 def alike(rows: Sequence[Row], other: Row | None, figures: Sequence[str]) -> list[Row]:
-    """Return the rows that can't be told apart from one of them by a product of figures: the ratio may be 1."""
+    """Return the rows that can't be told apart from one of them by a product of figures.
+
+    These are the rows where the 80 % range of the ratio contains 1. All rows come from one recording, so they share
+    this machine's error. Skip rows with an invocation over its time-out.
+    """
     if other is None:
         return []
     return [row for row in _usable(rows) if row is not other and _holds_1(row, other, figures)]

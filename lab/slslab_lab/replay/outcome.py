@@ -1,4 +1,7 @@
-"""Compute a timeline's totals: modelled durations and billed time, requests, and the usage that a book prices."""
+"""The totals of a timeline: durations, billed time, requests, and the usage that a book prices.
+
+Every figure depends on the timeline's profile, so it is modelled; counts, rounding and prices are exact.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,7 +28,10 @@ MS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """An invocation of a track as its REPORT line would show it, ms with two decimals; `init_ms` of a cold start."""
+    """One invocation as its REPORT line would show it; ms with two decimals, MB as Lambda counts.
+
+    `track` is its number in the program; `init_ms` is None without a cold start.
+    """
 
     track: int
     worker: int
@@ -166,7 +172,11 @@ def outcome(timeline: Timeline, architecture: str = "x86_64") -> Totals:
 
 
 def waits(timeline: Timeline) -> NDArray[np.int64]:
-    """Return how long (ns) each entry's track waited, without a step's earlier requests, which it made meanwhile."""
+    """Return how long (ns) each entry's track waited.
+
+    In a step of several requests, the earlier requests are made during the wait. Each takes as long as the last, and
+    their time doesn't count as waiting.
+    """
     begin, start, end = (np.array(column, np.int64) for column in (timeline.begin, timeline.start, timeline.end))
     waited: NDArray[np.int64] = start - begin
     after = np.array(timeline.after, np.int64)

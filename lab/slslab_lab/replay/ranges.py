@@ -1,4 +1,7 @@
-"""Compute the uncertainty of modelled figures, by playing a program again with each source of error moved."""
+"""The uncertainty of modelled figures: how much each source of error adds to a figure's logarithm.
+
+To find a figure's sensitivity to a source, the program is played again with that source one standard deviation off.
+"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +42,10 @@ def figures_of(played: Totals, bill: Bill) -> dict[str, float]:
 
 
 def with_processor(profile: Profile, processor: Processor | None) -> Profile:
-    """Return the profile with speeds relative to the recording host's processor, where neither was measured before."""
+    """Return the profile with the speeds of Lambda's processors relative to the host that recorded a run.
+
+    A profile keeps a speed that was measured or fitted; it also keeps its speed if the host wasn't measured.
+    """
     if processor is None or not processor.anchored or profile.compute.speed.status != "assumed":
         return profile
     anchors = ", ".join(f"{name} ({year})" for name, year in processor.anchors.items())
@@ -56,7 +62,10 @@ def play_with_ranges(
     like: Mapping[str, str] | None = None,
     instances: bool | None = None,
 ) -> tuple[Played, dict[str, uncertainty.Uncertainty]]:
-    """Play a run; return the result, and its figures' uncertainties (`find_uncertainties` explains the arguments)."""
+    """Play a run on the profile; return the result and the uncertainty of each of its figures.
+
+    `like` and `instances` are as in `find_uncertainties`; by default instances are billed if the run has some.
+    """
     played = play(profile)
     billed = bool(run.instances) if instances is None else instances
     return played, find_uncertainties(
@@ -137,7 +146,10 @@ def _slower(profile: Profile, kinds: Sequence[Kind], deviation: float) -> Profil
 
 
 def _slower_instances(profile: Profile, gpus: bool, deviation: float) -> Profile:
-    """Return the profile with slower GPUs, or other processors, of instances, where their speed is assumed."""
+    """Return the profile with slower GPUs, or slower processors of instances, where their speed is assumed.
+
+    An instance that computes faster than its host has a GPU.
+    """
 
     def slower(name: str, speed: Figure, has_gpu: bool) -> Figure:
         on_gpu = has_gpu and name == "compute_speed"

@@ -71,7 +71,10 @@ def admit(plan: Plan, architecture: Architecture, budgets_mb: Sequence[int]) -> 
 
 
 def _fits(phase: ResidentPhase, plan: Plan, budgets_mb: Sequence[int]) -> bool:
-    """Return whether a phase fits; environments run on one host each, and so may each part of `beside_mb`."""
+    """Return whether the phase fits into the hosts' memory; each environment runs on one host.
+
+    With several hosts, `beside_mb` is rounded up to whole environments, because its parts may be that large.
+    """
     places = sum(budget_mb // plan.memory_mb for budget_mb in budgets_mb)
     beside = math.ceil(phase.beside_mb / plan.memory_mb) if len(budgets_mb) > 1 else 0
     needed_mb = phase.environments * plan.memory_mb + phase.beside_mb

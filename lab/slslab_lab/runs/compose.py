@@ -301,7 +301,10 @@ def _check_replicas(needed: int, there: int) -> None:
 
 
 def _host_addresses(tensors: Mapping[str, str], service: Mapping[str, Any], needed: int) -> tuple[str, ...]:
-    """Return the first databases' addresses on the host by their ids, since Docker publishes them on any ports."""
+    """Return the first databases' addresses on the host, in the same order as inside the network.
+
+    Docker publishes replicas on the host's ports in any order; a server's id tells which port it has.
+    """
     if not needed:
         return ()
     addresses: dict[str, str] = {}

@@ -102,7 +102,10 @@ def run(
 
 
 def check_hosts(requirements: Requirements, book: Book) -> None:
-    """Raise RequestError for an instance type that the book cannot bill, except for hosts that are only assumed."""
+    """Raise RequestError for an instance type that the book cannot bill.
+
+    A book may lack the hosts that are assumed by default; its bill lists them as not billed.
+    """
     if requirements.instances is not None:
         check_fleet(requirements.instances, book)
     for instance_type in set(requirements.hosts) - {server.instance_type for server in SERVERS.values()}:

@@ -38,7 +38,10 @@ def refused_plans() -> Iterator[None]:
 
 
 def make_plan(architecture: Architecture, values: Mapping[str, Any], options: Mapping[str, Value]) -> Plan:
-    """Return a plan from the command line's values and defaults; PlanError for an impossible value or option."""
+    """Return a complete plan: what the command line gave, and the defaults of the model, data set and architecture.
+
+    PlanError for an impossible value or option.
+    """
     filled = {name: value for name, value in values.items() if value is not None}
     if "platform" in filled:
         filled["platform"] = find_file(filled["platform"], profile_names())
@@ -95,7 +98,11 @@ def load_plan(path: Path, book: str | None = None) -> Plan:
 
 
 def read_plan_file(path: Path) -> Plan:
-    """Return the plan in a file or a run's directory; RequestError if it lacks what later defaults may have changed."""
+    """Return the plan in a file, or in a run's directory.
+
+    RequestError for a file that isn't a plan, or lacks anything that a run needs, because defaults may have changed
+    since its version; `LATER_OPTIONS` are filled in.
+    """
     path = path / PLAN if path.is_dir() else path
     document = read_toml(path, "plan", (), RequestError)
     known, name = architectures(), str(document.get("architecture", ""))

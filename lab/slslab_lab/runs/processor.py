@@ -12,14 +12,21 @@ from slslab_workers.plan import Plan
 
 
 def measure_first(progress: Progress) -> None:
-    """Measure this host's processor in short form (at most 20 s) and keep the result, if it never was measured."""
+    """Measure this host's processor in short form (at most 20 s) if it never was, and keep the result.
+
+    If that fails, the host stays unanchored, and the run's document says so.
+    """
     if not load_processor().anchored:
         with suppress(HostError):
             measure_processor(short=True, progress=lambda _, done, total: progress.report("processor", done, total))
 
 
 class ProcessorWatch:
-    """Probes an anchored processor around a recording, because a host's speed can drift by a third within minutes."""
+    """Probes this host's processor for about a second before and after a recording.
+
+    A host's speed can drift by a third within minutes. Skips the probe if the processor was never measured, or if the
+    run's workers compute on other hosts.
+    """
 
     def __init__(self, plan: Plan, progress: Progress) -> None:
         self._processor = None if plan.environment == "ray" else load_processor()

@@ -14,7 +14,10 @@ from slslab_workers.plan import Plan
 
 @dataclass
 class Recorder:
-    """Writes a run's records to its trace and progress, and keeps the invocations; `broken` gets a failure to write."""
+    """Receives records during a run, for the trace and the progress, and keeps the invocations.
+
+    `broken` is called when the trace can't be written any more; the trace then ends with the last written record.
+    """
 
     writer: TraceWriter
     plan: Plan

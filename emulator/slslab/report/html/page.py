@@ -21,7 +21,10 @@ SNIPPET = "window.vegaEmbed = vegaEmbed;"
 
 @cache
 def charting_library() -> str:
-    """Return the script, about 0.9 MB, from the user's cache, because bundling takes a second or two."""
+    """Return the script, about 0.9 MB. Bundling takes a second or two, so the user's cache keeps it.
+
+    A cache that can't be read or written is ignored.
+    """
     kept = cache_directory() / f"vega-{version('vl-convert-python')}.js"
     try:
         return kept.read_text(encoding="utf-8")

@@ -14,7 +14,11 @@ EVENTS = "events.out.tfevents.*"
 
 
 def write_boards(runs: Sequence[Run], out: Path) -> list[dict[str, Any]]:
-    """Write each run to `out/RUN`, replacing an earlier export; RequestError if other files are there."""
+    """Write each run to `out/RUN`: loss and accuracy by trained epochs, the run's figures, its plan as text.
+
+    It replaces an earlier export of the run. RequestError if a directory with the run's name contains anything else;
+    HostError if it can't be written.
+    """
     make_directory(out)
     for path in (out / run.id for run in runs):
         if path.exists() and (not path.is_dir() or set(path.iterdir()) != set(path.glob(EVENTS))):

@@ -19,7 +19,10 @@ DESCRIPTION = "schema.json"
 
 
 def write_files(runs: Sequence[Run], kind: str, out: Path) -> list[dict[str, Any]]:
-    """Write the runs' tables to `out`, replacing an earlier export; RequestError if other files are there."""
+    """Write the runs' tables to `out`, one file each, as `kind` (csv or parquet); return what was written.
+
+    It replaces the files of an earlier export. RequestError for a directory with files that slslab didn't export.
+    """
     make_directory(out)
     for name in (*sorted(f"{table}.{kind}" for table in TABLES), DESCRIPTION):
         if (out / name).exists() and _made_by(out) != "slslab":

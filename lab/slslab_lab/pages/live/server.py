@@ -23,7 +23,9 @@ CLOSE_LIMIT_S = 3
 
 
 def serve(folder: Path, port: int, ready: Callable[[str], None]) -> None:
-    """Serve the runs in the folder, making it if needed, until Ctrl-C; `ready` gets the address, with its new token.
+    """Serve the runs in the folder until Ctrl-C; make the folder if it is missing.
+
+    `ready` gets the address, with a token that is new at each start and is needed to see anything.
 
     RequestError if the port is taken or the folder can't be made; HostError if files can't be watched.
     """

@@ -54,7 +54,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Gathering:
-    """Groups of steps that run as their gates open, such as reads of messages; each group's first step waits."""
+    """Groups of steps that run in the order in which their gates open; the first step of each group waits.
+
+    This is how a worker lists arrived objects, or takes messages from a queue.
+    """
 
     groups: tuple[tuple[Step, ...], ...]
 

@@ -1,6 +1,8 @@
-"""Widen ranges by how far a busy host may have changed a recording's CPU seconds (deviations of their logarithm).
+"""How far a busy host may have changed a recording's CPU seconds, as standard deviations of their logarithm.
 
-A recording knows how much equal work differed, and how often other processes and other guests had the processors.
+They widen every figure's range, as part of this machine's processor. A recording knows three things about its host: how
+much work of one kind differed between steps or environments, how often other processes took the processors, and how
+often the hypervisor gave them to other guests.
 """
 
 import math
@@ -26,7 +28,12 @@ FEW = 3
 def widen(
     processor: Processor, alone: Mapping[str, Any] | None, delayed_share: float, stolen_share: float
 ) -> Processor:
-    """Return the processor with deviations for the host's disturbance: in a solo profile, or by the run's shares."""
+    """Return the processor with deviations that include the host's disturbance during a recording.
+
+    `alone` is the document's solo profile, if the recording uses its CPU seconds. Otherwise the run's own count:
+    `delayed_share` is the share of the run's time for which this host delayed it, and `stolen_share` the share of the
+    processors' work time for which the hypervisor ran other guests.
+    """
     spreads: dict[Kind, float] = {}
     if alone is None or alone["status"] != "measured":
         common = _neighbours("normal", delayed_share, stolen_share)
@@ -48,7 +55,10 @@ def _neighbours(priority: str, held_up: float, stolen: float) -> float:
 
 
 def _spreads(kinds: Sequence[AloneKind]) -> dict[Kind, float]:
-    """Return how much each kind's steps differed, weighted by CPU seconds, since a busy host moves them together."""
+    """Return how much steps of each kind of work differed, weighted by their CPU seconds.
+
+    A busy host makes them differ together, so their spreads add up. For few steps it is half of the range.
+    """
     seconds: dict[Kind, float] = {}
     spreads: dict[Kind, float] = {}
     for one in kinds:

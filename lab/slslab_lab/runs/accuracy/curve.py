@@ -1,4 +1,7 @@
-"""Make accuracy curves: an architecture's update rules in one process, epoch by epoch, saved after each."""
+"""Accuracy curves: an architecture's update rules run in one process, epoch by epoch, and saved after each.
+
+Seconds are this process's own. Replay models the time on Lambda.
+"""
 
 import math
 import platform

@@ -34,7 +34,10 @@ class CurveDirectory:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Make and lock the directory, or raise RequestError; remove it at the end if it is empty."""
+        """Make the directory and lock it against other commands; remove it at the end if it is empty.
+
+        RequestError if another command uses it, or it can't be made.
+        """
         with writable(self.path, "choose another --out.", done="made"):
             self.path.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

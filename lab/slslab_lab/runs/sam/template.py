@@ -31,7 +31,10 @@ LOGS = ("logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents")
 
 
 def deployment_of(plan: Plan, architecture: Architecture) -> Deployment | None:
-    """Return the plan's deployment; None if the architecture can't be deployed. PlanError for an impossible plan."""
+    """Return the plan's deployment with its functions; None if the architecture can't be deployed.
+
+    PlanError for an impossible plan.
+    """
     architecture.requirements(plan)
     found: Deployment | None = architecture.deployment(plan, Cloud(lambda _: None, lambda _: None), Unwatched())
     return found
