@@ -70,7 +70,7 @@ class Concurrency:
         self._running[name] += 1
 
     def give_back(self, name: str) -> None:
-        """Stop to count an execution, which has ended."""
+        """Stop counting an execution, which has ended."""
         self._running[name] -= 1
         if not self._running[name]:
             del self._running[name]
