@@ -11,14 +11,15 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
 from slslab.aws.clients import signed_headers
 from slslab.aws.keys import Pair
-from slslab.errors import HostError, RequestError, SlslabError
+from slslab.errors import HostError, RequestError
 from slslab.host.state import state_directory
+from slslab_workers.architecture import RunFailed
 
 ANSWER_S = 60.0
 # A whole run's containers, objects and functions are started and removed one by one.
@@ -139,7 +140,6 @@ class RemoteRecording:
         # From now on, long silence is normal.
         self._socket.settimeout(None)
         self._end: dict[str, Any] | None = None
-        self._failure: SlslabError | None = None
         self._reader: threading.Thread | None = None
 
     def close(self) -> None:
@@ -149,10 +149,21 @@ class RemoteRecording:
         if self._reader is not None:
             self._reader.join()
 
-    def listen(self, on_record: Callable[[dict[str, Any]], None], ended: Callable[[], None] = lambda: None) -> None:
-        """Pass every record from now on to `on_record`, on a thread of its own; then call `ended`."""
-        self._reader = threading.Thread(target=self._read, args=(on_record, ended), name="recording", daemon=True)
+    def listen(self, on_record: Callable[[dict[str, Any]], None]) -> None:
+        """Pass every record from now on to `on_record`, on a thread of its own.
+
+        If the connection breaks, the last one is a record `failed`, and `finish` raises HostError.
+        """
+        self._reader = threading.Thread(target=self._read, args=(on_record,), name="recording", daemon=True)
         self._reader.start()
+
+    def receives(self) -> bool:
+        """Return whether more records may come."""
+        return self._reader is not None and self._reader.is_alive()
+
+    def ask(self, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
+        """Send a request about the recording; return status and body. HostError without an answer within WORK_S."""
+        return self._emulator.ask(method, f"{self.path}{path}", body, WORK_S)
 
     def name(self, kind: str, name: str) -> None:
         """Name a resource of the run: from now on its records are received, and the recording's end removes it."""
@@ -163,25 +174,18 @@ class RemoteRecording:
     def finish(self) -> dict[str, Any]:
         """End the recording, wait until everything has arrived, and return its last record."""
         assert self._reader is not None
-        self._emulator.ask("DELETE", self.path, limit_s=WORK_S)
+        self.ask("DELETE", "")
         self._reader.join()
-        if self._failure is not None:
-            raise self._failure
         if self._end is None:
             raise HostError(f"The emulator at {self._emulator.url} ended before the run's recording did.", START)
         return self._end
 
-    def _read(self, on_record: Callable[[dict[str, Any]], None], ended: Callable[[], None]) -> None:
-        # A broken connection delivers no last record, which `finish` reports.
-        with ExitStack() as stack, suppress(OSError, http.client.HTTPException, ValueError):
-            stack.callback(ended)
+    def _read(self, on_record: Callable[[dict[str, Any]], None]) -> None:
+        with suppress(OSError, http.client.HTTPException, ValueError):
             for line in self._answer:
                 record = json.loads(line)
                 if record["record"] == "end":
                     self._end = record
                     return
-                try:
-                    on_record(record)
-                except SlslabError as error:  # the trace cannot be written
-                    self._failure = error
-                    return
+                on_record(record)
+        on_record({"record": "failed", **vars(RunFailed("StackFailed", "the stack's emulator ended"))})

@@ -107,7 +107,7 @@ class Record:
 
     def invocation(self, record: InvocationRecord) -> None:
         """Write a metered invocation, and print its REPORT line."""
-        self._write({"record": "invocation", **record.as_document()})
+        self._write(record.as_record())
         self._say(f"{record.function} {record.report.strip()}")
 
     def update(self) -> None:

@@ -16,13 +16,12 @@ import redis
 from slslab.aws.accounts import DEFAULT
 from slslab.aws.clients import aws_client
 from slslab.aws.keys import Pair
-from slslab.compose.client import OWNER, WORK_S, RemoteEmulator, RemoteRecording, emulator_url
+from slslab.compose.client import OWNER, RemoteEmulator, RemoteRecording, emulator_url
 from slslab.compose.instances import RemoteLauncher
 from slslab.compose.services import server_information
 from slslab.errors import HostError, RequestError, counted
 from slslab.installation import __version__
 from slslab.run.events import clock_domain
-from slslab.run.records import InstanceRecord, InvocationRecord
 from slslab.stack import Stack
 from slslab.statemachines.execution_history import read_transitions
 from slslab.statemachines.history import Transition, labels, transition_event
@@ -79,12 +78,10 @@ class ComposeSystem(System):
         with Watch(logs) as watch, self._emulator.record(*asked) as recording:
             recorder.broken = watch.fail
             _check_replicas(requirements.tensor_databases, len(recording.tensors))
-            launcher: RemoteLauncher | None = None
-            if requirements.instances is not None:
-                ask = partial(self._emulator.ask, limit_s=WORK_S)
-                launcher = RemoteLauncher(requirements.instances, ask, recording.path)
+            fleet = requirements.instances
+            launcher = None if fleet is None else RemoteLauncher(fleet, recording, watch.check)
             received = _Received(recorder, launcher)
-            recording.listen(received.record, launcher.broken if launcher is not None else lambda: None)
+            recording.listen(received.record)
             clients = _Clients(self._services, self._emulator.pair, recording)
             record_hosts = host_meter(requirements, recorder.event)
 
@@ -239,25 +236,18 @@ class _Received:
 
     def record(self, record: dict[str, Any]) -> None:
         """Pass on a record."""
-        if record["record"] == "invocation":
-            self._environments[record["environment"]] = None
-            self._recorder.invocation(InvocationRecord(**{k: v for k, v in record.items() if k != "record"}))
-            return
-        if record["record"] == "instance":
-            assert self._launcher is not None
-            instance = InstanceRecord(**{k: v for k, v in record.items() if k != "record"})
-            self._environments[instance.id] = None
-            self._recorder.instance(instance)
-            self._launcher.ended(instance)
-            return
-        if record["record"] == "failed":
-            self._recorder.broken(RunFailed("StackFailed", record["message"]))
+        kind = record["record"]
+        if kind == "failed":
+            self._recorder.broken(RunFailed(*(record[name] for name in ("type", "message", "worker", "log_tail"))))
             return
         self._recorder.event(record)
-        if record["record"] != "event":
+        if kind == "instance":
+            assert self._launcher is not None
+            self._launcher.ended()
+        if name := record.get("environment") or record.get("id"):  # an instance's log has its id
+            self._environments[name] = None
+        if kind != "event":
             return
-        if record["op"] == "environment.start":
-            self._environments[record["environment"]] = None
         if record["worker"] >= 0:
             self._workers.setdefault(record["invocation"], record["worker"])
         elif record["op"] == "invoke":

@@ -147,7 +147,6 @@ class EmbeddedSystem(Managed, System):
                 variables={**self._stack.client_environment(), **own},
                 logs=logs,
                 on_event=recorder.event,
-                on_record=recorder.instance,
             )
             versions["instances"] = launcher.name
 

@@ -183,9 +183,8 @@ def execute(
         seconds = start_s + time.monotonic() - beginning
         if watch is not None:
             processor = watch.end()
-        records = [record.as_document() for record in recorder.records]
-        directory.write_invocations(records)
-        run = Run(directory, plan=plan, invocations=records, document=None)
+        directory.write_invocations(recorder.invocations)
+        run = Run(directory, plan=plan, invocations=recorder.invocations, document=None)
         made = run.describe(host, outcome, failure, seconds, book, before, processor)
         run = run.replace(document=made)
         made["lambda"] = play(run, book)

@@ -413,11 +413,13 @@ def test_an_emulator_that_ends_is_told(composed: Composed, tmp_path: Path) -> No
     own = {"SLSLAB_LISTEN": f"127.0.0.1:{port}", "SLSLAB_HOME": str(tmp_path / "home")}
     process = start(composed.variables | own, tmp_path / "log")
     with RemoteEmulator(f"http://127.0.0.1:{port}").record("run", 0) as recording:
-        recording.listen(lambda _record: None)
+        records: list[dict[str, Any]] = []
+        recording.listen(records.append)
         process.kill()
         process.wait()
         with pytest.raises(HostError, match="No emulator answers"):
             recording.finish()
+    assert [(record["record"], record["message"]) for record in records] == [("failed", "the stack's emulator ended")]
     # What it left goes with the next one's start.
     again = start(composed.variables | own, tmp_path / "log")
     about = RemoteEmulator(f"http://127.0.0.1:{port}").about()

@@ -19,10 +19,9 @@ from slslab.compose.client import RemoteEmulator, RemoteRecording
 from slslab.compose.control import Control
 from slslab.compose.instances import RemoteLauncher
 from slslab.compose.network import Network
-from slslab.errors import HostError
 from slslab.host.docker_engine import MARK_LABEL
 from slslab.lambda_.emulator import Emulator
-from slslab_workers.architecture import Fleet
+from slslab_workers.architecture import Fleet, RunFailed
 
 MODULE = "import time\ntime.sleep(600)\n"
 KEYS = Keyring(Pair(*client.DEFAULT_PAIR.values()), temporary=False)
@@ -211,17 +210,22 @@ def test_a_service_that_hangs_does_not_hold_the_stack(
     assert control._recording is None
 
 
-def test_instances_of_an_emulator_that_died_are_waited_for_no_longer() -> None:
-    launcher = RemoteLauncher(Fleet("g4dn.xlarge", "cpu"), lambda *_: (200, b"{}"), "")
+def test_instances_of_an_emulator_that_died_are_waited_for_no_longer(
+    recording: RemoteRecording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check() -> None:
+        raise RunFailed("StackFailed", "the emulator ended")
+
+    monkeypatch.setattr(recording, "ask", lambda *_: (200, b"{}"))
+    launcher = RemoteLauncher(Fleet("g4dn.xlarge", "cpu"), recording, check)
+    ended = threading.Event()
 
     def launch() -> None:
-        with launcher.launch("slslab_workers.gpu.instance", [{}], {}):
-            pass
+        with launcher.launch("slslab_workers.gpu.instance", [{}], {}), pytest.raises(RunFailed, match="emulator ended"):
+            launcher.join()
+        ended.set()
 
-    waiting = threading.Thread(target=launch)
-    waiting.start()
-    launcher.broken()
-    waiting.join(10)
-    assert not waiting.is_alive()
-    with pytest.raises(HostError, match="ended before its instances did"):
-        launcher.join()
+    threading.Thread(target=launch).start()
+    assert not ended.wait(1)
+    recording.close()
+    assert ended.wait(10)
