@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slslab.host.managed import Managed
+from slslab.run.events import own_event
 
 CHUNK_BYTES = 65_536
 # Read the requests of this long together: each wake-up costs more than ten requests.
@@ -30,6 +31,11 @@ class Logged:
     start_ns: int
     end_ns: int
     size: int
+
+    def event(self) -> dict[str, Any]:
+        """Return the request of a function as an event of a trace."""
+        event = own_event(self.operation, self.start_ns, "", resource="", function=self.function)
+        return {**event, "end_ns": self.end_ns, "bytes": self.size, "requests": 1, "overhead": False}
 
 
 class AccessLog(Managed):

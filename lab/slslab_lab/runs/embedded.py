@@ -71,14 +71,13 @@ class EmbeddedSystem(Managed, System):
     def _enter(self, stack: ExitStack) -> None:
         self._began = time.process_time()
         requirements = self._requirements
-        self._stack = EmbeddedStack(stack, on_event=self._on_event)
-        self._servers = self._stack.servers
-        self._watch = stack.enter_context(Watch(self._stack.session.home))
+        self._watch = stack.enter_context(Watch(Path()))
         # Servers wait more than they compute while they start.
         imports = threading.Thread(target=_import_torch, name="slslab-imports")
         imports.start()
         stack.callback(imports.join)
-        self._stack.start(requirements)
+        self._stack = stack.enter_context(EmbeddedStack(requirements, on_event=self._on_event))
+        self._servers = self._stack.servers
         self._emulator = self._stack.start_emulator(
             Emulator(
                 session=self._stack.session,
@@ -168,8 +167,7 @@ class EmbeddedSystem(Managed, System):
         """Stop and remove everything that a run has left, and pass on its last records."""
         self._emulator.end_environments()
         self._emulator.packages.largest_bytes = 0
-        for server in self._servers.values():
-            server.settle()
+        self._stack.settle()
         for address in (*self._stack.tensor_urls, self._stack.queue_url or "", self._stack.channel_url or ""):
             # In Memcached and parameter servers, keys contain their run's name, and scripts don't persist.
             if address.startswith("redis:"):
