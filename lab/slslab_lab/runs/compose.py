@@ -74,14 +74,13 @@ class ComposeSystem(System):
         """Record what the stack does for the run in this context."""
         requirements, about = self._requirements, self._about
         began = time.process_time()
-        asked = (self._plan.run, requirements.tensor_databases, requirements.channel)
+        received, databases = _Received(recorder), requirements.tensor_databases
+        asked = (self._plan.run, received.record, databases, requirements.channel)
         with Watch(logs) as watch, self._emulator.record(*asked) as recording:
             recorder.broken = watch.fail
-            _check_replicas(requirements.tensor_databases, len(recording.tensors))
-            fleet = requirements.instances
-            launcher = None if fleet is None else RemoteLauncher(fleet, recording, watch.check)
-            received = _Received(recorder, launcher)
-            recording.listen(received.record)
+            _check_replicas(databases, len(recording.tensors))
+            if requirements.instances is not None:
+                received.launcher = RemoteLauncher(requirements.instances, recording, watch.check)
             clients = _Clients(self._services, self._emulator.pair, recording)
             record_hosts = host_meter(requirements, recorder.event)
 
@@ -96,7 +95,7 @@ class ComposeSystem(System):
                 seconds = {"emulator": end["cpu_seconds"], "driver": round(time.process_time() - began, 3)}
                 return {"package": end["package"], "own_cpu_seconds": seconds}
 
-            tensors = _host_addresses(recording.tensors, self._services["tensors"], requirements.tensor_databases)
+            tensors = _host_addresses(recording.tensors, self._services["tensors"], databases)
             queue = self._services["queue"]["host"] if requirements.queue else None
             stack = Stack(self._services["s3"]["host"], tensors, queue)
             host = {name: about[name] for name in ("cores", "cpu_share_enforced", "confinement")}
@@ -104,9 +103,9 @@ class ComposeSystem(System):
                 "channel" if part == requirements.channel else part: self._services[part]["name"]
                 for part in self._parts()
             }
-            if launcher is not None:
+            if received.launcher is not None:
                 host["stack"]["instances"] = f"containers of {self._about['image']}"
-            cloud = Cloud(clients.client, recorder.driver_event, stack.worker_environment(), launcher)
+            cloud = Cloud(clients.client, recorder.driver_event, stack.worker_environment(), received.launcher)
             yield Running(cloud, host, finish, partial(watch.watched, {}))
 
     def _parts(self) -> list[str]:
@@ -225,11 +224,12 @@ class _Clients:
 
 
 class _Received:
-    """Passes records to the run's recorder, and keeps the records that identify a transition's invocation."""
+    """Passes records to the run's recorder and its launcher, and keeps those by which transitions find invocations."""
 
-    def __init__(self, recorder: Recorder, launcher: RemoteLauncher | None) -> None:
+    launcher: RemoteLauncher | None = None
+
+    def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._launcher = launcher
         self._environments: dict[str, None] = {}
         self._workers: dict[str, int] = {}
         self._invocations: list[dict[str, Any]] = []
@@ -242,8 +242,8 @@ class _Received:
             return
         self._recorder.event(record)
         if kind == "instance":
-            assert self._launcher is not None
-            self._launcher.ended()
+            assert self.launcher is not None
+            self.launcher.ended()
         if name := record.get("environment") or record.get("id"):  # an instance's log has its id
             self._environments[name] = None
         if kind != "event":

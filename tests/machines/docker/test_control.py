@@ -36,6 +36,10 @@ NETWORK = {
 }
 
 
+def ignore(_record: object) -> None:
+    """Take a record of a recording that is not looked at."""
+
+
 @pytest.fixture(scope="module")
 def control(emulator_settings: dict[str, Any]) -> Iterator[Control]:
     """The control API of an emulator; nothing else of the stack is there."""
@@ -53,8 +57,7 @@ def composed(control: Control) -> Emulator:
 
 @pytest.fixture
 def recording(composed: Emulator) -> Iterator[RemoteRecording]:
-    with RemoteEmulator(composed.endpoint).record("run", 0) as begun:
-        begun.listen(lambda _record: None)
+    with RemoteEmulator(composed.endpoint).record("run", ignore) as begun:
         yield begun
 
 
@@ -159,8 +162,7 @@ def test_a_recording_whose_client_dies_during_a_launch_ends_all_of_it(
 
     monkeypatch.setattr(api, "start", slow)
     answers: list[Any] = []
-    with RemoteEmulator(composed.endpoint).record("run", 0) as recording:
-        recording.listen(lambda _record: None)
+    with RemoteEmulator(composed.endpoint).record("run", ignore) as recording:
         body = wanted(events=[{}, {}, {}])
         asking = threading.Thread(target=lambda: answers.append(launch(composed, recording, body)))
         asking.start()
@@ -172,9 +174,8 @@ def test_a_recording_whose_client_dies_during_a_launch_ends_all_of_it(
     goes_on.set()
     asking.join(60)
     assert answers[0][0] == 409
-    with RemoteEmulator(composed.endpoint).record("next", 0) as following:
+    with RemoteEmulator(composed.endpoint).record("next", ignore) as following:
         assert containers(composed) == []
-        following.listen(lambda _record: None)
         following.finish()
 
 
@@ -187,8 +188,7 @@ def test_an_end_may_take_longer_than_an_answer(composed: Emulator, monkeypatch: 
         time.sleep(1.5)
         remove_container(*arguments, **more)
 
-    with RemoteEmulator(composed.endpoint).record("run", 0) as recording:
-        recording.listen(lambda _record: None)
+    with RemoteEmulator(composed.endpoint).record("run", ignore) as recording:
         assert launch(composed, recording, wanted())[0] == 200
         monkeypatch.setattr(api, "remove_container", slow)
         monkeypatch.setattr(client, "ANSWER_S", 1.0)
@@ -202,8 +202,7 @@ def test_a_service_that_hangs_does_not_hold_the_stack(
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         monkeypatch.setitem(composed._variables, "AWS_ENDPOINT_URL_SFN", url)
-        with RemoteEmulator(composed.endpoint).record("run", 0) as recording:
-            recording.listen(lambda _record: None)
+        with RemoteEmulator(composed.endpoint).record("run", ignore) as recording:
             recording.name("machine", "m")
             monkeypatch.setattr(client, "WORK_S", 20.0)
             recording.finish()
