@@ -57,16 +57,13 @@ class ComposeSystem(System):
     """
 
     def __init__(self, plan: Plan, requirements: Requirements) -> None:
+        super().__init__(plan, requirements)
         self._emulator = RemoteEmulator(emulator_url())
-        self._plan = plan
-        self._requirements = requirements
         self._about = self._emulator.about()
         self._services = {service["part"]: service for service in self._about["services"]}
         self.budgets_mb = [int(self._about["memory_budget_mb"])]
         # Instances' devices are known only after their launch, from their records.
-        self.automatic: Mapping[str, str] = {"queue": self._queue_kind()}
-        if requirements.channel_host:
-            self.automatic = {**self.automatic, "channel-host": requirements.channel_host}
+        self.automatic["queue"] = self._queue_kind()
         self._check()
 
     @contextmanager

@@ -5,7 +5,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 from importlib.metadata import version
@@ -18,7 +18,6 @@ import psutil
 from slslab.aws.arns import REGION
 from slslab.errors import RequestError
 from slslab.host.lazy_server import LazyServer
-from slslab.host.managed import Managed
 from slslab.installation import HOSTS, plugin, require
 from slslab.lambda_.emulator import Emulator, memory_budget_mb
 from slslab.run.records import InvocationRecord
@@ -39,19 +38,17 @@ from slslab_workers.models import own_packages
 from slslab_workers.plan import Plan
 
 
-class EmbeddedSystem(Managed, System):
+class EmbeddedSystem(System):
     """The parts of the embedded stack that the plan requires, and an emulator of the run's own; `strict` hides this
     host's packages from functions."""
 
     def __init__(self, plan: Plan, requirements: Requirements, *, strict: bool = False) -> None:
-        self._plan = plan
+        super().__init__(plan, requirements)
         self._strict = strict
         self._limits = limits_of(plan)
         check_limits(plan, requirements, self._limits)
-        self._requirements = requirements
-        automatic = {"queue": queue_kind(requirements.queue)} if requirements.queue else {}
-        if requirements.channel_host:
-            automatic["channel-host"] = requirements.channel_host
+        if requirements.queue:
+            self.automatic["queue"] = queue_kind(requirements.queue)
         if requirements.channel == "dynamodb":
             require("aiohttp")
         if requirements.instances is not None:
@@ -60,8 +57,7 @@ class EmbeddedSystem(Managed, System):
                     "With the embedded stack, instances are processes of this host.",
                     "--stack compose launches them as containers.",
                 )
-            automatic["device"] = choose_devices(requirements.instances.device)[0].partition(":")[0]
-        self.automatic: Mapping[str, str] = automatic
+            self.automatic["device"] = choose_devices(requirements.instances.device)[0].partition(":")[0]
         # Taken once: what is admitted must also fit when the stack itself has taken its memory.
         self.budgets_mb = [memory_budget_mb()] if plan.environment != "ray" else _cluster().budgets_mb()
 
