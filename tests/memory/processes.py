@@ -22,10 +22,8 @@ from slslab.lambda_.environment import Environment
 from slslab.lambda_.runtime_api import ACCEPTED, PREFIX, Answer, RuntimeApi
 from slslab_workers.channels.injection import Injector
 from slslab_workers.faults.plan import FaultPlan
-from slslab_workers.kubeml import function as kubeml
-from slslab_workers.spirt import learning
 from slslab_workers.trace.event import Event
-from slslab_workers.training import worker
+from slslab_workers.training import models, worker
 
 # How long what happens takes, s, drawn evenly between: an initialisation, to take memory until there is no more, and
 # until the emulator is told that the kernel has killed for want of it.
@@ -35,8 +33,7 @@ HELD = (0.3, 0.9)
 # What modules of handlers keep from one invocation to the next, and how it begins.
 KEPT: tuple[tuple[ModuleType, str, Callable[[], Any]], ...] = (
     (worker, "_warm", lambda: None),
-    (learning, "_models", dict),
-    (kubeml, "_models", dict),
+    (models, "_kept", dict),
 )
 
 

@@ -127,7 +127,6 @@ class Plan:
             raise PlanError(f"--lr is {self.lr}.", "give a number above 0.")
         for name in ("momentum", "weight_decay"):
             if not 0 <= getattr(self, name) < math.inf:
-                unit = " s" if name == "timeout" else ""
                 raise PlanError(f"{_option(name)} is {getattr(self, name)}.", "give 0 or more.")
         if self.gradual and not self.evaluation:
             raise PlanError("A run can only stop early if its epochs are evaluated.", "leave out --no-evaluation.")
@@ -206,8 +205,10 @@ class InvocationInput:
 
     @classmethod
     def from_event(cls, event: Mapping[str, Any]) -> Self:
-        """Read a Lambda event."""
-        return cls(**{**event, "plan": Plan.from_document(event["plan"])})
+        """Read a Lambda event, which JSON made: sequences become tuples again."""
+        return cls(
+            **{name: _tuples(value) for name, value in event.items()} | {"plan": Plan.from_document(event["plan"])}
+        )
 
     def to_event(self) -> dict[str, Any]:
         """Return the Lambda event."""
@@ -230,6 +231,10 @@ class Assignment(InvocationInput):
 def thread_count(memory_mb: int) -> int:
     """Return a worker's number of threads: its CPU share (memory / 1,769 MB), rounded up."""
     return math.ceil(memory_mb / VCPU_MB)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def _finite(value: Value) -> Value:

@@ -1,15 +1,15 @@
 """Accuracy by time and by cost for each row of Table 3: accuracy by epoch × time of an epoch."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from slslab.report.formats import percent
-from slslab_lab.papers.paper import Paper, Row
+from slslab_lab.papers.paper import Row
 from slslab_lab.studies import MODELS, committed
-from slslab_lab.studies.curves import PROOFS, Curve, Point, curve_of, read_curves, rule_of, select, sent_shares
+from slslab_lab.studies.curves import PROOFS, Curve, Point, curve_of, read_curves, rule_of, select
 from slslab_lab.studies.documents import make_curve
-from slslab_lab.studies.epochs import EpochTime, Recordings, epoch_times, prepare
+from slslab_lab.studies.epochs import EpochTime, Recordings, prepare
 from slslab_lab.studies.experiments import Experiment, experiments, read_all
 from slslab_lab.studies.minibatches import Estimate
 from slslab_lab.studies.rankings import Standing
@@ -71,36 +71,38 @@ class Progression:
 
 @dataclass(frozen=True)
 class Learnt:
-    """A model's curves, Table 2's recordings on the platform, and their rows."""
+    """A model's curves, and Table 2's recordings on the platform."""
 
     curves: Sequence[Curve]
     recordings: Recordings
-    progressions: Sequence[Progression]
-
-
-def pair_up(
-    paper: Paper, model: str, curves: Sequence[Curve], epochs: Mapping[Experiment, EpochTime]
-) -> tuple[Progression, ...]:
-    """Return the table's rows in order: canonical, and as released if that has a curve."""
-    rows = []
-    for row in paper.table(TABLE).rows:
-        architecture = paper.table(TABLE).inputs_of(row)["architecture"]
-        for experiment in experiments([model]):
-            if experiment.architecture == architecture:
-                curve = curve_of(curves, rule_of(experiment), experiment.architecture)
-                if curve is not None or not experiment.released:
-                    rows.append(Progression(experiment, row, curve, epochs[experiment]))
-    return tuple(rows)
 
 
 def read(setup: Setup) -> Learnt:
-    """Return the curves, and the recordings with their rows and played epochs."""
-    options, rows = setup.options, experiments([MODEL])
+    """Return the curves and the recordings of the options."""
+    options = setup.options
     curves = select(read_curves(options.get("accuracy") or committed("accuracy")), MODEL, options["dataset"])
     runs = read_all(options.get("recordings") or committed("table2"), experiments(MODELS))
-    recordings = prepare(setup.paper, runs.done, setup.profile, setup.book)
-    times = epoch_times(recordings, rows, setup.watcher.report, sent_shares(curves, rows))
-    return Learnt(curves, recordings, pair_up(setup.paper, MODEL, curves, times))
+    return Learnt(curves, prepare(setup.paper, runs.done, setup.profile, setup.book))
+
+
+def pair_up(setup: Setup, learnt: Learnt) -> tuple[Progression, ...]:
+    """Return the table's rows in order: canonical, and as released if that has a curve. An epoch is played with the
+    share of the gradients that a filter let through over the whole curve."""
+    table = setup.paper.table(TABLE)
+    pairs = [
+        (experiment, row, curve)
+        for row in table.rows
+        for experiment in experiments([MODEL])
+        if experiment.architecture == table.inputs_of(row)["architecture"]
+        for curve in [curve_of(learnt.curves, rule_of(experiment), experiment.architecture)]
+        if curve is not None or not experiment.released
+    ]
+    found = []
+    for number, (experiment, row, curve) in enumerate(pairs, 1):
+        share = None if curve is None else curve.share(curve.last)
+        found.append(Progression(experiment, row, curve, learnt.recordings.epoch(experiment, share)))
+        setup.watcher.report("playing epochs", number, len(pairs))
+    return tuple(found)
 
 
 def variants(progressions: Sequence[Progression]) -> dict[str, dict[str, Progression]]:

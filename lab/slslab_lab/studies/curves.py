@@ -245,16 +245,6 @@ def curve_of(curves: Iterable[Curve], rule: Rule, architecture: str) -> Curve | 
     )
 
 
-def sent_shares(curves: Sequence[Curve], rows: Iterable[Experiment]) -> dict[Experiment, float]:
-    """Return the share of gradients that a filter let through over the whole curve, for rows with such a curve."""
-    shares = {}
-    for experiment in rows:
-        curve = curve_of(curves, rule_of(experiment), experiment.architecture)
-        if curve is not None and (share := curve.share(curve.last)) is not None:
-            shares[experiment] = share
-    return shares
-
-
 def common_target(curves: Iterable[Curve]) -> float | None:
     """Return the largest multiple of 5 % that the most curves reach; None if none reaches the lowest to compare at."""
     best = [curve.best.accuracy for curve in curves]

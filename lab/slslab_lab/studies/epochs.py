@@ -3,7 +3,7 @@
 In the paper's Table 2 an epoch is 24 functions one after another. Here it lasts from its start to the next epoch's
 start, in all architectures: SPIRT's functions of an epoch run at the same time, and waits for others are included."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from slslab.errors import RequestError, RunError
@@ -84,18 +84,3 @@ def steady_epoch(run: Played, platform: Profile, book: Book, share: float | None
     (first_s, first_total), (last_s, last_total) = played
     number = LAST - FIRST
     return EpochTime((last_s - first_s) / number, float(last_total - first_total) / number, costs.workload.share)
-
-
-def epoch_times(
-    recordings: Recordings,
-    rows: tuple[Experiment, ...],
-    report: Callable[[str, int, int], None],
-    shares: Mapping[Experiment, float],
-) -> dict[Experiment, EpochTime]:
-    """Return an epoch of each row, with this share of its gradients sent, or else the recorded share; `report` receives
-    the progress."""
-    times = {}
-    for number, experiment in enumerate(rows, 1):
-        times[experiment] = recordings.epoch(experiment, shares.get(experiment))
-        report("playing epochs", number, len(rows))
-    return times

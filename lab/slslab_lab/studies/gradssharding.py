@@ -5,11 +5,12 @@ committed, before the comparison. Nothing is fitted to RQ3.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
@@ -68,20 +69,13 @@ class Predictions(Entry):
 
 @dataclass(frozen=True)
 class Compared:
-    """A round: modelled seconds with their interval, seconds of its slowest function, USD, and the measurements.
-
-    For RQ3 the modelled figures are the predictions; `today` comes from today's code, and `baselines` are seconds.
-    """
+    """A round: the modelled figures, for RQ3 the predicted ones, and the measurements; `today` are the seconds of RQ3's
+    round by today's code."""
 
     experiment: str
     setting: Setting
-    seconds: float
-    low: float
-    high: float
-    slowest_s: float
-    usd: float
+    ours: Prediction
     measured: Mapping[str, Decimal]
-    baselines: Mapping[str, float]
     today: float | None = None
 
     @property
@@ -98,14 +92,19 @@ class Compared:
     @property
     def inside(self) -> bool:
         """Return whether the interval contains the measured seconds."""
-        return self.low <= self.measured_s <= self.high
+        return self.ours.low <= self.measured_s <= self.ours.high
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """Return our figures by column."""
+        return {"wall_seconds": self.ours.seconds, "slowest_seconds": self.ours.slowest_seconds, "usd": self.ours.usd}
 
     def errors(self) -> dict[str, float]:
         """Return the relative errors of seconds, of USD, and of the seconds from baselines and today's code."""
         today = {} if self.today is None else {TODAY: self.today}
-        seconds = {SECONDS: self.seconds, **self.baselines, **today}
+        seconds = {SECONDS: self.ours.seconds, **self.ours.baselines, **today}
         errors = {name: value / self.measured_s - 1 for name, value in seconds.items()}
-        return {**errors, USD: self.usd / float(self.measured["usd"]) - 1}
+        return {**errors, USD: self.ours.usd / float(self.measured["usd"]) - 1}
 
 
 @cache
@@ -164,7 +163,7 @@ def build(setup: Setup, _: None = None) -> dict[str, Any]:
         findings=list(_findings(comparison, profile)),
         fit={**vars(fit), "left_out": left_out},
         comparison=comparison,
-        matrices=[_predicted_matrix(predicted), _baselines_matrix(predicted), _fitted_matrix(fitted)],
+        matrices=list(_matrices(predicted, fitted)),
     )
 
 
@@ -198,18 +197,17 @@ def _factor(left_out: Sequence[Mapping[str, float]], observed: Sequence[Observed
 
 def _of_rq2(one: Observed, values: Mapping[str, Any], profile: Profile, fit: Fitted, factor: float) -> Compared:
     modelled = play_round(one.setting, one.add_s_per_gb, profile, fit.spread)
-    return Compared(
-        "RQ2",
-        one.setting,
-        modelled.wall_s,
-        modelled.wall_s / factor,
-        modelled.wall_s * factor,
-        modelled.slowest_s,
+    ours = Prediction(
+        **_named(one.setting, "model", "topology", "shards"),
+        seconds=modelled.wall_s,
+        low=modelled.wall_s / factor,
+        high=modelled.wall_s * factor,
+        slowest_seconds=modelled.slowest_s,
         # As released: every function is billed as if it were the slowest.
-        modelled.usd(one.setting.memory_mb, modelled.slowest_s * one.setting.shards),
-        _measured(values),
-        {},
+        usd=modelled.usd(one.setting.memory_mb, modelled.slowest_s * one.setting.shards),
+        baselines={},
     )
+    return Compared("RQ2", one.setting, ours, _measured(values))
 
 
 def _measured(values: Mapping[str, Any]) -> dict[str, Decimal]:
@@ -222,18 +220,7 @@ def _of_rq3(values: Mapping[str, Any], profile: Profile, fit: Fitted, add_s_per_
     place = (setting.model, setting.topology, setting.shards)
     prediction = next(row for row in predictions().rows if (row.model, row.topology, row.shards) == place)
     warm, cold = (play_round(setting, add_s_per_gb, profile, fit.spread, cold=cold).wall_s for cold in (False, True))
-    return Compared(
-        "RQ3",
-        setting,
-        prediction.seconds,
-        prediction.low,
-        prediction.high,
-        prediction.slowest_seconds,
-        prediction.usd,
-        _measured(values),
-        prediction.baselines,
-        ((ROUNDS - 1) * warm + cold) / ROUNDS,
-    )
+    return Compared("RQ3", setting, prediction, _measured(values), ((ROUNDS - 1) * warm + cold) / ROUNDS)
 
 
 def _compare(rows: Sequence[Compared]) -> dict[str, Any]:
@@ -264,85 +251,67 @@ def _summary(errors: Sequence[float]) -> dict[str, float]:
 
 
 def _row(one: Compared) -> ReproducedRow:
-    setting, fitted = one.setting, one.experiment == "RQ2"
-    figures = ((one.seconds, one.low, one.high), (one.slowest_s, None, None), (one.usd, None, None))
+    setting, ours, fitted = one.setting, one.ours, one.experiment == "RQ2"
+    estimates = {name: Estimate(value, None, None, 0) for name, value in one.figures.items()}
+    estimates["wall_seconds"] = Estimate(ours.seconds, ours.low, ours.high, 0)
     cells = {
-        name: Cell(one.measured.get(name), modelled=Estimate(*figure, 0), fitted=fitted)
-        for (name, *_), figure in zip(COLUMNS, figures, strict=True)
+        name: Cell(one.measured.get(name), modelled=estimate, fitted=fitted) for name, estimate in estimates.items()
     }
     more = {
         "experiment": one.experiment,
         **_named(setting, "model", "topology", "shards", "memory_mb"),
-        "wall_seconds": {"modelled": one.seconds, "low": one.low, "high": one.high, "measured": one.measured_s},
-        "slowest_seconds": one.slowest_s,
-        "usd": one.usd,
-        "baselines": dict(one.baselines),
+        "wall_seconds": {"modelled": ours.seconds, "low": ours.low, "high": ours.high, "measured": one.measured_s},
+        "slowest_seconds": ours.slowest_seconds,
+        "usd": ours.usd,
+        "baselines": dict(ours.baselines),
     }
     variant = f"{one.experiment}, {'fitted' if fitted else 'predicted'}"
     return ReproducedRow(one.name, setting.model, variant, cells, more=more)
 
 
-def _predicted_matrix(rows: Sequence[Compared]) -> dict[str, Any]:
-    made = predictions()
-    return {
-        "title": f"RQ3: predicted on {made.date} (commit {made.commit[:7]}), and measured",
-        "headings": [
-            *("round", f"predicted s ({percent(CONFIDENCE)})", "measured s", "error", "inside"),
-            *("predicted USD", "measured USD", "error of USD"),
-        ],
-        "rows": [
-            [
-                *(_title(row), f"{seconds} ({row.low:.1f} to {row.high:.1f})", *measured),
-                *("yes" if row.inside else "no", *_pair(row.usd, row.measured["usd"], 6)),
-            ]
-            for row in rows
-            for seconds, *measured in [_pair(row.seconds, row.measured["wall_seconds"], 1)]
-        ],
-    }
+def _matrices(predicted: Sequence[Compared], fitted: Sequence[Compared]) -> Iterator[dict[str, Any]]:
+    made, usd = predictions(), ("measured USD", "error of USD")
+
+    def matrix(
+        title: str, headings: Sequence[str], rows: Sequence[Compared], cells: Callable[[Compared], Sequence[str]]
+    ) -> dict[str, Any]:
+        texts = [[f"{row.setting.model}, {row.name}", *cells(row)] for row in rows]
+        return {"title": title, "headings": ["round", *headings], "rows": texts}
+
+    def predicted_cells(row: Compared) -> list[str]:
+        seconds, *measured = _pair(row, "wall_seconds")
+        inside = "yes" if row.inside else "no"
+        return [f"{seconds} ({row.ours.low:.1f} to {row.ours.high:.1f})", *measured, inside, *_pair(row, "usd")]
+
+    def baseline_cells(row: Compared) -> list[str]:
+        errors = row.errors()
+        pairs = ((f"{value:.1f}", percent(errors[name], "+.1")) for name, value in row.ours.baselines.items())
+        return [str(row.measured["wall_seconds"]), *chain(*pairs)]
+
+    yield matrix(
+        f"RQ3: predicted on {made.date} (commit {made.commit[:7]}), and measured",
+        (f"predicted s ({percent(CONFIDENCE)})", "measured s", "error", "inside", "predicted USD", *usd),
+        predicted,
+        predicted_cells,
+    )
+    yield matrix(
+        f"RQ3: baselines (commit {made.commit[:7]})",
+        ("measured s", *chain(*((f"{name}, s", "error") for name in predicted[0].ours.baselines))),
+        predicted,
+        baseline_cells,
+    )
+    yield matrix(
+        "RQ2: fitted",
+        ("modelled s", "measured s", "error", "slowest function, s", "measured s", "error", "modelled USD", *usd),
+        fitted,
+        lambda row: [*chain(*(_pair(row, name) for name in row.figures))],
+    )
 
 
-def _baselines_matrix(rows: Sequence[Compared]) -> dict[str, Any]:
-    names = list(rows[0].baselines)
-    return {
-        "title": f"RQ3: baselines (commit {predictions().commit[:7]})",
-        "headings": ["round", "measured s", *(heading for name in names for heading in (f"{name}, s", "error"))],
-        "rows": [
-            [
-                *(_title(row), str(row.measured["wall_seconds"])),
-                *(
-                    cell
-                    for name in names
-                    for cell in (f"{row.baselines[name]:.1f}", percent(row.errors()[name], "+.1"))
-                ),
-            ]
-            for row in rows
-        ],
-    }
-
-
-def _fitted_matrix(rows: Sequence[Compared]) -> dict[str, Any]:
-    return {
-        "title": "RQ2: fitted",
-        "headings": [
-            *("round", "modelled s", "measured s", "error", "slowest function, s", "measured s", "error"),
-            *("modelled USD", "measured USD", "error of USD"),
-        ],
-        "rows": [
-            [
-                *(_title(row), *_pair(row.seconds, row.measured["wall_seconds"], 1)),
-                *_pair(row.slowest_s, row.measured["slowest_seconds"], 1),
-                *_pair(row.usd, row.measured["usd"], 6),
-            ]
-            for row in rows
-        ],
-    }
-
-
-def _title(row: Compared) -> str:
-    return f"{row.setting.model}, {row.name}"
-
-
-def _pair(ours: float, measured: Decimal, digits: int) -> tuple[str, str, str]:
+def _pair(row: Compared, column: str) -> tuple[str, str, str]:
+    """Return our figure, the measured one and the error, in words."""
+    ours, measured = row.figures[column], row.measured[column]
+    digits = next(digits for name, *_, digits in COLUMNS if name == column)
     return f"{ours:.{digits}f}", str(measured), percent(ours / float(measured) - 1, "+.1")
 
 

@@ -5,7 +5,6 @@ worker continues (all others), a minibatch begins where the one before it ended.
 is slower, since networks and buffers are built in it, and is marked."""
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
@@ -88,39 +87,35 @@ def _calls(worker: int, cold: bool, begin: int, end: int, spans: Spans) -> Itera
 def measured_calls(recording: Run) -> Iterator[Call]:
     """Yield minibatches as measured: on the Lambda clock, which stops while the host is busy with other work; for
     instances, on the wall clock minus that delay."""
-    records = _records(recording)
-    for invocation, events in grouped((e["invocation"], e) for e in _training_events(recording)).items():
-        record, steps = records[invocation], grouped(((e["epoch"], e["step"]), e) for e in events)
+    for record, steps in _recorded_steps(recording):
         duration_ns = round(record["duration_ms"] * 1e6) if "duration_ms" in record else 0
         spans = {
             place: (min(event["start_ns"] for event in of_step), max(event["end_ns"] for event in of_step))
             for place, of_step in steps.items()
         }
-        for call in _calls(events[0]["worker"], bool(record.get("cold_start", True)), 0, duration_ns, spans):
+        worker = next(iter(steps.values()))[0]["worker"]
+        for call in _calls(worker, _is_cold(record), 0, duration_ns, spans):
             delay_ns = sum(event["host_delay_ns"] for event in steps[call.epoch, call.step])
             # A whole invocation's duration is already on the Lambda clock.
             beside = 0 if len(steps) == 1 and duration_ns else delay_ns / NS
             yield replace(call, seconds=call.seconds - beside)
 
 
-def cpu_calls(recording: Run) -> tuple[Call, ...]:
-    """Return CPU seconds of each minibatch on the recording host: forward, backward, and all work of its client."""
-    spent: dict[tuple[str, int, int, int], int] = defaultdict(int)
-    for event in _training_events(recording):
-        key = (event["invocation"], event["worker"], event["epoch"], event["step"])
-        spent[key] += event["cpu_ns"] + event["cpu_before_ns"]
-    places = grouped((invocation, (epoch, step)) for invocation, _, epoch, step in spent)
+def cpu_calls(recording: Run) -> Iterator[Call]:
+    """Yield CPU seconds of each minibatch on the recording host: forward, backward, and all work of its client."""
+    for record, steps in _recorded_steps(recording):
+        for place, of_step in steps.items():
+            cpu_ns = sum(event["cpu_ns"] + event["cpu_before_ns"] for event in of_step)
+            yield Call(of_step[0]["worker"], *place, cpu_ns / NS, _is_cold(record) and place == min(steps))
+
+
+def _recorded_steps(
+    recording: Run,
+) -> Iterator[tuple[Mapping[str, Any], Mapping[tuple[int, int], Sequence[Mapping[str, Any]]]]]:
+    """Yield the record of each invocation or instance, and its training events by epoch and step."""
     records = _records(recording)
-    return tuple(
-        Call(
-            worker,
-            epoch,
-            step,
-            cpu_ns / NS,
-            bool(records[invocation].get("cold_start", True)) and min(places[invocation]) == (epoch, step),
-        )
-        for (invocation, worker, epoch, step), cpu_ns in spent.items()
-    )
+    for invocation, events in grouped((e["invocation"], e) for e in _training_events(recording)).items():
+        yield records[invocation], grouped(((e["epoch"], e["step"]), e) for e in events)
 
 
 def played_calls(timeline: Timeline, recording: Run) -> Iterator[Call]:
@@ -137,8 +132,8 @@ def played_calls(timeline: Timeline, recording: Run) -> Iterator[Call]:
         steps = grouped(((event["epoch"], event["step"]), entry) for event, entry in played)
         # A track's entries are in the order of its steps.
         spans = {place: (timeline.begin[of_step[0]], timeline.end[of_step[-1]]) for place, of_step in steps.items()}
-        worker, cold = timeline.program.tracks[track].worker, bool(record.get("cold_start", True))
-        yield from _calls(worker, cold, call.began, call.ended, spans)
+        worker = timeline.program.tracks[track].worker
+        yield from _calls(worker, _is_cold(record), call.began, call.ended, spans)
 
 
 def peak_memory_mb(recording: Run) -> int:
@@ -152,6 +147,10 @@ def _training_events(recording: Run) -> Iterable[Mapping[str, Any]]:
     for event in recording.events:
         if 0 <= event["worker"] < recording.plan.workers and event["step"] >= 0 and event["op"] not in BESIDE:
             yield event
+
+
+def _is_cold(record: Mapping[str, Any]) -> bool:
+    return bool(record.get("cold_start", True))
 
 
 def _records(recording: Run) -> dict[str, Mapping[str, Any]]:

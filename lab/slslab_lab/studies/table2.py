@@ -58,25 +58,22 @@ COLUMNS = (
 def build(setup: Setup, runs: Runs) -> dict[str, Any]:
     """Return the document of the table, made from these runs; rows of failed runs have no figures of ours."""
     paper, profile, table = setup.paper, setup.profile, setup.paper.table(TABLE)
-    played = [Played(experiment, measured, row_of(paper, experiment)) for experiment, measured in runs.done.items()]
-    calibration = fit_speed(played, profile)
-    platform = calibration.apply(profile)
     # Each set is fitted with its own host's speed.
     sets = [
-        [replace(run, measured=one[run.experiment]) for run in played if run.experiment in one] for one in runs.again
+        [Played(experiment, measured, row_of(paper, experiment)) for experiment, measured in of_set.items()]
+        for of_set in (runs.done, *runs.again)
     ]
     speeds = [fit_speed(of_set, profile) for of_set in sets]
-    further = grouped(
+    calibration, *further = speeds
+    recordings = grouped(
         (run.experiment, (run, speed.apply(profile)))
         for of_set, speed in zip(sets, speeds, strict=True)
         for run in of_set
     )
     results: dict[Experiment, tuple[ReproducedRow, tuple[tuple[BillLine, ...], str]]] = {}
-    for number, run in enumerate(played, 1):
-        reproduced = _row(paper, run, platform)
-        reproduced = _with_further(paper, reproduced, run, further[run.experiment], platform)
-        results[run.experiment] = reproduced, _bill(run, platform, setup.book)
-        setup.watcher.report("playing runs", number, len(played))
+    for number, (experiment, of_row) in enumerate(recordings.items(), 1):
+        results[experiment] = _row(paper, of_row), _bill(*of_row[0], setup.book)
+        setup.watcher.report("playing runs", number, len(recordings))
     for experiment, why in runs.failed.items():
         results[experiment] = _failed_row(paper, experiment, why), ((), f"The run is missing: {why}.")
     order = [run for run in experiments(dict.fromkeys(run.model for run in results)) if run in results]
@@ -88,7 +85,7 @@ def build(setup: Setup, runs: Runs) -> dict[str, Any]:
         table,
         COLUMNS,
         rows,
-        [*_notes(played, calibration, profile), *_notes_of_sets(runs, speeds)],
+        [*_notes(sets[0], calibration, profile), *_notes_of_sets(runs, further)],
         rankings=rank_costs(paper, rows, [lines for lines, _ in bills]),
         bills=[
             {
@@ -99,7 +96,7 @@ def build(setup: Setup, runs: Runs) -> dict[str, Any]:
             for row, (lines, reason) in zip(rows, bills, strict=True)
         ],
         profile=describe_profile(profile),
-        calibration={**calibration.as_document(), "further": [speed.as_document() for speed in speeds]},
+        calibration={**calibration.as_document(), "further": [speed.as_document() for speed in further]},
         fitted=(
             f"One speed of processors is fitted to the {len(calibration.rows)} rows of functions, so half of them are "
             "close to the published figures in any case."
@@ -184,30 +181,30 @@ def _holds(ranking: Mapping[str, Any], samples: Mapping[tuple[str, str], list[fl
     return found
 
 
-def _row(paper: Paper, run: Played, platform: Profile) -> ReproducedRow:
+def _row(paper: Paper, recordings: Sequence[tuple[Played, Profile]]) -> ReproducedRow:
+    """Return a row as the mean of its recordings, each on the platform of its set; all else is the first one's."""
+    run, platform = recordings[0]
     recording, row, again = run.measured, run.row, recompute_row(paper, TABLE, run.row)
-    timeline = play(run.program, platform)
-    seconds = estimate(played_calls(timeline, recording), BATCHES)
-    measured = estimate(measured_calls(recording), BATCHES)
-    modelled = _epoch(seconds) | _costs(paper, run, seconds)
-    here = _epoch(measured)
+    here = [estimate(measured_calls(each.measured), BATCHES) for each, _ in recordings]
+    there = [each.seconds(of_set) for each, of_set in recordings]
+    measured, modelled = _epoch(_together(here)), _epoch(_together(there)) | _costs(paper, run, _together(there))
     if run.memory_mb is not None:
-        here[MEMORY] = Estimate(float(peak_memory_mb(recording)), None, None, len(recording.invocations))
-    parts = _parts(timeline, run)
-    reason = _reason(run, seconds, parts)
+        measured[MEMORY] = Estimate(float(peak_memory_mb(recording)), None, None, len(recording.invocations))
+    parts = _parts(play(run.program, platform), run)
+    reason = _reason(run, there[0], parts)
     cells = {
         name: cell_of(
             row,
             again,
             name,
-            measured=here.get(name),
+            measured=measured.get(name),
             modelled=modelled.get(name),
             tolerance=AGREES_MEMORY if name == MEMORY else Cell.tolerance,
             reason=_memory_reason(run) if name == MEMORY else reason,
         )
         for name, *_ in COLUMNS
     }
-    more = {
+    more: dict[str, Any] = {
         "recorded": {
             **{name: getattr(recording.plan, name) for name in ("run", "batches", "memory_mb")},
             "oversubscribed": recording.document["host"]["oversubscribed"],
@@ -215,31 +212,13 @@ def _row(paper: Paper, run: Played, platform: Profile) -> ReproducedRow:
         },
         "parts": parts,
     }
+    if len(recordings) > 1:
+        more |= {
+            "recordings": [each.measured.plan.run for each, _ in recordings],
+            "measured_recordings": [each.value for each in here],
+            "modelled_recordings": [each.value for each in there],
+        }
     return ReproducedRow(row.name, row.group, run.experiment.variant, cells, row.note, more)
-
-
-def _with_further(
-    paper: Paper, reproduced: ReproducedRow, run: Played, further: Sequence[tuple[Played, Profile]], platform: Profile
-) -> ReproducedRow:
-    """Return the row as the mean of its recordings, with each one's results; intervals include the next one."""
-    if not further:
-        return reproduced
-    every = ((run, platform), *further)
-    here = [estimate(measured_calls(one.measured), BATCHES) for one, _ in every]
-    there = [one.seconds(of_set) for one, of_set in every]
-    measured, modelled = _together(here), _together(there)
-    cells = dict(reproduced.cells)
-    for name, value in _epoch(measured).items():
-        cells[name] = replace(cells[name], measured=value)
-    for name, value in (_epoch(modelled) | _costs(paper, run, modelled)).items():
-        cells[name] = replace(cells[name], modelled=value)
-    more = {
-        **reproduced.more,
-        "recordings": [one.measured.plan.run for one, _ in every],
-        "measured_recordings": [one.value for one in here],
-        "modelled_recordings": [one.value for one in there],
-    }
-    return replace(reproduced, cells=cells, more=more)
 
 
 def _epoch(seconds: Estimate) -> dict[str, Estimate]:
@@ -248,6 +227,8 @@ def _epoch(seconds: Estimate) -> dict[str, Estimate]:
 
 def _together(estimates: Sequence[Estimate]) -> Estimate:
     """Return the mean of recordings' estimates, with an interval that includes theirs and, by 80 %, the next value."""
+    if len(estimates) == 1:
+        return estimates[0]
     values = [one.value for one in estimates]
     mean, half = fmean(values), half_width(values)
     within = [bound for one in estimates for bound in (one.low, one.high) if bound is not None]

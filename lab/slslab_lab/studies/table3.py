@@ -20,6 +20,7 @@ from slslab_lab.studies.accuracy_by_time import (
     by_time,
     describe,
     equal_ones,
+    pair_up,
     shared_curves,
     variants,
     whole,
@@ -39,7 +40,7 @@ AGREES_ACCURACY = 0.05
 
 def build(setup: Setup, learnt: Learnt) -> dict[str, Any]:
     """Return the document; the option `target` (0..1) is a second accuracy, by default the common one."""
-    paper, progressions, recordings = setup.paper, learnt.progressions, learnt.recordings
+    paper, progressions, recordings = setup.paper, pair_up(setup, learnt), learnt.recordings
     target = setup.options.get("target")
     common = target if target is not None else common_target(curve for curve, _ in equal_ones(progressions))
     return make_document(

@@ -23,7 +23,6 @@ from slslab_lab.studies.curves import (
     rule,
     rule_of,
     select,
-    sent_shares,
     target_note,
 )
 from slslab_lab.studies.experiments import Experiment
@@ -59,13 +58,6 @@ def test_why_it_ended(tmp_path: Path, ended: str | None, words: str) -> None:
 def test_without_a_filter_nothing_is_said_of_shares(tmp_path: Path) -> None:
     curve = made(tmp_path, "allreduce", [0.1])
     assert curve.share(curve.last) is None
-
-
-def test_a_filters_share_is_that_of_the_curve(tmp_path: Path) -> None:
-    """24, 24 and 24 of 96 gradients; what has no filter has no share of its own."""
-    curves = [made(tmp_path, "mlless", [0.1, 0.2, 0.3], sent=24), made(tmp_path, "allreduce", [0.1])]
-    wanted = [Experiment(name, "mobilenet", released=False) for name in ("mlless", "allreduce", "spirt")]
-    assert sent_shares(curves, wanted) == {wanted[0]: 0.25}
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ class Linear:
 
 
 def document(directory: Path, target: float | None = None, *, released: bool = True) -> dict[str, Any]:
-    learnt = Learnt(read_curves(directory), cast(Recordings, Linear(released)), ())
+    learnt = Learnt(read_curves(directory), cast(Recordings, Linear(released)))
     return build(setup("mlless-filter", target=target), learnt)
 
 

@@ -2,9 +2,9 @@
 
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from rich.console import Console
@@ -15,41 +15,49 @@ from tests.lab.studies.setups import setup
 from slslab.report.terminal import render
 from slslab.run.bill import load_book
 from slslab_lab.pages.reproduction import reproduction
-from slslab_lab.papers.paper import load_paper
 from slslab_lab.studies import table3
-from slslab_lab.studies.accuracy_by_time import Learnt, Progression, pair_up
+from slslab_lab.studies.accuracy_by_time import Learnt
 from slslab_lab.studies.curves import read_curves
 from slslab_lab.studies.epochs import EpochTime, Recordings
-from slslab_lab.studies.experiments import experiments
+from slslab_lab.studies.experiments import Experiment
 from slslab_lab.studies.replayed_rows import Calibration
 from slslab_lab.studies.saving import cells
 
-PAPER = load_paper("barrak-2025")
-RECORDINGS = Recordings({}, platform(), Calibration(0.5, ("a", "b")), load_book("aws-us-east-1"))
 # Seconds of an epoch; one as released is half as long again. USD are a thousandth.
 SECONDS = {"spirt": 60.0, "mlless": 240.0, "scatterreduce": 120.0, "allreduce": 90.0, "gpu": 30.0}
 
 
-def progressions(directory: Path) -> tuple[Progression, ...]:
+class Recorded(Recordings):
+    """Recordings of all rows with these seconds, or with this reason of none."""
+
+    reason: ClassVar[str] = ""
+
+    def epoch(self, experiment: Experiment, share: float | None = None) -> EpochTime:
+        if self.reason:
+            return EpochTime(None, None, reason=self.reason)
+        seconds = SECONDS[experiment.architecture]
+        return EpochTime(seconds * (1.5 if experiment.released else 1), seconds / 1000, 1.0 if share is None else share)
+
+
+class Unrecorded(Recorded):
+    """Nothing was recorded."""
+
+    reason = "not recorded"
+
+
+def build(directory: Path, target: float | None = None, recorded: type[Recorded] = Recorded) -> dict[str, Any]:
+    """Table 3 of the curves in a directory."""
+    recordings = recorded({}, platform(), Calibration(0.5, ("a", "b")), load_book("aws-us-east-1"))
+    return table3.build(setup("table3", target=target), Learnt(read_curves(directory), recordings))
+
+
+def write_curves(directory: Path) -> Path:
     """SPIRT reaches 32 % in four epochs, MLLess 82 % in three, the mean 81 % in two, the sum 85 % at once."""
     write_curve(directory, "spirt", [0.1, 0.2, 0.3, 0.32])
     write_curve(directory, "mlless", [0.3, 0.6, 0.82], sent=24, ended="patience")
     write_curve(directory, "allreduce", [0.4, 0.81])
     write_curve(directory, "allreduce", [0.85], as_released=True, name="allreduce-as-released")
-    times = {
-        one: EpochTime(
-            SECONDS[one.architecture] * (1.5 if one.released else 1),
-            SECONDS[one.architecture] / 1000,
-            0.25 if one.architecture == "mlless" else 1.0,
-        )
-        for one in experiments(["mobilenet"])
-    }
-    return pair_up(PAPER, "mobilenet", read_curves(directory), times)
-
-
-def build(found: Sequence[Progression], target: float | None = None) -> dict[str, Any]:
-    """Table 3 of these rows."""
-    return table3.build(setup("table3", target=target), Learnt((), RECORDINGS, found))
+    return directory
 
 
 def rows(document: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
@@ -64,7 +72,7 @@ def values(document: Mapping[str, Any], column: str, basis: str) -> dict[tuple[s
 @pytest.fixture(scope="module")
 def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Table 3 of all progressions, for the target that they share."""
-    return build(progressions(tmp_path_factory.mktemp("curves")))
+    return build(write_curves(tmp_path_factory.mktemp("curves")))
 
 
 def test_products(document: dict[str, Any]) -> None:
@@ -86,6 +94,14 @@ def test_products(document: dict[str, Any]) -> None:
     assert values(document, "accuracy", "measured")["SPIRT", "canonical"] == 32
 
 
+def test_epochs_have_the_share_that_the_curve_sent(document: dict[str, Any]) -> None:
+    """24 of 96 gradients in each epoch; what has no filter has no share of its own, and no curve no row as released."""
+    shares = {name: row["epoch"]["share"] for name, row in rows(document).items()}
+    assert shares.pop(("MLLess", "canonical")) == 0.25
+    assert set(shares.values()) == {1.0}
+    assert ("SPIRT", "as released") not in shares
+
+
 def test_what_is_not_reached_has_a_reason_and_no_figure(document: dict[str, Any]) -> None:
     found = rows(document)["SPIRT", "canonical"]["cells"]["minutes"]
     assert (found["modelled"], found["difference"], found["verdict"]) == (None, None, "")
@@ -103,7 +119,7 @@ def test_the_common_target(document: dict[str, Any]) -> None:
 
 
 def test_a_chosen_target(tmp_path: Path) -> None:
-    document = build(progressions(tmp_path), 0.5)
+    document = build(write_curves(tmp_path), 0.5)
     assert document["target"]["chosen"]
     found = rows(document)
     assert found["SPIRT", "canonical"]["cells"]["common_minutes"]["reason"] == "50 % not reached in 4 epochs"
@@ -155,8 +171,7 @@ def test_sharing_is_told(document: dict[str, Any]) -> None:
 
 def test_missing_curves_and_recordings(tmp_path: Path) -> None:
     alone = write_curve(tmp_path / "alone", "spirt", [0.9]).parents[1]
-    times = {one: EpochTime(None, None, reason="not recorded") for one in experiments(["mobilenet"])}
-    document = build(pair_up(PAPER, "mobilenet", read_curves(alone), times))
+    document = build(alone, recorded=Unrecorded)
     found = rows(document)
     assert len(found) == 5
     assert found["SPIRT", "canonical"]["cells"]["minutes"]["reason"] == "not recorded"

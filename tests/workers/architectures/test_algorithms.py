@@ -193,7 +193,7 @@ def test_centroids_that_count_equally_are_not_those_of_all_rows(make_plan: MakeP
 
 
 def test_an_empty_cluster_stays_or_becomes_zero(make_plan: MakePlan) -> None:
-    from slslab_workers.training.algorithms import EM as Algorithm
+    from slslab_workers.training.local import EM as Algorithm
     from slslab_workers.training.state import WorkerState
 
     for centroids, expected in (("weighted", 5.0), ("equal", 0.0)):
@@ -271,7 +271,7 @@ def test_s_asp_goes_on_with_what_was_there(train: Train, make_plan: MakePlan) ->
 
 
 def test_a_penalty_that_is_not_squared_pulls_with_constant_force(make_plan: MakePlan) -> None:
-    from slslab_workers.training.algorithms import ADMM
+    from slslab_workers.training.local import ADMM
     from slslab_workers.training.state import WorkerState
 
     plan = make_plan("allreduce", options={"algorithm": "admm", "admm-penalty": "norm", "rho": 0.5}, **ROWS)

@@ -50,11 +50,8 @@ class AllReduce(FunctionArchitecture):
     def requirements(self, plan: Plan) -> Requirements:
         """Return the channel's requirements; PlanError if its algorithm or channel doesn't suit the plan."""
         algorithms.check(plan)
-        attacks.check(plan)
-        robust.check(plan)
-        attacks.refuse_omniscient(
-            plan.options, "rank 0 deletes each as soon as it has read it", "choose gpu, where all workers read them."
-        )
+        why = "rank 0 deletes each as soon as it has read it"
+        robust.check(plan, why, "choose gpu, where all workers read them.")
         if adds_up(plan.options):
             robust.refuse(plan, "a parameter server only has their sum", "choose another --channel.")
         if (attack := attacks.Attack.of(plan)) is not None and 0 in attack.ranks:

@@ -252,6 +252,13 @@ class Objects(ObjectChannel):
         return isinstance(error, BROKEN)
 
 
+def connected(bucket: str, tracer: Tracer) -> Objects:
+    """Return a bucket for this function, with the environment's client; making one is a `connect`."""
+    with tracer.span("connect", "other"):
+        client = environment_client()
+    return Objects(client, bucket, tracer)
+
+
 def _read(stream: Any, size: int) -> bytearray:
     """Return the whole body; botocore raises IncompleteReadError if the connection ends before `size` bytes."""
     body = bytearray(size)

@@ -18,7 +18,7 @@ from slslab_workers.channels.stream import Refused, Unreachable
 from slslab_workers.driver.stopping import Stopping
 from slslab_workers.models import spec_of
 from slslab_workers.plan import Plan
-from slslab_workers.training import datasets, models
+from slslab_workers.training import datasets
 from slslab_workers.training.keys import minibatch_key, model_key
 from slslab_workers.training.options import uneven
 from slslab_workers.training.samples import Samples
@@ -112,6 +112,7 @@ class Job:
         or patience ends training."""
         if not self.plan.evaluation:
             return False
+        from slslab_workers.training import models
         from slslab_workers.training.evaluation import evaluate
 
         stored = self._objects.get(model_key(self.plan, epoch), "other").body

@@ -43,7 +43,6 @@ class Gloo(InstanceArchitecture):
     learns = "slslab_workers.gloo.replicas:Replicas"
 
     def requirements(self, plan: Plan) -> Requirements:
-        """Return the instances; PlanError if they can't run the plan."""
         fleet = super().requirements(plan).instances
         assert fleet is not None
         robust.refuse(plan, "gloo's ring adds them up itself", "choose gpu, where every instance reads them all.")

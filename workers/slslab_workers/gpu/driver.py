@@ -42,9 +42,7 @@ class Gpu(InstanceArchitecture):
     learns = "slslab_workers.training.replicas:Replicas"
 
     def requirements(self, plan: Plan) -> Requirements:
-        """Return the instances; PlanError if they can't run the plan."""
         requirements = super().requirements(plan)
-        attacks.check(plan)
         robust.check(plan)
         if plan.options[COMBINE.name] == robust.ZENO:
             raise PlanError(

@@ -14,7 +14,6 @@ class GpuWorker(InstanceWorker):
     """One worker: puts its gradient, gets all others, and combines them itself."""
 
     def synchronise(self, state: WorkerState, gradient: torch.Tensor) -> torch.Tensor:
-        """Return the aggregate (P,) of all workers' gradients."""
         position = state.position
         read: dict[int, torch.Tensor] = {}
         if self.attack is not None and self.attack.omniscient and self.rank in self.attack.ranks:

@@ -124,12 +124,10 @@ class GradsSharding(FunctionArchitecture):
         return (aggregator,) if plan.options["gradients"] == UPLOADED else (ResidentPhase("a client", 1), aggregator)
 
     def participant(self, plan: Plan, worker: int) -> str:
-        """Return the name of a rank in the trace: a client's, or an aggregator's, which follow the clients."""
         own = worker < plan.workers
         return super().participant(plan, worker) if own else f"aggregator {worker - plan.workers}"
 
     def deployment(self, plan: Plan, cloud: Cloud, progress: Progress) -> Deployment:
-        """Return aggregators, and clients unless gradients are uploaded."""
         kind = UploadedGradients if plan.options["gradients"] == UPLOADED else TrainedGradients
         return kind(plan, cloud, progress)
 
@@ -174,7 +172,6 @@ class TrainedGradients(_Rounds):
     """Clients are functions, invoked once per step and once more at the end of each epoch."""
 
     def functions(self) -> list[FunctionSpec]:
-        """Return the clients' function, and the aggregators'."""
         return [FunctionSpec(self.function, self.handler, self.plan.memory_mb, OBJECTS), *super().functions()]
 
     def _stretch(self, first: int, until: int, *, keep: bool) -> list[dict[str, Any]]:
@@ -226,11 +223,9 @@ class UploadedGradients(_Rounds):
 
 
 def _check_rule(plan: Plan) -> None:
-    attacks.check(plan)
-    robust.check(plan)
+    robust.check(plan, "clients end before any can read the others'", "choose gpu.")
     why = "a function of GradsSharding has a part of each"
     robust.refuse_inseparable(plan, why)
-    attacks.refuse_omniscient(plan.options, "clients end before any can read the others'", "choose gpu.")
     if plan.options["topology"] != "shards":
         robust.refuse(plan, "a tree's functions have only some clients' gradients", "choose --topology shards.")
     memory_mb = _aggregator_mb(plan)

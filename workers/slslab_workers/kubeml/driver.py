@@ -26,33 +26,17 @@ from slslab_workers.channels.stream import Unreachable
 from slslab_workers.channels.tensors import TensorDatabase
 from slslab_workers.driver.deployment import Deployment, FunctionArchitecture, FunctionSpec, refuse_modes
 from slslab_workers.driver.job import UPLOADERS, gradient_mb
+from slslab_workers.kubeml import settings
 from slslab_workers.kubeml.job import Task
 from slslab_workers.kubeml.pattern import pattern
 from slslab_workers.kubeml.scheduling import Scheduler, weighted
-from slslab_workers.kubeml.settings import (
-    FAILED,
-    PARALLELISM,
-    STATIC,
-    STOP,
-    TEST,
-    TRAIN,
-    client_queue,
-    document_key,
-    epoch_of,
-    function_queue,
-    job_queue,
-    job_rank,
-    most_functions,
-    reference_key,
-    report,
-)
 from slslab_workers.kubeml.shares import ALL, DOCUMENT, K, document_count
 from slslab_workers.models import spec_of
 from slslab_workers.option import Option
 from slslab_workers.patterns import Counts
 from slslab_workers.patterns.messages import Recorded
 from slslab_workers.plan import MOST_MEMORY_MB, Plan, PlanError
-from slslab_workers.training import attacks, datasets, models, robust
+from slslab_workers.training import attacks, datasets, robust
 from slslab_workers.training.options import OPTIMISER, PARTITION, uneven
 
 HANDLER = "slslab_workers.kubeml.function.handler"
@@ -76,7 +60,7 @@ class KubeML(FunctionArchitecture):
     )
     options = (
         K,
-        PARALLELISM,
+        settings.PARALLELISM,
         robust.option(
             "How models are combined: mean, or a rule that withstands Byzantine functions (docs/byzantine.md)."
         ),
@@ -112,7 +96,7 @@ class KubeML(FunctionArchitecture):
             )
         if k < 1 and k != ALL:
             raise PlanError(f"k is {k}.", f"give 1 minibatch or more, or {ALL} for a whole epoch.")
-        documents = epoch_of(plan, plan.workers).documents
+        documents = settings.epoch_of(plan, plan.workers).documents
         if plan.workers > documents:
             raise PlanError(
                 f"There are {plan.workers} functions but only {documents} documents of {DOCUMENT} samples.",
@@ -125,7 +109,7 @@ class KubeML(FunctionArchitecture):
     def resident_set(self, plan: Plan) -> tuple[ResidentPhase, ...]:
         """Return the memory of the most functions that may run at once, the job, and a database with all their models
         and the reference."""
-        functions = most_functions(plan)
+        functions = settings.most_functions(plan)
         return (ResidentPhase(self.name, functions, _job_mb(plan) + (functions + 1) * gradient_mb(plan)),)
 
     def counts_in(self, run: Recorded, epochs: int) -> Counts:
@@ -135,16 +119,14 @@ class KubeML(FunctionArchitecture):
         return super().counts_in(run, epochs)
 
     def participant(self, plan: Plan, worker: int) -> str:
-        """Return the name of a rank in the trace: a function's, or the job's, which follows all functions."""
-        return "the job" if worker == job_rank(plan) else super().participant(plan, worker)
+        return "the job" if worker == settings.job_rank(plan) else super().participant(plan, worker)
 
     def alone(self, plan: Plan) -> Plan:
         """Return the plan of one function with documents for its own minibatches, and the same parallelism."""
         alone = super().alone(plan)
-        return replace(alone, options={**alone.options, PARALLELISM.name: STATIC})
+        return replace(alone, options={**alone.options, settings.PARALLELISM.name: settings.STATIC})
 
     def deployment(self, plan: Plan, cloud: Cloud, progress: Progress) -> "KubeMLDeployment":
-        """Return functions, the job, and the queues between them."""
         return KubeMLDeployment(plan, cloud, progress)
 
 
@@ -154,7 +136,7 @@ class KubeMLDeployment(Deployment):
     def __init__(self, plan: Plan, cloud: Cloud, progress: Progress) -> None:
         super().__init__(plan, HANDLER, cloud, progress)
         self._init, self._job = (f"{self.function[:59]}-{name}" for name in ("init", "job"))
-        self._most = most_functions(plan)
+        self._most = settings.most_functions(plan)
         self._invokers = ThreadPoolExecutor(self._most + 1, thread_name_prefix="invoke")
         # Losses by epoch, and the functions that failed.
         self._losses: list[list[float]] = []
@@ -172,16 +154,16 @@ class KubeMLDeployment(Deployment):
 
     def bindings(self) -> dict[str, str]:
         """Return the queues of the job, the driver, and all functions that there may be."""
-        functions = (function_queue(self.plan, function) for function in range(self._most))
-        return dict.fromkeys((job_queue(self.plan), client_queue(self.plan), *functions), "")
+        functions = (settings.function_queue(self.plan, function) for function in range(self._most))
+        return dict.fromkeys((settings.job_queue(self.plan), settings.client_queue(self.plan), *functions), "")
 
     def train(self) -> Outcome:
         """Train all epochs, or until the plan's accuracy. The scheduler decides how many functions each epoch has."""
         plan, scheduler = self.plan, Scheduler(self.plan)
-        self._store(TRAIN, self._samples.images, self._samples.labels, self._samples.indices(0).reshape(-1))
+        self._store(settings.TRAIN, self._samples.images, self._samples.labels, self._samples.indices(0).reshape(-1))
         dataset = self._samples.dataset
         if plan.evaluation:
-            self._store(TEST, dataset.test_images, dataset.test_labels, range(len(dataset.test_labels)))
+            self._store(settings.TEST, dataset.test_images, dataset.test_labels, range(len(dataset.test_labels)))
         layers = self.call(self._init, self._event("init", 0, 0, 1), "RequestResponse", 0)["layers"]
         job = self._invokers.submit(self.call, self._job, Task(plan, tuple(layers)).to_event(), self.kind, None)
         results, judged = list[dict[str, Any]](), list[dict[str, Any]]()
@@ -194,7 +176,7 @@ class KubeMLDeployment(Deployment):
                 if self._record(epoch, judged):
                     break
             scheduler.record(elapsed_s)
-        self._tell_job({"type": STOP})
+        self._tell_job({"type": settings.STOP})
         self._await([job], job)
         return self._outcome(layers, results[0], judged)
 
@@ -204,7 +186,7 @@ class KubeMLDeployment(Deployment):
             super().remove()
         finally:
             with suppress(Unreachable), self._database() as database:
-                database.delete_all(reference_key(self.plan, ""))
+                database.delete_all(settings.reference_key(self.plan, ""))
 
     def _database(self) -> TensorDatabase:
         return TensorDatabase(endpoints.tensor_urls(self._cloud.environment)[0], self._tracer)
@@ -215,7 +197,7 @@ class KubeMLDeployment(Deployment):
         def put(number: int) -> None:
             chosen = order[number * DOCUMENT : (number + 1) * DOCUMENT]
             body, metadata = datasets.encode_minibatch(inputs[chosen], labels[chosen], policy)
-            self._objects.put(document_key(self.plan, collection, number), body, "other", metadata=metadata)
+            self._objects.put(settings.document_key(self.plan, collection, number), body, "other", metadata=metadata)
 
         with ThreadPoolExecutor(UPLOADERS, thread_name_prefix="upload") as pool:
             for done, _ in enumerate(pool.map(put, range(total)), 1):
@@ -259,12 +241,12 @@ class KubeMLDeployment(Deployment):
         try:
             return self.call(self.function, event, "RequestResponse", function)
         except RunFailed as failure:
-            self._tell_job(report(FAILED, epoch, functions, function, -1))
+            self._tell_job(settings.report(settings.FAILED, epoch, functions, function, -1))
             return failure
 
     def _tell_job(self, content: Mapping[str, Any]) -> None:
         with self._queues() as queues:
-            queues.publish(job_queue(self.plan), json.dumps(content).encode(), "other")
+            queues.publish(settings.job_queue(self.plan), json.dumps(content).encode(), "other")
 
     def _await(self, futures: Iterable["Future[Any]"], job: "Future[dict[str, Any]]") -> None:
         pending = set(futures)
@@ -280,7 +262,7 @@ class KubeMLDeployment(Deployment):
     def _await_merges(self, epoch: int, job: "Future[dict[str, Any]]") -> None:
         with self._queues() as queues:
             while True:
-                message = queues.consume(client_queue(self.plan), PATIENCE_S, "other")
+                message = queues.consume(settings.client_queue(self.plan), PATIENCE_S, "other")
                 if message is not None:
                     acknowledge(message)
                     if json.loads(message.body)["epoch"] == epoch:
@@ -296,11 +278,12 @@ class KubeMLDeployment(Deployment):
     def _outcome(self, layers: list[str], first: Mapping[str, Any], judged: list[dict[str, Any]]) -> Outcome:
         """Return the results of the run by the reference model; `judged` are the functions' last evaluations."""
         from slslab_workers.kubeml.local import parameters_of, write_tensors
-        from slslab_workers.training import gradients
+        from slslab_workers.training import gradients, models
 
         model = models.build(spec_of(self.plan), self.plan.seed)
         with self._database() as database:
-            write_tensors(model, {layer: database.get(reference_key(self.plan, layer), "other") for layer in layers})
+            keys = {layer: settings.reference_key(self.plan, layer) for layer in layers}
+            write_tensors(model, {layer: database.get(key, "other") for layer, key in keys.items()})
         flat = parameters_of(model)
         sha256 = gradients.sha256(flat)
         failed = {"failed_functions": self._failed} if self._failed else {}
@@ -332,12 +315,8 @@ def _check_partition(plan: Plan) -> None:
 
 
 def _check_rule(plan: Plan) -> None:
-    attacks.check(plan)
-    robust.check(plan)
-    attacks.refuse_omniscient(
-        plan.options, "a function stores its model before it can read the others'", "choose gpu, or sign-flip."
-    )
-    rule, reporting = robust.name_of(plan.options), len(epoch_of(plan, plan.workers).rounds[-1])
+    robust.check(plan, "a function stores its model before it can read the others'", "choose gpu, or sign-flip.")
+    rule, reporting = robust.name_of(plan.options), len(settings.epoch_of(plan, plan.workers).rounds[-1])
     if attacks.Attack.of(plan) is not None:
         _refuse_throughput(plan, "An attack")
     if rule is None:
@@ -365,10 +344,10 @@ def _check_rule(plan: Plan) -> None:
 
 
 def _refuse_throughput(plan: Plan, what: str) -> None:
-    if plan.options[PARALLELISM.name] != STATIC:
+    if plan.options[settings.PARALLELISM.name] != settings.STATIC:
         raise PlanError(
             f"{what} needs a fixed number of functions, but --parallelism throughput changes it.",
-            f"give --parallelism {STATIC}.",
+            f"give --parallelism {settings.STATIC}.",
         )
 
 

@@ -10,37 +10,19 @@ import torch
 
 from slslab_workers.channels import endpoints
 from slslab_workers.channels.events import Tracer
-from slslab_workers.channels.objects import Objects, environment_client
+from slslab_workers.channels.objects import Objects, connected
 from slslab_workers.channels.queues import Queues, acknowledge, open_queues
 from slslab_workers.channels.tensors import TensorDatabase
+from slslab_workers.kubeml import settings
 from slslab_workers.kubeml.local import LocalTraining, joined, parameters_of, read_tensors, validate, write_tensors
-from slslab_workers.kubeml.settings import (
-    END,
-    NEXT,
-    TEST,
-    TRAIN,
-    Tensors,
-    copy_key,
-    document_key,
-    epoch_of,
-    function_queue,
-    get_reference,
-    job_queue,
-    reference_key,
-    report,
-)
 from slslab_workers.kubeml.shares import document_count, share_of
-from slslab_workers.models import ModelSpec, spec_of
 from slslab_workers.plan import Plan, thread_count
 from slslab_workers.training import gradients, models
-from slslab_workers.training.devices import function_device
 from slslab_workers.training.lifetime import remaining_s
 from slslab_workers.training.optimisers import make_optimiser
 from slslab_workers.training.state import WorkerState
 
 PHASE = "synchronise"
-# The models that this environment reuses between invocations.
-_models: dict[tuple[ModelSpec, int, str], torch.nn.Module] = {}
 
 
 class Function(ExitStack):
@@ -59,75 +41,63 @@ class Function(ExitStack):
 
     def init(self) -> dict[str, Any]:
         """Store the first model as the reference, and return its entries' names."""
-        tensors = read_tensors(self._model())
+        tensors = read_tensors(models.kept(self.plan, self.tracer))
         for layer, vector in tensors.items():
-            self.database.set(reference_key(self.plan, layer), vector, "other", overhead=False)
+            self.database.set(settings.reference_key(self.plan, layer), vector, "other", overhead=False)
         return {"layers": list(tensors)}
 
     def train(self) -> dict[str, Any]:
         """Train from merge to merge; return the losses of all minibatches."""
-        model, functions = self._model(), int(self.event["functions"])
+        model, functions = models.kept(self.plan, self.tracer), int(self.event["functions"])
         local = LocalTraining(
             self.plan, self.rank, self.epoch, WorkerState(model, make_optimiser(self.plan, model)), self.tracer
         )
-        objects, layers, losses = self._objects(), list(model.state_dict()), list[float]()
-        intervals = epoch_of(self.plan, functions).intervals(self.rank)
+        objects, layers, losses = connected(self.event["bucket"], self.tracer), list(model.state_dict()), list[float]()
+        intervals = settings.epoch_of(self.plan, functions).intervals(self.rank)
         with open_queues(endpoints.queue_url(), self.tracer) as queues:
             for number, documents in enumerate(intervals):
-                reference = get_reference(self.database, self.plan, layers, "fetch")
-                samples = self._documents(objects, TRAIN, documents)
+                reference = settings.get_reference(self.database, self.plan, layers, "fetch")
+                samples = self._documents(objects, settings.TRAIN, documents)
                 losses += local.train(reference, *samples)
                 self.tracer.step = -1
                 self._store_copy(local.sent(reference))
                 last = number == len(intervals) - 1
-                self._report(queues, END if last else NEXT, functions, number)
+                self._report(queues, settings.END if last else settings.NEXT, functions, number)
                 if not last:
                     self._await_merge(queues, number)
         return {"losses": losses, "threads": thread_count(self.plan.memory_mb), "torch": torch.__version__}
 
     def val(self) -> dict[str, Any]:
         """Evaluate the reference model on this function's share of the test documents."""
-        model = self._model()
-        write_tensors(model, get_reference(self.database, self.plan, list(model.state_dict()), "other"))
+        model = models.kept(self.plan, self.tracer)
+        write_tensors(model, settings.get_reference(self.database, self.plan, list(model.state_dict()), "other"))
         share = share_of(document_count(int(self.event["test_samples"])), int(self.event["functions"]), self.rank)
         sha256 = gradients.sha256(parameters_of(model))
         if not share:
             return {"accuracy": 0.0, "loss": 0.0, "length": 0, "parameters_sha256": sha256}
-        samples = self._documents(self._objects(), TEST, share)
+        samples = self._documents(connected(self.event["bucket"], self.tracer), settings.TEST, share)
         with self.tracer.span("validate", "other"):
             return {**validate(model, *samples), "parameters_sha256": sha256}
 
-    def _model(self) -> torch.nn.Module:
-        plan = self.plan
-        key = (spec_of(plan), plan.seed, plan.memory_format)
-        if key not in _models:
-            with self.tracer.span("build", "other"):
-                _models[key] = models.build(*key).to(function_device(plan))
-        return _models[key]
-
-    def _objects(self) -> Objects:
-        with self.tracer.span("connect", "other"):
-            client = environment_client()
-        return Objects(client, self.event["bucket"], self.tracer)
-
     def _documents(self, objects: Objects, collection: str, documents: range) -> Any:
-        phase = "fetch" if collection == TRAIN else "other"
-        return joined([objects.get(document_key(self.plan, collection, number), phase) for number in documents])
+        phase = "fetch" if collection == settings.TRAIN else "other"
+        keys = [settings.document_key(self.plan, collection, number) for number in documents]
+        return joined([objects.get(key, phase) for key in keys])
 
-    def _store_copy(self, tensors: Tensors) -> None:
+    def _store_copy(self, tensors: settings.Tensors) -> None:
         for layer, vector in tensors.items():
-            self.database.set(copy_key(self.plan, layer, self.rank), vector, PHASE, overhead=False)
+            self.database.set(settings.copy_key(self.plan, layer, self.rank), vector, PHASE, overhead=False)
 
     def _report(self, queues: Queues, kind: str, functions: int, round_: int) -> None:
         """Ask the job to merge this function's model (KubeML's POST /next), or tell it that the function has ended."""
-        body = json.dumps(report(kind, self.epoch, functions, self.rank, round_)).encode()
-        queues.publish(job_queue(self.plan), body, PHASE, overhead=False)
+        body = json.dumps(settings.report(kind, self.epoch, functions, self.rank, round_)).encode()
+        queues.publish(settings.job_queue(self.plan), body, PHASE, overhead=False)
 
     def _await_merge(self, queues: Queues, round_: int) -> None:
         place = [self.epoch, round_]
         while True:
             message = queues.consume(
-                function_queue(self.plan, self.rank),
+                settings.function_queue(self.plan, self.rank),
                 max(0.0, remaining_s(self.context)),
                 PHASE,
                 overhead=lambda body: json.loads(body)["merged"] != place,

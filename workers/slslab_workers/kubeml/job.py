@@ -8,25 +8,15 @@ import json
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Any
 
 from slslab_workers.channels import endpoints
 from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.queues import Queues, acknowledge, open_queues
 from slslab_workers.channels.tensors import TensorDatabase
+from slslab_workers.kubeml import settings
 from slslab_workers.kubeml.merging import merger
-from slslab_workers.kubeml.settings import (
-    FAILED,
-    NEXT,
-    STOP,
-    client_queue,
-    copy_key,
-    function_queue,
-    job_queue,
-    job_rank,
-    reference_key,
-)
 from slslab_workers.plan import InvocationInput
 from slslab_workers.training import robust
 from slslab_workers.training.lifetime import invoke_again, remaining_s, self_client
@@ -41,26 +31,15 @@ class Task(InvocationInput):
     """The input of one invocation.
 
     In `epoch` the functions `active` are running (None: the epoch has not begun). `reports` are round `round`'s so far:
-    NEXT or another kind by function. The last message came at wall time `heard`, s.
+    functions with NEXT or another kind. The last message came at wall time `heard`, s.
     """
 
     layers: tuple[str, ...]
     epoch: int = 0
     round: int = 0
     active: tuple[int, ...] | None = None
-    reports: Mapping[int, str] = field(default_factory=dict)
+    reports: tuple[tuple[int, str], ...] = ()
     heard: float = 0.0
-
-    @classmethod
-    def from_event(cls, event: Mapping[str, Any]) -> Self:
-        """Read a Lambda event, where all keys of mappings are texts."""
-        active = event["active"]
-        read = {
-            "layers": tuple(event["layers"]),
-            "active": None if active is None else tuple(active),
-            "reports": {int(function): kind for function, kind in event["reports"].items()},
-        }
-        return super().from_event({**event, **read})
 
 
 class Job:
@@ -84,7 +63,7 @@ class Job:
         Functions don't notice: the reports that they send meanwhile wait in the queue.
         """
         while (message := self._receive()) is not None:
-            if message["type"] == STOP:
+            if message["type"] == settings.STOP:
                 return None
             self._note(message)
             self._add()
@@ -95,30 +74,30 @@ class Job:
             epoch=self._epoch,
             round=self._round,
             active=None if self._active is None else tuple(sorted(self._active)),
-            reports=self._reports,
+            reports=tuple(self._reports.items()),
             heard=self._heard,
         )
 
     def _receive(self) -> dict[str, Any] | None:
         """Return the next new message; None if time is too short, TimeoutError after an hour without messages."""
+        queue = settings.job_queue(self._plan)
         while (left_s := remaining_s(self._context) - hand_over_s(self._plan.timeout)) > 0:
             silent_s = time.time() - self._heard
             if silent_s > PATIENCE_S:
                 raise TimeoutError(f"Nothing was reported in epoch {self._epoch} for {silent_s:.0f} s.")
-            message = self._queues.consume(
-                job_queue(self._plan), min(left_s, PATIENCE_S - silent_s + 1), PHASE, overhead=self._is_no_report
-            )
+            patience_s = min(left_s, PATIENCE_S - silent_s + 1)
+            message = self._queues.consume(queue, patience_s, PHASE, overhead=self._is_no_report)
             if message is not None:
                 acknowledge(message)
                 content: dict[str, Any] = json.loads(message.body)
-                if content["type"] in (STOP, FAILED) or not self._is_no_report(message.body):
+                if content["type"] in (settings.STOP, settings.FAILED) or not self._is_no_report(message.body):
                     self._heard = time.time()
                     return content
         return None
 
     def _is_no_report(self, body: bytes) -> bool:
         content = json.loads(body)
-        if content["type"] in (STOP, FAILED):
+        if content["type"] in (settings.STOP, settings.FAILED):
             return True
         place = content["epoch"], content["round"]
         return place != (self._epoch, self._round) or content["function"] in self._reports
@@ -130,7 +109,7 @@ class Job:
         self._database.tracer.epoch = self._epoch
         if self._active is None:
             self._active = set(range(message["functions"]))
-        if message["type"] == FAILED:
+        if message["type"] == settings.FAILED:
             self._active.discard(message["function"])
         else:
             self._reports[message["function"]] = message["type"]
@@ -143,7 +122,7 @@ class Job:
                 continue
             if function not in self._reports:
                 return
-            keys = {layer: copy_key(self._plan, layer, function) for layer in self._task.layers}
+            keys = {layer: settings.copy_key(self._plan, layer, function) for layer in self._task.layers}
             tensors = {layer: self._database.get(key, PHASE, overhead=False) for layer, key in keys.items()}
             with self._database.tracer.span("reduce", PHASE) as span:
                 span.bytes = sum(vector.nbytes for vector in tensors.values())
@@ -155,16 +134,16 @@ class Job:
             with self._database.tracer.span("reduce", PHASE, self._merger.rule):
                 merged = self._merger.take()
             for layer, vector in merged.items():
-                self._database.set(reference_key(self._plan, layer), vector, PHASE, overhead=False)
-        waiting = sorted(function for function, kind in self._reports.items() if kind == NEXT)
+                self._database.set(settings.reference_key(self._plan, layer), vector, PHASE, overhead=False)
+        waiting = sorted(function for function, kind in self._reports.items() if kind == settings.NEXT)
         body = json.dumps({"merged": [self._epoch, self._round]}).encode()
         for function in waiting:
-            self._queues.publish(function_queue(self._plan, function), body, PHASE, overhead=False)
+            self._queues.publish(settings.function_queue(self._plan, function), body, PHASE, overhead=False)
         self._active &= set(waiting)
         self._reports, self._round = {}, self._round + 1
         if not self._active:
             ended = json.dumps({"epoch": self._epoch}).encode()
-            self._queues.publish(client_queue(self._plan), ended, "other")
+            self._queues.publish(settings.client_queue(self._plan), ended, "other")
             self._epoch, self._round, self._active = self._epoch + 1, 0, None
 
 
@@ -176,7 +155,7 @@ def hand_over_s(timeout_s: int) -> float:
 def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
     """Merge (AWS Lambda's entry point)."""
     task = Task.from_event(event)
-    tracer = Tracer(run=task.plan.run, worker=job_rank(task.plan), invocation=context.aws_request_id)
+    tracer = Tracer(run=task.plan.run, worker=settings.job_rank(task.plan), invocation=context.aws_request_id)
     with ExitStack() as connections:
         # Create the client while functions start: there may be no time at the end.
         with tracer.span("connect", "other"):

@@ -1,6 +1,5 @@
 """All functions and the job in one process, on one device: the same documents, local steps and merges."""
 
-from collections.abc import Callable
 from statistics import fmean
 from typing import Any
 
@@ -14,19 +13,16 @@ from slslab_workers.kubeml.settings import PARALLELISM, STATIC, Tensors, epoch_o
 from slslab_workers.kubeml.shares import DOCUMENT, document_count, split
 from slslab_workers.plan import Plan, PlanError
 from slslab_workers.training.replicas import Epoch, Judgement, Replicas
-from slslab_workers.training.samples import Samples
 
 
 class KubeMLReplicas(Replicas):
     """Functions that share one model in turns; between their turns it is the reference."""
 
-    def __init__(
-        self, plan: Plan, samples: Samples, device: str = "cpu", on_minibatch: Callable[[], None] = lambda: None
-    ) -> None:
-        super().__init__(plan, samples, device, on_minibatch)
+    def begin(self) -> None:
+        """Divide an epoch's documents among the functions."""
         self._tracer = Tracer(self._note)
-        self._epoch = epoch_of(plan, plan.workers)
-        self._order = samples.indices(0).reshape(-1)
+        self._epoch = epoch_of(self.plan, self.plan.workers)
+        self._order = self.samples.indices(0).reshape(-1)
 
     @staticmethod
     def check(plan: Plan) -> None:

@@ -21,17 +21,9 @@ from slslab_workers.architecture import (
 from slslab_workers.channels.queues import QUEUE, Queues, acknowledge
 from slslab_workers.driver.deployment import Deployment, FunctionArchitecture, FunctionSpec
 from slslab_workers.driver.job import gradient_mb
+from slslab_workers.mlless import settings
 from slslab_workers.mlless.pattern import pattern
 from slslab_workers.mlless.schedule import Schedule
-from slslab_workers.mlless.settings import (
-    REMOVED,
-    check,
-    client_queue,
-    exchange_name,
-    scales_in,
-    supervisor_queue,
-    worker_queue,
-)
 from slslab_workers.mlless.supervisor import Supervision
 from slslab_workers.option import Option
 from slslab_workers.patterns import Counts
@@ -130,22 +122,18 @@ class MLLess(FunctionArchitecture):
 
     def requirements(self, plan: Plan) -> Requirements:
         """Return a queue, and one tensor database that all workers share."""
-        check(plan)
-        if scales_in(plan) and plan.workers == 1:
+        settings.check(plan)
+        if settings.scales_in(plan) and plan.workers == 1:
             raise PlanError(
                 "A single worker can't be removed.",
                 "give --workers 2 or more, or neither --remove-threshold nor --remove-interval.",
             )
-        if scales_in(plan) and uneven(plan):
+        if settings.scales_in(plan) and uneven(plan):
             raise PlanError(
                 "Where workers may be removed, the others take over their minibatches: no worker keeps its samples.",
                 "leave out --partition, or --remove-threshold and --remove-interval.",
             )
-        attacks.check(plan)
-        robust.check(plan)
-        attacks.refuse_omniscient(
-            plan.options, "MLLess's workers announce their updates before they read the others'", "choose gpu."
-        )
+        robust.check(plan, "MLLess's workers announce their updates before they read the others'", "choose gpu.")
         filtered = plan.options["filter"]
         if filtered != "none":
             robust.refuse(
@@ -158,7 +146,7 @@ class MLLess(FunctionArchitecture):
                     f"With --filter {filtered} NaN is never significant, and the attacker sends nothing.",
                     "add --filter none.",
                 )
-        if scales_in(plan):
+        if settings.scales_in(plan):
             robust.refuse(plan, "a removed worker sends none", "leave out --remove-threshold and --remove-interval.")
         return Requirements.with_queue(plan.options, int(plan.options["store"] == "tensordb"))
 
@@ -169,18 +157,17 @@ class MLLess(FunctionArchitecture):
         """
         beside_mb = int(plan.options["supervisor-memory"])
         if plan.options["store"] == "tensordb":
-            vectors = 2 * plan.workers + (plan.workers - 1 if scales_in(plan) else 0)
+            vectors = 2 * plan.workers + (plan.workers - 1 if settings.scales_in(plan) else 0)
             beside_mb += vectors * gradient_mb(plan)
         return (ResidentPhase(self.name, plan.workers, beside_mb),)
 
     def counts_in(self, run: Recorded, epochs: int) -> Counts:
         """Return the `counts` of a recorded run; PlanError if a filter or the tuner decided them."""
-        if run.plan.options["filter"] != "none" or scales_in(run.plan):
+        if run.plan.options["filter"] != "none" or settings.scales_in(run.plan):
             raise PlanError("a filter or the clock decides how many messages are sent", "choose --filter none.")
         return super().counts_in(run, epochs)
 
     def participant(self, plan: Plan, worker: int) -> str:
-        """Return the name of a rank in the trace: a worker's, or the supervisor's, which follows the workers."""
         return "the supervisor" if worker == plan.workers else super().participant(plan, worker)
 
     def alone(self, plan: Plan) -> Plan:
@@ -193,7 +180,6 @@ class MLLess(FunctionArchitecture):
         return replace(alone, options=options)
 
     def deployment(self, plan: Plan, cloud: Cloud, progress: Progress) -> "MLLessDeployment":
-        """Return workers, their supervisor, and the queues between them."""
         return MLLessDeployment(plan, cloud, progress)
 
 
@@ -212,7 +198,6 @@ class MLLessDeployment(Deployment):
         self._removed: list[dict[str, Any]] = []
 
     def functions(self) -> list[FunctionSpec]:
-        """Return the functions of workers and supervisor."""
         memory_mb = int(self.plan.options["supervisor-memory"])
         return [
             *super().functions(),
@@ -222,8 +207,8 @@ class MLLessDeployment(Deployment):
     def bindings(self) -> dict[str, str]:
         """Return the supervisor's and client's queues, and the workers' queues, which are bound to the fan-out."""
         plan = self.plan
-        workers = {worker_queue(plan, rank): exchange_name(plan) for rank in range(plan.workers)}
-        return {supervisor_queue(plan): "", client_queue(plan): "", **workers}
+        workers = {settings.worker_queue(plan, rank): settings.exchange_name(plan) for rank in range(plan.workers)}
+        return {settings.supervisor_queue(plan): "", settings.client_queue(plan): "", **workers}
 
     def finished_epochs(self, result: Mapping[str, Any]) -> int:
         """Return how many epochs a worker has trained. Epochs become longer when workers are removed."""
@@ -240,7 +225,7 @@ class MLLessDeployment(Deployment):
         from slslab_workers.training.evaluation import mean_losses
 
         outcome = super().outcome(results)
-        if not scales_in(self.plan):
+        if not settings.scales_in(self.plan):
             return outcome
         starts = [self._schedule.start(epoch) for epoch in range(self.finished_epochs(results[0]))]
         return replace(
@@ -251,8 +236,8 @@ class MLLessDeployment(Deployment):
 
     def _stretch(self, first: int, until: int, *, keep: bool) -> list[dict[str, Any]]:
         results = super()._stretch(first, until, keep=keep)
-        self._removed += [result for result in results if result["ended"] == REMOVED]
-        remaining = [result for result in results if result["ended"] != REMOVED]
+        self._removed += [result for result in results if result["ended"] == settings.REMOVED]
+        remaining = [result for result in results if result["ended"] != settings.REMOVED]
         self.ranks = [int(result["rank"]) for result in remaining]
         return remaining
 
@@ -296,7 +281,7 @@ def receive_statistics(queues: Queues, plan: Plan, step: int) -> dict[str, Any] 
         content = json.loads(body)
         return bool(content["type"] != "TD" or content["step"] != step)
 
-    while (message := queues.consume(client_queue(plan), PATIENCE_S, "other", overhead=is_other)) is not None:
+    while (message := queues.consume(settings.client_queue(plan), PATIENCE_S, "other", overhead=is_other)) is not None:
         acknowledge(message)
         if not is_other(message.body):
             return dict(json.loads(message.body))

@@ -15,17 +15,9 @@ from slslab_workers.channels import endpoints
 from slslab_workers.channels.objects import ObjectChannel
 from slslab_workers.channels.queues import Message, Queues, acknowledge, open_queues
 from slslab_workers.channels.tensors import TensorDatabase
+from slslab_workers.mlless import settings
 from slslab_workers.mlless.filters import make_filter
 from slslab_workers.mlless.schedule import Schedule
-from slslab_workers.mlless.settings import (
-    REMOVED,
-    SUPERVISOR,
-    exchange_name,
-    removed_model_key,
-    supervisor_queue,
-    update_key,
-    worker_queue,
-)
 from slslab_workers.plan import Assignment
 from slslab_workers.training import aggregation, gradients
 from slslab_workers.training.lifetime import remaining_s
@@ -68,7 +60,7 @@ class MLLessWorker(Worker):
         super().__init__(assignment, context, objects)
         self._filter = make_filter(self.plan)
         self.combine = aggregation.rule(f"mean-over-{self.plan.options['mean-over']}")
-        self._queue = worker_queue(self.plan, self.rank)
+        self._queue = settings.worker_queue(self.plan, self.rank)
         self._open = ExitStack()
         # Messages of this and later steps, by step, and then by type and sender.
         self._received: dict[int, dict[tuple[str, int], dict[str, Any]]] = {}
@@ -113,27 +105,27 @@ class MLLessWorker(Worker):
     def send(self, state: WorkerState, update: torch.Tensor | None) -> None:
         """Store an update, if there is one, and announce it to all (U)."""
         if update is not None:
-            self._store(update_key(self.plan, self.rank, state.position), update, overhead=False)
+            self._store(settings.update_key(self.plan, self.rank, state.position), update, overhead=False)
             self._announce(state.position)
 
     def report(self, state: WorkerState, sent: bool, leaving: bool) -> None:
         """Report to the supervisor (I): the loss, whether an update was sent, and this worker's vote to stop."""
         report = self._message("I", state.position, loss=state.losses[-1], update=sent, leaving=leaving)
-        self._queues.publish(supervisor_queue(self.plan), report, "synchronise", overhead=False)
+        self._queues.publish(settings.supervisor_queue(self.plan), report, "synchronise", overhead=False)
 
     def await_updates(self, state: WorkerState) -> dict[str, Any]:
         """Wait for the supervisor's decision (C), and for the updates that it names (U); return the decision."""
-        decision = self._await(state.position, {("C", SUPERVISOR)})["C", SUPERVISOR]
+        decision = self._await(state.position, {("C", settings.SUPERVISOR)})["C", settings.SUPERVISOR]
         self._await(state.position, {("U", rank) for rank in decision["updates"]})
         return decision
 
     def get_updates(self, state: WorkerState, senders: list[int]) -> list[torch.Tensor]:
         """Return the senders' updates as they are stored."""
-        return [self._get(update_key(self.plan, rank, state.position), overhead=False) for rank in senders]
+        return [self._get(settings.update_key(self.plan, rank, state.position), overhead=False) for rank in senders]
 
     def after_update(self, state: WorkerState) -> None:
         """Remove a worker if the supervisor has decided so."""
-        removed = self._received[state.position]["C", SUPERVISOR]["removed"]
+        removed = self._received[state.position]["C", settings.SUPERVISOR]["removed"]
         if removed is not None:
             self._remove(state, removed)
         del self._received[state.position]
@@ -168,7 +160,7 @@ class MLLessWorker(Worker):
         state.notes.setdefault(REMOVALS, []).append([position, removed])
         own = gradients.flatten(state.model.parameters()).cpu()
         if removed == self.rank:
-            self._await(position, {("K", SUPERVISOR)})
+            self._await(position, {("K", settings.SUPERVISOR)})
             self._leave(position, own)
             return
         model = self._get(self._await(position, {("D", removed)})["D", removed]["key"], overhead=True)
@@ -178,17 +170,17 @@ class MLLessWorker(Worker):
 
     def _leave(self, position: int, model: torch.Tensor) -> None:
         """Store the model (P,) for the others, and delete this worker's queue, now unused."""
-        key = removed_model_key(self.plan, self.rank)
+        key = settings.removed_model_key(self.plan, self.rank)
         self._store(key, model, overhead=True)
-        updates = self._received[position]["K", SUPERVISOR]["updates"]
+        updates = self._received[position]["K", settings.SUPERVISOR]["updates"]
         message = self._message("D", position, key=key, updates=updates)
-        self._queues.fan_out(exchange_name(self.plan), message, "synchronise")
+        self._queues.fan_out(settings.exchange_name(self.plan), message, "synchronise")
         self._queues.delete(self._queue)
-        self.ended = REMOVED
+        self.ended = settings.REMOVED
 
     def _announce(self, position: int) -> None:
-        message = self._message("U", position, key=update_key(self.plan, self.rank, position))
-        self._queues.fan_out(exchange_name(self.plan), message, "synchronise", overhead=False)
+        message = self._message("U", position, key=settings.update_key(self.plan, self.rank, position))
+        self._queues.fan_out(settings.exchange_name(self.plan), message, "synchronise", overhead=False)
 
     def _message(self, kind: str, position: int, **content: Any) -> bytes:
         return json.dumps({"type": kind, "worker": self.rank, "step": position, **content}).encode()
@@ -205,7 +197,7 @@ class MLLessWorker(Worker):
             patience_s = remaining_s(self.context) - REPORT_S
             if patience_s <= 0:
                 missing = ", ".join(
-                    f"{kind} of {'the supervisor' if sender == SUPERVISOR else f'worker {sender}'}"
+                    f"{kind} of {'the supervisor' if sender == settings.SUPERVISOR else f'worker {sender}'}"
                     for kind, sender in sorted(expected - received.keys())
                 )
                 raise TimeoutError(f"Step {position} waited for {missing} until the function's time was over.")

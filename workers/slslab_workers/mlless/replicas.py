@@ -1,6 +1,6 @@
 """MLLess's workers in one process."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 
@@ -9,7 +9,6 @@ from slslab_workers.mlless.settings import END_STEPS, count_below, scales_in
 from slslab_workers.plan import Plan, PlanError
 from slslab_workers.training import aggregation
 from slslab_workers.training.replicas import Replicas
-from slslab_workers.training.samples import Samples
 
 BELOW = "below"
 
@@ -17,12 +16,10 @@ BELOW = "below"
 class MLLessReplicas(Replicas):
     """Workers that update with the significant updates, if there are any, and keep a residual each."""
 
-    def __init__(
-        self, plan: Plan, samples: Samples, device: str = "cpu", on_minibatch: Callable[[], None] = lambda: None
-    ) -> None:
-        super().__init__(plan, samples, device, on_minibatch)
-        self._filter = make_filter(plan)
-        self.combine = aggregation.rule(f"mean-over-{plan.options['mean-over']}")
+    def begin(self) -> None:
+        """Make the filter and the rule."""
+        self._filter = make_filter(self.plan)
+        self.combine = aggregation.rule(f"mean-over-{self.plan.options['mean-over']}")
         self._sent = 0
 
     @staticmethod

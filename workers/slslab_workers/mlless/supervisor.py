@@ -9,22 +9,13 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 from slslab_workers.channels import endpoints
 from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.queues import Queues, acknowledge, open_queues
+from slslab_workers.mlless import settings
 from slslab_workers.mlless.schedule import Removal, Schedule
-from slslab_workers.mlless.settings import (
-    END_STEPS,
-    SUPERVISOR,
-    client_queue,
-    count_below,
-    exchange_name,
-    scales_in,
-    supervisor_queue,
-    worker_queue,
-)
 from slslab_workers.mlless.tuner import Decision, Tuner
 from slslab_workers.plan import InvocationInput
 from slslab_workers.training.lifetime import invoke_again, remaining_s, self_client
@@ -55,15 +46,6 @@ class Supervision(InvocationInput):
     decided: float = 0.0
     removals: tuple[Removal, ...] = ()
     tuner: Mapping[str, Any] | None = None
-
-    @classmethod
-    def from_event(cls, event: Mapping[str, Any]) -> Self:
-        """Read a Lambda event."""
-        read = {
-            "reports": tuple(event["reports"]),
-            "removals": tuple((position, rank) for position, rank in event["removals"]),
-        }
-        return super().from_event({**event, **read})
 
 
 class Supervisor:
@@ -107,6 +89,7 @@ class Supervisor:
 
     def _collect_reports(self) -> bool:
         """Receive all reports of this step; False if time is too short, TimeoutError after an hour without reports."""
+        queue = settings.supervisor_queue(self._plan)
         while len(self._reports) < len(self._schedule.ranks):
             left_s = remaining_s(self._context) - hand_over_s(self._plan.timeout)
             if left_s <= 0:
@@ -115,12 +98,8 @@ class Supervisor:
             if silent_s > PATIENCE_S:
                 missing = sorted(set(self._schedule.ranks) - self._reports.keys())
                 raise TimeoutError(f"Workers {missing} reported nothing in step {self._position} for {silent_s:.0f} s.")
-            message = self._queues.consume(
-                supervisor_queue(self._plan),
-                min(left_s, PATIENCE_S - silent_s + 1),
-                "synchronise",
-                overhead=self._is_repeated,
-            )
+            patience_s = min(left_s, PATIENCE_S - silent_s + 1)
+            message = self._queues.consume(queue, patience_s, "synchronise", overhead=self._is_repeated)
             if message is not None:
                 self._note(json.loads(message.body))
                 acknowledge(message)
@@ -180,8 +159,8 @@ class Supervisor:
         return self._tuner.decide(self._position) if end is None else None
 
     def _judge(self, loss: float) -> str | None:
-        self._below = count_below(self._plan, loss, self._below)
-        if self._below >= END_STEPS:
+        self._below = settings.count_below(self._plan, loss, self._below)
+        if self._below >= settings.END_STEPS:
             return "loss"
         max_time = float(self._plan.options["max-time"])
         if max_time and time.time() - self._task.since >= max_time:
@@ -193,26 +172,28 @@ class Supervisor:
         who is removed (C)."""
         updates = [report["worker"] for report in reports if report["update"]]
         if removed is not None:
-            self._queues.publish(worker_queue(self._plan, removed), self._message("K", updates=updates), "synchronise")
+            told = self._message("K", updates=updates)
+            self._queues.publish(settings.worker_queue(self._plan, removed), told, "synchronise")
         leaving = not last and any(report["leaving"] for report in reports if report["worker"] != removed)
         decision = self._message("C", updates=updates, end=end, leaving=leaving, removed=removed)
-        self._queues.fan_out(exchange_name(self._plan), decision, "synchronise", overhead=False)
+        self._queues.fan_out(settings.exchange_name(self._plan), decision, "synchronise", overhead=False)
 
     def _finish(self, end: str) -> None:
-        self._queues.fan_out(exchange_name(self._plan), self._message("F"), "other")
+        self._queues.fan_out(settings.exchange_name(self._plan), self._message("F"), "other")
         seconds = time.time() - self._task.since
         self._inform_client({"type": "T", "step": self._position, "seconds": seconds, "end": end}, overhead=True)
 
     def _message(self, kind: str, **content: Any) -> bytes:
-        return json.dumps({"type": kind, "worker": SUPERVISOR, "step": self._position, **content}).encode()
+        return json.dumps({"type": kind, "worker": settings.SUPERVISOR, "step": self._position, **content}).encode()
 
     def _inform_client(self, content: dict[str, Any], *, overhead: bool) -> None:
-        self._queues.publish(client_queue(self._plan), json.dumps(content).encode(), "other", overhead=overhead)
+        body = json.dumps(content).encode()
+        self._queues.publish(settings.client_queue(self._plan), body, "other", overhead=overhead)
 
 
 def _make_tuner(supervision: Supervision) -> Tuner | None:
     plan = supervision.plan
-    if not scales_in(plan):
+    if not settings.scales_in(plan):
         return None
     threshold, interval_s = (float(plan.options[f"remove-{name}"]) for name in ("threshold", "interval"))
     if supervision.tuner is None:

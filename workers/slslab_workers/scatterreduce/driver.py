@@ -56,9 +56,7 @@ class ScatterReduce(FunctionArchitecture):
                 "choose allreduce, or another --channel.",
             )
         algorithms.check(plan)
-        attacks.check(plan)
-        robust.check(plan)
         why = "ScatterReduce's workers only have a part of each"
+        robust.check(plan, why, "choose gpu, where all workers read them.")
         robust.refuse_inseparable(plan, why)
-        attacks.refuse_omniscient(plan.options, why, "choose gpu, where all workers read them.")
         return channel_requirements(plan, algorithms.largest_bytes(plan, plan.workers))

@@ -77,7 +77,6 @@ class SpirtDeployment(Deployment):
         return specs
 
     def machine(self, arns: Mapping[str, Any]) -> str:
-        """Return the definition of a peer's state machine."""
         return definition({name: arns[self._name(name)] for name in STATES.values()}, self.plan.batches)
 
     def create(self) -> None:

@@ -118,13 +118,8 @@ class Spirt(FunctionArchitecture):
                 f"give seconds, more than 0, at most {LONGEST_BARRIER_S}.",
             )
         Roster.of(plan.workers, options).check(plan.epochs)
-        attacks.check(plan)
-        robust.check(plan)
-        attacks.refuse_omniscient(
-            options,
-            "SPIRT's peers announce their averages before they read the others'",
-            "choose gpu, or --attack sign-flip.",
-        )
+        why = "SPIRT's peers announce their averages before they read the others'"
+        robust.check(plan, why, "choose gpu, or --attack sign-flip.")
         light_mb = int(options["light-memory"])
         if light_mb > plan.memory_mb:
             raise PlanError(
@@ -176,7 +171,6 @@ class Spirt(FunctionArchitecture):
         return replace(alone, batches=1, epochs=alone.batches, options={**alone.options, "join": JOIN.default})
 
     def deployment(self, plan: Plan, cloud: Cloud, progress: Progress) -> SpirtDeployment:
-        """Return the deployment of functions, state machine and queues."""
         return SpirtDeployment(plan, cloud, progress)
 
     def run_scripts_alone(self, plan: Plan, cloud: Cloud, parameters: int) -> None:

@@ -9,7 +9,7 @@ import torch
 
 from slslab_workers.channels.stream import Unreachable
 from slslab_workers.driver.stopping import PATIENCE_EPOCHS
-from slslab_workers.models import ModelSpec, spec_of
+from slslab_workers.models import spec_of
 from slslab_workers.plan import thread_count
 from slslab_workers.spirt.arithmetic import accumulated, has_buffers, read_buffers, write_buffers
 from slslab_workers.spirt.membership import on_peer
@@ -17,10 +17,7 @@ from slslab_workers.spirt.peer import Peer
 from slslab_workers.training import evaluation, gradients, models, step
 from slslab_workers.training import state as state_module
 from slslab_workers.training.attacks import Attack
-from slslab_workers.training.devices import function_device
 from slslab_workers.training.keys import model_key, validation_key
-
-_models: dict[tuple[ModelSpec, int, str], torch.nn.Module] = {}
 
 
 @on_peer
@@ -47,7 +44,7 @@ def compute_gradients(peer: Peer, event: Mapping[str, Any]) -> dict[str, Any]:
     peer.tracer.step = batch
     plan = peer.plan
     torch.set_num_threads(thread_count(plan.memory_mb))
-    model = _model(peer)
+    model = models.kept(plan, peer.tracer)
     model.train()
     gradients.write_parameters(
         model, torch.from_numpy(peer.database.get(peer.keys.parameters, "fetch", overhead=False))
@@ -84,7 +81,7 @@ def check_convergence(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
     plan, database = peer.plan, peer.database
     torch.set_num_threads(thread_count(plan.memory_mb))
     parameters = torch.from_numpy(database.get(peer.keys.parameters, "other", overhead=False))
-    model = _model(peer)
+    model = models.kept(plan, peer.tracer)
     gradients.write_parameters(model, parameters)
     judge = _take_buffers(peer, model) if has_buffers(model) else peer.first_alive(peer.active())
     stored = peer.objects.get(validation_key(plan), "other")
@@ -119,12 +116,3 @@ def _out_of_patience(peer: Peer, loss: float) -> bool:
     state = {"best": loss, "since": 0} if loss < state["best"] else {**state, "since": state["since"] + 1}
     peer.database.command("SET", peer.keys.early_stop, json.dumps(state))
     return bool(state["since"] >= PATIENCE_EPOCHS)
-
-
-def _model(peer: Peer) -> torch.nn.Module:
-    """Build the network once per environment; its parameters and buffers come from the database."""
-    key = (spec_of(peer.plan), peer.plan.seed, peer.plan.memory_format)
-    if key not in _models:
-        with peer.tracer.span("build", "other"):
-            _models[key] = models.build(*key).to(function_device(peer.plan))
-    return _models[key]

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from slslab_workers.channels import endpoints
 from slslab_workers.channels.events import Tracer
-from slslab_workers.channels.objects import Objects, aws_client, environment_client
+from slslab_workers.channels.objects import Objects, aws_client, connected
 from slslab_workers.channels.queues import Queues, open_queues
 from slslab_workers.channels.tensors import TensorDatabase
 from slslab_workers.spirt.roster import Roster
@@ -57,9 +57,7 @@ class Peer(ExitStack):
     @cached_property
     def objects(self) -> Objects:
         """Return the run's bucket."""
-        with self.tracer.span("connect", "other"):
-            client = environment_client()
-        return Objects(client, self.execution.bucket, self.tracer)
+        return connected(self.execution.bucket, self.tracer)
 
     @cached_property
     def identity(self) -> Identity:

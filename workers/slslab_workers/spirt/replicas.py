@@ -1,17 +1,15 @@
 """SPIRT's peers in one process."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import torch
 
 from slslab_workers.channels import scripts
-from slslab_workers.plan import Plan
 from slslab_workers.spirt.arithmetic import accumulated, has_buffers, read_buffers, step_outside, write_buffers
 from slslab_workers.spirt.roster import Roster
 from slslab_workers.training import aggregation, gradients, robust
 from slslab_workers.training.replicas import Replicas
-from slslab_workers.training.samples import Samples
 
 BUFFERS, VELOCITY = "buffers", "velocity"
 
@@ -21,11 +19,9 @@ class SpirtReplicas(Replicas):
     gradients; the peers' averages are averaged, and each peer updates once. Every minibatch begins with the buffers of
     the epoch before, and the buffers after a peer's minibatches are averaged, too."""
 
-    def __init__(
-        self, plan: Plan, samples: Samples, device: str = "cpu", on_minibatch: Callable[[], None] = lambda: None
-    ) -> None:
-        super().__init__(plan, samples, device, on_minibatch)
-        self._roster = Roster.of(plan.workers, plan.options)
+    def begin(self) -> None:
+        """Give each peer its buffers, and the model a velocity."""
+        self._roster = Roster.of(self.plan.workers, self.plan.options)
         model = self.states[0].model
         if has_buffers(model):
             for state in self.states:

@@ -14,7 +14,7 @@ import numpy as np
 from slslab_workers.channels.tensors import Vector
 from slslab_workers.models import spec_of
 from slslab_workers.option import Option, choose
-from slslab_workers.plan import Plan, PlanError, Value
+from slslab_workers.plan import Plan, PlanError
 
 if TYPE_CHECKING:
     import torch
@@ -138,11 +138,15 @@ class Attack:
         return OMNISCIENT[self.name](honest)
 
 
-def check(plan: Plan) -> None:
-    """Raise PlanError if the attack doesn't fit the plan's workers, algorithm or recording."""
+def check(plan: Plan, why: str = "", hint: str = "") -> None:
+    """Raise PlanError if the attack doesn't fit the plan's workers, algorithm or recording.
+
+    `why` is the reason if attackers can't read all honest workers' gradients, and `hint` what to do about it.
+    """
     from slslab_workers.training.algorithms import trains_locally
 
-    if Attack.of(plan) is None:
+    attack = Attack.of(plan)
+    if attack is None:
         return
     if trains_locally(plan.options):
         raise PlanError(
@@ -151,10 +155,5 @@ def check(plan: Plan) -> None:
         )
     if plan.record == "alone":
         raise PlanError("A worker that is measured alone can't attack.", "leave out --record, or --attack.")
-
-
-def refuse_omniscient(options: Mapping[str, Value], why: str, hint: str) -> None:
-    """Raise PlanError, with the reason `why`, for an attack that needs all honest workers' gradients."""
-    name = str(ATTACK.of(options)).partition(":")[0]
-    if name in OMNISCIENT:
-        raise PlanError(f"The attack {name} needs the honest workers' gradients, and {why}.", hint)
+    if why and attack.omniscient:
+        raise PlanError(f"The attack {attack.name} needs the honest workers' gradients, and {why}.", hint)

@@ -12,6 +12,7 @@ from slslab_workers.channels.polling import poll_policy
 from slslab_workers.channels.serialisation import Body
 from slslab_workers.training import algorithms, buffers, gradients
 from slslab_workers.training.keys import global_key
+from slslab_workers.training.local import ModelAveraging
 from slslab_workers.training.state import WorkerState
 from slslab_workers.training.step import fetch_minibatch
 from slslab_workers.training.worker import Worker
@@ -47,7 +48,7 @@ class ObjectWorker(Worker):
             gradients.write_parameters(state.model, self._first(self.local))
         return state
 
-    def _first(self, local: algorithms.ModelAveraging) -> torch.Tensor:
+    def _first(self, local: ModelAveraging) -> torch.Tensor:
         key = f"{self.plan.run}/{self.plan.architecture}/first"
         if self.rank != 0:
             return self.wait_for_vector(key)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from slslab_workers.models import ROW_MODELS, SPECS, ModelSpec, exchanged_buffers, registered, spec, spec_of
 from slslab_workers.plan import MOST_MEMORY_MB, Plan, PlanError, Value
-from slslab_workers.training import datasets, models, partitions, robust
+from slslab_workers.training import datasets, partitions, robust
 from slslab_workers.training.algorithms import ALGORITHM, CLUSTERS, is_asynchronous
 from slslab_workers.training.arrays import failed, load_object
 from slslab_workers.training.attacks import Attack
@@ -83,6 +83,8 @@ def measure(known: ModelSpec, source: Source) -> ModelSpec:
     """Build the model and return the specification with its parameters, tensors and memory."""
     import torch
 
+    from slslab_workers.training import models
+
     load_object("model", known.builder)
     try:
         model = models.build(known, 0)
@@ -113,6 +115,8 @@ def measure(known: ModelSpec, source: Source) -> ModelSpec:
 def _check_answer(known: ModelSpec, source: Source, model: "torch.nn.Module") -> None:
     """Apply the model to two samples and compute their loss."""
     import torch
+
+    from slslab_workers.training import models
 
     samples = torch.zeros(2, *known.shape)
     targets = torch.zeros(2, dtype=torch.int64 if source.classes else torch.float32)

@@ -12,9 +12,10 @@ import torch
 
 from slslab_workers.channels.objects import ObjectChannel
 from slslab_workers.plan import Plan, thread_count
-from slslab_workers.training import aggregation, algorithms, buffers, gradients, robust
+from slslab_workers.training import aggregation, buffers, gradients, robust
 from slslab_workers.training.attacks import Attack
 from slslab_workers.training.keys import model_key, result_key
+from slslab_workers.training.local import local_training
 from slslab_workers.training.options import COMBINE
 from slslab_workers.training.state import WorkerState, buffers_to_bytes
 from slslab_workers.training.step import compute_gradient, fetch_minibatch
@@ -45,7 +46,7 @@ class Trainer:
         self.robust = robust.name_of(plan.options)
         if self.robust is None:
             self.combine = buffers.rule(plan, aggregation.rule(str(COMBINE.of(plan.options))))
-        self.local = algorithms.local_training(plan)
+        self.local = local_training(plan)
         self.attack = Attack.of(plan)
         self._staging: torch.Tensor | None = None
         torch.set_num_threads(self.threads)

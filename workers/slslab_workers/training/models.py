@@ -7,25 +7,29 @@ A builder takes a sample's shape, (C, H, W) or (D,), and the number of the model
 import threading
 from functools import partial
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from slslab_workers.models import ModelSpec, spec
+import torch
+from torch import nn
+from torch.nn import functional
 
-if TYPE_CHECKING:
-    import torch
-    from torch import nn
+from slslab_workers.channels.events import Tracer
+from slslab_workers.models import ModelSpec, spec, spec_of
+from slslab_workers.plan import Plan
+from slslab_workers.training.devices import function_device
 
 Shape = tuple[int, ...]
+FORMATS = {"default": torch.contiguous_format, "channels-last": torch.channels_last}
 _BUILDING = threading.Lock()
+# The networks that this environment reuses between invocations.
+_kept: dict[tuple[ModelSpec, int, str], nn.Module] = {}
 
 
-def build(model: str | ModelSpec, seed: int, memory_format: str = "default") -> "nn.Module":
+def build(model: str | ModelSpec, seed: int, memory_format: str = "default") -> nn.Module:
     """Return the network with seeded initial weights: equal seeds give equal bits. Global generators stay unchanged.
 
     A memory format changes the layout of the convolutions' weights, but not their values.
     """
-    import torch
-
     known = spec(model) if isinstance(model, str) else model
     # Layers use the process's global generator, so two threads must not build at once.
     with _BUILDING, torch.random.fork_rng(devices=[]):
@@ -33,20 +37,25 @@ def build(model: str | ModelSpec, seed: int, memory_format: str = "default") -> 
         built: nn.Module = resolve_name(known.builder)(known.shape, known.outputs)
     if memory_format != "default":
         # torch's type stubs lack this argument.
-        built.to(memory_format=_torch_format(memory_format))  # type: ignore[call-overload]
+        built.to(memory_format=FORMATS[memory_format])  # type: ignore[call-overload]
     return built
 
 
-def loss(
-    model: "nn.Module", scores: "torch.Tensor", targets: "torch.Tensor", reduction: str = "mean"
-) -> "torch.Tensor":
+def kept(plan: Plan, tracer: Tracer) -> nn.Module:
+    """Return the plan's network on the function's device, built once per environment; callers overwrite its weights."""
+    key = (spec_of(plan), plan.seed, plan.memory_format)
+    if key not in _kept:
+        with tracer.span("build", "other"):
+            _kept[key] = build(*key).to(function_device(plan))
+    return _kept[key]
+
+
+def loss(model: nn.Module, scores: torch.Tensor, targets: torch.Tensor, reduction: str = "mean") -> torch.Tensor:
     """Return the mean (or sum) of the losses of a model's scores (B, outputs).
 
     It is the model's own loss if it has one. Otherwise it is the squared error for floating-point targets (B,), which
     mean a regression, and cross-entropy for classes.
     """
-    from torch.nn import functional
-
     if (own := getattr(model, "loss", None)) is not None:
         own_loss: torch.Tensor = own(scores, targets, reduction)
         return own_loss
@@ -55,74 +64,60 @@ def loss(
     return functional.cross_entropy(scores, targets, reduction=reduction)
 
 
-def clusters(model: "nn.Module") -> int:
+def clusters(model: nn.Module) -> int:
     """Return the number of clusters of k-means; 0 for other models."""
     return len(getattr(model, "centroids", ()))
 
 
-def arranged(images: "torch.Tensor", memory_format: str) -> "torch.Tensor":
+def arranged(images: torch.Tensor, memory_format: str) -> torch.Tensor:
     """Return images (B, C, H, W) in a memory format; return the tensor itself if it has that format or isn't images."""
     if images.dim() != 4:
         return images
-    return images.contiguous(memory_format=_torch_format(memory_format))
+    return images.contiguous(memory_format=FORMATS[memory_format])
 
 
-def _torch_format(memory_format: str) -> "torch.memory_format":
-    import torch
-
-    return torch.channels_last if memory_format == "channels-last" else torch.contiguous_format
-
-
-def lr(shape: Shape, outputs: int) -> "nn.Module":
+def lr(shape: Shape, outputs: int) -> nn.Module:
     """Return logistic regression on rows (N, D); with a number as the target it is linear regression."""
-    from torch import nn
-
     return nn.Linear(shape[0], outputs)
 
 
-def svm(shape: Shape, outputs: int) -> "nn.Module":
+def svm(shape: Shape, outputs: int) -> nn.Module:
     """Return a linear SVM on rows (N, D), with the hinge loss of the margin between the scores of classes."""
-    from torch import nn
-    from torch.nn import functional
 
     class SVM(nn.Linear):
-        def loss(self, scores: "torch.Tensor", targets: "torch.Tensor", reduction: str) -> "torch.Tensor":
+        def loss(self, scores: torch.Tensor, targets: torch.Tensor, reduction: str) -> torch.Tensor:
             # PyTorch divides by the number of classes.
             return self.out_features * functional.multi_margin_loss(scores, targets, reduction=reduction)
 
     return SVM(shape[0], outputs)
 
 
-def kmeans(shape: Shape, outputs: int) -> "nn.Module":
+def kmeans(shape: Shape, outputs: int) -> nn.Module:
     """Return k-means on rows (N, D).
 
     Its scores (N, clusters) are the negative squared distances to the centroids; its loss is the squared distance to
     the nearest centroid.
     """
-    import torch
-    from torch import nn
 
     class KMeans(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.centroids = nn.Parameter(torch.zeros(outputs, *shape))
 
-        def forward(self, rows: "torch.Tensor") -> "torch.Tensor":
+        def forward(self, rows: torch.Tensor) -> torch.Tensor:
             rows = rows.to_dense()
             distances = 2 * rows @ self.centroids.T - self.centroids.square().sum(1)
             return distances - rows.square().sum(1, keepdim=True)
 
-        def loss(self, scores: "torch.Tensor", _targets: "torch.Tensor", reduction: str) -> "torch.Tensor":
+        def loss(self, scores: torch.Tensor, _targets: torch.Tensor, reduction: str) -> torch.Tensor:
             nearest = -scores.amax(1)
             return nearest.mean() if reduction == "mean" else nearest.sum()
 
     return KMeans()
 
 
-def lenet(_shape: Shape, outputs: int) -> "nn.Module":
+def lenet(_shape: Shape, outputs: int) -> nn.Module:
     """Return LeNet-5 (LeCun et al. 1998) on (N, 1, 32, 32), with max pooling and ReLU, as usual today."""
-    from torch import nn
-
     return nn.Sequential(
         nn.Conv2d(1, 6, 5),
         nn.ReLU(),
@@ -139,11 +134,10 @@ def lenet(_shape: Shape, outputs: int) -> "nn.Module":
     )
 
 
-def mobilenet(_shape: Shape, outputs: int) -> "nn.Module":
+def mobilenet(_shape: Shape, outputs: int) -> nn.Module:
     """Return MobileNet v1 in its CIFAR variant on (N, 3, 32, 32): stem of stride 1, 13 depthwise-separable blocks."""
-    from torch import nn
 
-    def normalised(convolution: "nn.Conv2d") -> list["nn.Module"]:
+    def normalised(convolution: nn.Conv2d) -> list[nn.Module]:
         return [convolution, nn.BatchNorm2d(convolution.out_channels), nn.ReLU()]
 
     blocks = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1)]
@@ -156,11 +150,8 @@ def mobilenet(_shape: Shape, outputs: int) -> "nn.Module":
     return nn.Sequential(*layers, nn.AvgPool2d(2), nn.Flatten(), nn.Linear(width, outputs))
 
 
-def _resnet(blocks: tuple[int, ...], bottleneck: bool, _shape: Shape, classes: int) -> "nn.Module":
+def _resnet(blocks: tuple[int, ...], bottleneck: bool, _shape: Shape, classes: int) -> nn.Module:
     """Return ResNet (He et al. 2016) with the CIFAR stem (3×3, stride 1, no pooling) on (N, 3, 32, 32)."""
-    import torch
-    from torch import nn
-
     expansion = 4 if bottleneck else 1
 
     class Residual(nn.Module):
@@ -184,7 +175,7 @@ def _resnet(blocks: tuple[int, ...], bottleneck: bool, _shape: Shape, classes: i
                     nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)
                 )
 
-        def forward(self, x: "torch.Tensor") -> "torch.Tensor":
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.relu(self.path(x) + self.shortcut(x))
 
     layers: list[Any] = [nn.Conv2d(3, 64, 3, padding=1, bias=False), nn.BatchNorm2d(64), nn.ReLU()]

@@ -18,6 +18,7 @@ from slslab_workers.plan import Plan, PlanError, thread_count
 from slslab_workers.training import aggregation, algorithms, buffers, evaluation, gradients, robust
 from slslab_workers.training import step as step_module
 from slslab_workers.training.attacks import Attack
+from slslab_workers.training.local import ModelAveraging, local_training
 from slslab_workers.training.options import COMBINE, REPLICAS
 from slslab_workers.training.samples import Samples
 from slslab_workers.training.state import WorkerState
@@ -75,7 +76,7 @@ class Replicas:
         self.attack = Attack.of(plan)
         # Rank 0's minibatch of the step, if the robust rule scores vectors by its loss.
         self._trusted: tuple[torch.Tensor, torch.Tensor] | None = None
-        self.local = algorithms.local_training(plan)
+        self.local = local_training(plan)
         self.shared = REPLICAS.of(plan.options) == "seeded" and self.local is None
         self.states = self._fresh()
         self._on_minibatch = on_minibatch
@@ -87,6 +88,10 @@ class Replicas:
             first = self.local.first(self.samples.prepare(self._chosen(0)[0, 0], 0, 0, 0)[0])
             for state in self.states:
                 gradients.write_parameters(state.model, first)
+        self.begin()
+
+    def begin(self) -> None:
+        """Prepare what a subclass adds, before the first step; by default nothing."""
 
     @staticmethod
     def check(plan: Plan) -> None:
@@ -142,7 +147,7 @@ class Replicas:
         """Return the vector (P,) that a worker sends: its gradient, or what its attack makes from it."""
         return gradient if self.attack is None else self.attack.gradient(rank, gradient, self.position)
 
-    def _train_locally(self, local: algorithms.ModelAveraging, parts: Iterator[torch.Tensor]) -> None:
+    def _train_locally(self, local: ModelAveraging, parts: Iterator[torch.Tensor]) -> None:
         for state, gradient in zip(self.states, parts, strict=True):
             corrected = local.correct(state, gradient)
             if corrected is not None:

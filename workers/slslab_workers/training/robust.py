@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from slslab_workers.channels import scripts
 from slslab_workers.option import Option
 from slslab_workers.plan import Plan, PlanError, Value, thread_count
+from slslab_workers.training import attacks
 from slslab_workers.training.options import COMBINE
 
 if TYPE_CHECKING:
@@ -102,8 +103,9 @@ def function(name: str) -> str:
     return name.replace("-", "_")
 
 
-def check(plan: Plan) -> None:
-    """Raise PlanError if the robust rule doesn't fit the plan's workers or other options."""
+def check(plan: Plan, why: str = "", hint: str = "") -> None:
+    """Raise PlanError if the attack (see `attacks.check`) or the robust rule doesn't fit the plan."""
+    attacks.check(plan, why, hint)
     name, byzantine = name_of(plan.options), int(BYZANTINE.of(plan.options))
     if name is None or not KNOWN[name].informed:
         if byzantine:

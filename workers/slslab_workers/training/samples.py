@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from slslab_workers.models import spec_of
 from slslab_workers.plan import Plan
-from slslab_workers.training import algorithms, datasets, models, partitions
+from slslab_workers.training import algorithms, datasets, partitions
 from slslab_workers.training.datasets import Images, Labels
 from slslab_workers.training.options import PARTITION, uneven
 
@@ -63,6 +63,8 @@ class Samples:
 
         The inputs have the plan's memory format.
         """
+        from slslab_workers.training import models
+
         images, labels, plan = self.images[chosen], self.labels[chosen], self.plan
         inputs, targets = datasets.prepare(images, labels, self.dataset.policy, plan.seed, epoch, rank, step)
         return models.arranged(inputs, plan.memory_format), targets

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from slslab_workers.channels.events import Tracer
-from slslab_workers.channels.objects import ObjectChannel, Objects, Unchanged, environment_client
+from slslab_workers.channels.objects import ObjectChannel, Unchanged, connected
 from slslab_workers.plan import Assignment
 from slslab_workers.training import released_log
 from slslab_workers.training.devices import function_device
@@ -37,9 +37,7 @@ class Worker(Trainer):
         plan, rank = assignment.plan, assignment.rank
         if objects is None:
             tracer = Tracer(run=plan.run, worker=rank, invocation=context.aws_request_id)
-            with tracer.span("connect", "other"):
-                client = environment_client()
-            objects = Objects(client, assignment.bucket, tracer)
+            objects = connected(assignment.bucket, tracer)
         super().__init__(plan, rank, objects, function_device(plan))
         self.assignment = assignment
         self.context = context

@@ -19,8 +19,7 @@ from slslab.errors import RunError
 from slslab_lab.replay.measured import Measured
 from slslab_lab.replay.programs.scaling import SAMPLED
 from slslab_lab.replay.programs.step_costs import RATIO, Cost, Key, StepCosts, is_request
-from slslab_lab.studies.atlas.jobs import COMPUTES
-from slslab_lab.studies.atlas.recordings import Recordings
+from slslab_lab.studies.atlas.recordings import COMPUTES, Recordings
 from slslab_lab.studies.atlas.systems import System
 from slslab_workers.architecture import Architecture
 from slslab_workers.plan import Value

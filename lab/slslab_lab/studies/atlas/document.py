@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from slslab.predict.uncertainty import NONE, Uncertainty, ratio_range
+from slslab.predict.uncertainty import NONE
 from slslab.report.formats import percent
 from slslab_lab.studies.atlas.gpu_functions import compare
 from slslab_lab.studies.atlas.grid import (
@@ -88,19 +88,12 @@ def _best(those: Sequence[Point], objective: str) -> dict[str, Any]:
     following = runner_up(those, won, objective)
     if following is None:
         return {**won.as_document(), "next": None, "next_ratio": None, "next_range": None}
-    values = getattr(following, objective), getattr(won, objective)
-    low, high = ratio_range(values, (_uncertainty(following, objective), _uncertainty(won, objective)))
     return {
         **won.as_document(),
         "next": following.system.name,
-        "next_ratio": significant(values[0] / values[1]),
-        "next_range": {"low": significant(low), "high": significant(high)},
+        "next_ratio": significant(getattr(following, objective) / getattr(won, objective)),
+        "next_range": dict(zip(("low", "high"), map(significant, following.times(won, objective)), strict=True)),
     }
-
-
-def _uncertainty(point: Point, objective: str) -> Uncertainty:
-    """Return the uncertainty of a point for ratios, assuming that one machine made all recordings."""
-    return point.uncertainties.get(objective, NONE).of_one_recording()
 
 
 def _answers(grid: Grid, job: Job) -> Iterator[dict[str, Any]]:

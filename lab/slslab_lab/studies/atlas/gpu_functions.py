@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
 
-from slslab.predict.uncertainty import NONE, ratio_range
 from slslab.run.metrics import grouped
 from slslab_lab.studies.atlas.grid import OBJECTIVES, WORKERS, Grid, best, pair_crossings
 from slslab_lab.studies.atlas.points import Point, megabytes, significant
@@ -21,9 +20,8 @@ def compare(grid: Grid) -> Iterator[dict[str, Any]]:
         sizes = sorted({size for size, at, of, kind in leading if (at, of, kind) == (workers, objective, MINE)})
         ratios = []
         for size in sizes:
-            pair = tuple(leading[size, workers, objective, kind] for kind in (MINE, other))
-            errors = tuple(point.uncertainties.get(objective, NONE).of_one_recording() for point in pair)
-            low, high = ratio_range(tuple(getattr(point, objective) for point in pair), errors)  # type: ignore[arg-type]
+            mine, theirs = (leading[size, workers, objective, kind] for kind in (MINE, other))
+            low, high = mine.times(theirs, objective)
             ratios.append({"megabytes": significant(megabytes(size)), "low": low, "high": high})
         if ratios:
             figures = {

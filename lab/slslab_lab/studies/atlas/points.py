@@ -9,7 +9,7 @@ from typing import Any
 from slslab.predict.gpus import load_gpus
 from slslab.predict.processor import Processor
 from slslab.predict.profiles.profile import Figure, Profile
-from slslab.predict.uncertainty import Uncertainty
+from slslab.predict.uncertainty import NONE, Uncertainty, ratio_range
 from slslab.run.bill import Book, load_book
 from slslab_lab.replay.crossings import Course, course
 from slslab_lab.replay.gpus import step_seconds, with_step
@@ -92,12 +92,24 @@ class Point:
     short: str = ""
     uncertainties: Mapping[str, Uncertainty] = field(default_factory=dict, hash=False)
 
+    def range(self, figure: str) -> tuple[float, float]:
+        """Return the 80 % range of a figure that has an uncertainty."""
+        return self.uncertainties[figure].around(getattr(self, figure))
+
+    def error(self, figure: str) -> Uncertainty:
+        """Return a figure's uncertainty for ratios, assuming that one machine made all recordings."""
+        return self.uncertainties.get(figure, NONE).of_one_recording()
+
+    def times(self, other: "Point", figure: str) -> tuple[float, float]:
+        """Return the 80 % range of a figure ÷ another point's."""
+        first, second = (getattr(point, figure) for point in (self, other))
+        return ratio_range((first, second), (self.error(figure), other.error(figure)))
+
     def as_document(self) -> dict[str, Any]:
         """Return the point for JSON."""
         ends: dict[str, float | None] = {}
         for name in ("seconds", "usd"):
-            error = self.uncertainties.get(name)
-            values = (None, None) if error is None else map(significant, error.around(getattr(self, name)))
+            values = map(significant, self.range(name)) if name in self.uncertainties else (None, None)
             ends |= zip((f"{name}_low", f"{name}_high"), values, strict=True)
         return {
             "system": self.system.name,

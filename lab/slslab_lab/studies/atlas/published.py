@@ -11,12 +11,11 @@ from typing import Any
 from slslab.run.metrics import grouped
 from slslab_lab.papers.paper import Row, Table, load_paper
 from slslab_lab.studies.atlas.grid import ALL, WORKERS, Grid, least, members, pair_crossings
-from slslab_lab.studies.atlas.points import significant
+from slslab_lab.studies.atlas.points import megabytes, significant
 from slslab_workers.models import spec
 from slslab_workers.plan import Value
 from slslab_workers.training.algorithms import message_length
 
-MODELS = {"MobileNet": "mobilenet", "ResNet-18": "resnet18", "ResNet-50": "resnet50"}
 FUNCTIONS, GPU = "functions", "gpu"
 # Barrak et al. compare instances with these.
 SERVERLESS = ("spirt", "scatterreduce/s3/ga", "allreduce/s3/ga", "mlless")
@@ -102,9 +101,10 @@ def _barrak_gpu() -> Iterator[Published]:
     table = load_paper("barrak-2025").table("table2")
     for column, figure in (("total_cost", "epoch_usd"), ("epoch_seconds", "epoch_seconds")):
         found = []
-        for group, rows in grouped((row.group, row) for row in table.rows).items():
+        for model, rows in grouped((str(table.inputs_of(row)["model"]), row) for row in table.rows).items():
             figures = {row.name: float(row.published[column]) for row in rows}
-            found.append((_megabytes(spec(MODELS[group]).parameters), figures.pop("GPU") < min(figures.values())))
+            size = megabytes(spec(model).parameters)
+            found.append((size, figures.pop("GPU") < min(figures.values())))
         yield _crossing(f"Barrak et al. 2025, {table.source}", figure, 4, FUNCTIONS, GPU, found)
 
 
@@ -129,7 +129,7 @@ def _lambdaml() -> Iterator[Published]:
         names = {"LR": "lr-28", "KMeans": f"kmeans-{clusters}x28", "MobileNet": "mobilenet"}
         parameters = spec(names[str(inputs["model"])]).parameters
         options: Mapping[str, Value] = {"algorithm": "em", "clusters": clusters} if clusters else {}
-        return _megabytes(message_length(options, parameters))
+        return megabytes(message_length(options, parameters))
 
     columns = {"memcached_slowdown": MEMCACHED, "dynamodb_slowdown": TABLE, "vm_ps_slowdown": SERVER}
     for workers, rows in _by_workers(table, table.rows).items():
@@ -150,10 +150,6 @@ def _crossing(
     low = max((size for size, is_second in found if not is_second), default=None)
     high = min((size for size, is_second in found if is_second), default=None)
     return Published(source, figure, workers, first, second, low, high)
-
-
-def _megabytes(parameters: int) -> float:
-    return 4 * parameters / 1e6
 
 
 def beside(grid: Grid) -> Iterator[Beside]:

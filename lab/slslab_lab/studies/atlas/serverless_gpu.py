@@ -14,16 +14,15 @@ from typing import Any
 from slslab.predict.gpus import load_gpus
 from slslab.predict.profiles import DEFAULT_PROFILE
 from slslab.predict.profiles.profile import Containers, Profile, load_profile
-from slslab.predict.uncertainty import GPU, IDLE, PROFILE, STARTS, STORES, ratio_range
+from slslab.predict.uncertainty import GPU, IDLE, PROFILE, STARTS, STORES
 from slslab.report.formats import listed, significant, span
 from slslab.run.bill import DEFAULT_BOOK, load_book
 from slslab.run.containers import container_sizes
 from slslab_lab.papers.paper import Paper
 from slslab_lab.studies import MODELS, NAMES, committed, experiments
 from slslab_lab.studies.atlas.costs import measure
-from slslab_lab.studies.atlas.jobs import COMPUTES
 from slslab_lab.studies.atlas.points import Job, Point, megabytes, points
-from slslab_lab.studies.atlas.recordings import Recordings, read_all
+from slslab_lab.studies.atlas.recordings import COMPUTES, Recordings, read_all
 from slslab_lab.studies.atlas.systems import S3, SYSTEMS, System, on_gpus
 from slslab_lab.studies.documents import Cell, ReproducedRow, describe_prices, describe_profile, make_document
 from slslab_lab.studies.minibatches import Estimate
@@ -67,14 +66,9 @@ class Way:
     place: str
     point: Point
 
-    def times(self, other: "Way", figure: str) -> tuple[float, float]:
-        """Return the 80 % range of a figure ÷ another way's."""
-        first, second = (way.point.uncertainties[figure].of_one_recording() for way in (self, other))
-        return ratio_range((getattr(self.point, figure), getattr(other.point, figure)), (first, second))
-
     def doubt(self, other: "Way", figure: str) -> str:
-        """Return the source of the largest error of that ratio."""
-        first, second = (way.point.uncertainties[figure].of_one_recording().shared for way in (self, other))
+        """Return the source of the largest error of a figure ÷ another way's."""
+        first, second = (way.point.error(figure).shared for way in (self, other))
         return max({**first, **second}, key=lambda name: abs(first.get(name, 0.0) - second.get(name, 0.0)))
 
 
@@ -184,7 +178,7 @@ def answer(found: Mapping[str, Sequence[Way]], paper: Paper) -> tuple[str, str]:
         times, verdicts = [], set()
         for model, each in found.items():
             mine, other = (_least(each, "epoch_usd", of) for of in (FUNCTIONS, kind))
-            verdict = _verdict(*mine.times(other, "epoch_usd"))
+            verdict = _verdict(*mine.point.times(other.point, "epoch_usd"))
             by_verdict[verdict].append(NAMES[model])
             costs = _papers_costs(paper, model)
             ratio = costs[FUNCTIONS] / costs[kind]
@@ -209,7 +203,7 @@ def doubts(found: Mapping[str, Sequence[Way]], paper: Paper) -> Iterator[str]:
     outside = {}
     for model, each in found.items():
         point = _least(each, "epoch_seconds", RENTED, INSTANCES).point
-        _, high = point.uncertainties["epoch_seconds"].around(point.epoch_seconds)
+        _, high = point.range("epoch_seconds")
         measured_s = float(_published(paper, model)["GPU"]["epoch_seconds"])
         if measured_s > high:
             outside[NAMES[model]] = measured_s / point.epoch_seconds
@@ -225,13 +219,13 @@ def _answers(model: str, found: Sequence[Way]) -> Iterator[str]:
     anchor = f"the {_containers(load_profile(ANCHORED)).gpu}'s anchor"
     for figure, (better, worse) in EPOCH.items():
         mine, *others = (_least(found, figure, kind) for kind in (FUNCTIONS, CPU, RENTED))
-        against = " and ".join(_against(mine.times(way, figure), way.kind, better, worse) for way in others)
+        against = " and ".join(_against(mine.point.times(way.point, figure), way.kind, better, worse) for way in others)
         best = min(others, key=lambda way: float(getattr(way.point, figure)))
         flip = _flip(mine, best, figure, _least(found, figure, FLOOR, mine.place))
         what = "cost" if figure == "epoch_usd" else "time"
         yield f"{NAMES[model]}, {what} of an epoch by {anchor}: GPU functions {against}. {flip}"
     mine, stopped, rented = (_least(found, "usd", kind) for kind in (FUNCTIONS, STOPPED, RENTED))
-    once, at_once = (span(*way.times(rented, "usd")) for way in (mine, stopped))
+    once, at_once = (span(*way.point.times(rented.point, "usd")) for way in (mine, stopped))
     yield (
         f"{NAMES[model]}, a job of one epoch: with starts it costs {once} times as much on {mine.place} as on "
         f"{rented.place}, and {at_once} times as much if containers stop at once instead of waiting to be reused."
@@ -291,7 +285,7 @@ def _against(ends: tuple[float, float], kind: str, better: str, worse: str) -> s
 
 def _flip(mine: Way, best: Way, figure: str, floor: Way) -> str:
     """Return what would have to be different for the comparison with the best other way to flip."""
-    low, high = mine.times(best, figure)
+    low, high = mine.point.times(best.point, figure)
     least = getattr(floor.point, figure) / getattr(best.point, figure)
     gpu = f"with a GPU that takes no time it would be {significant(least, 2)} times as much"
     if low <= 1 <= high:
@@ -323,10 +317,8 @@ def _least(found: Sequence[Way], figure: str, kind: str, place: str = "") -> Way
 
 
 def _shown(way: Way, figure: str) -> str:
-    value = getattr(way.point, figure)
-    if way.kind == FLOOR:
-        return f"≥ {significant(way.point.uncertainties[figure].around(value)[0], 2)}"
-    return f"≈{span(*way.point.uncertainties[figure].around(value))}"
+    low, high = way.point.range(figure)
+    return f"≥ {significant(low, 2)}" if way.kind == FLOOR else f"≈{span(low, high)}"
 
 
 def _matrix(name: str, found: Sequence[Way]) -> dict[str, Any]:
@@ -342,10 +334,7 @@ def _matrix(name: str, found: Sequence[Way]) -> dict[str, Any]:
 
 def _row(model: str, way: Way) -> ReproducedRow:
     point = way.point
-    cells = {}
-    for figure, *_ in COLUMNS:
-        value = getattr(point, figure)
-        cells[figure] = Cell(modelled=Estimate(value, *point.uncertainties[figure].around(value), 1))
+    cells = {figure: Cell(modelled=Estimate(getattr(point, figure), *point.range(figure), 1)) for figure, *_ in COLUMNS}
     return ReproducedRow(f"{way.kind}, {way.place}, {point.system.name}", model, f"{point.memory_mb} MB", cells)
 
 

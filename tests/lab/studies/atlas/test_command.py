@@ -16,8 +16,7 @@ from slslab.report.terminal import render
 from slslab_lab.pages import atlas
 from slslab_lab.studies import committed
 from slslab_lab.studies.atlas.grid import GROUPS, OBJECTIVES, WORKERS
-from slslab_lab.studies.atlas.jobs import JOBS
-from slslab_lab.studies.atlas.recordings import record_all
+from slslab_lab.studies.atlas.recordings import JOBS, record_all
 from slslab_lab.studies.saving import ATLAS
 
 

@@ -30,37 +30,23 @@ class Message:
 
 
 class Broker(Protocol):
-    """One connection to a broker, opened when needed. Every call may raise NoQueue and ConnectionLost."""
+    """One connection to a broker, opened when needed; `Queues` has the same calls and says what they do.
 
-    def declare(self, queue: str) -> None:
-        """Create a durable queue, unless it exists."""
+    Every call may raise NoQueue and ConnectionLost.
+    """
 
-    def bind(self, queue: str, exchange: str) -> None:
-        """Bind the queue to the exchange, which exists as long as it has bindings."""
-
-    def publish(self, queue: str, message_id: str, body: bytes) -> None:
-        """Return once the broker has stored the message."""
-
-    def fan_out(self, exchange: str, message_id: str, body: bytes) -> None:
-        """Return once every bound queue has the message; NoQueue if none is bound."""
-
+    def declare(self, queue: str) -> None: ...
+    def bind(self, queue: str, exchange: str) -> None: ...
+    def publish(self, queue: str, message_id: str, body: bytes) -> None: ...
+    def fan_out(self, exchange: str, message_id: str, body: bytes) -> None: ...
     def take(self, queue: str) -> Message | None:
         """Take the first message that is ready, or None."""
 
     def wait(self, queue: str, timeout_s: float) -> Message | None:
         """Wait up to `timeout_s` seconds for the first message and take it; None without one."""
 
-    def count(self, queue: str) -> int:
-        """Return how many messages are ready."""
-
-    def purge(self, queue: str) -> None:
-        """Delete all ready messages, but not the ones that were taken and not acknowledged."""
-
-    def delete(self, queue: str) -> None:
-        """Delete the queue with its messages and bindings, if it exists."""
-
-    def delete_exchange(self, exchange: str) -> None:
-        """Delete the exchange, if it exists; its queues stay."""
-
-    def close(self) -> None:
-        """Close the connection. Messages that were taken and not acknowledged are delivered again."""
+    def count(self, queue: str) -> int: ...
+    def purge(self, queue: str) -> None: ...
+    def delete(self, queue: str) -> None: ...
+    def delete_exchange(self, exchange: str) -> None: ...
+    def close(self) -> None: ...
