@@ -1,6 +1,5 @@
 """The hostile inputs of `hostile.py` for the embedded S3 server."""
 
-import base64
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -19,7 +18,6 @@ UNSIGNED = {"X-Amz-Content-SHA256": "UNSIGNED-PAYLOAD"}
 HEAD = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
 BUCKET, VERSIONED = "hostile", "versioned"
 ARN = f"arn:aws:s3:::{BUCKET}"
-FORM = {"Content-Type": "multipart/form-data; boundary=bound"}
 
 
 def head(target: Target, method: str = "PUT", path: str = f"/{BUCKET}/raw", **more: str) -> bytes:
@@ -206,25 +204,6 @@ def repeated(number: int, header: str, value: str) -> Callable[[Target], str]:
     return send
 
 
-def form(*fields: bytes) -> bytes:
-    """Return a form with a file and these fields, each a head and a value."""
-    file = b'Content-Disposition: form-data; name="file"; filename="f"\r\n\r\nx'
-    return b"".join(b"--bound\r\n" + given + b"\r\n" for given in (*fields, file)) + b"--bound--\r\n"
-
-
-def field(name: str, value: str) -> bytes:
-    """Return a field of a form."""
-    return f'Content-Disposition: form-data; name="{name}"\r\n\r\n{value}'.encode()
-
-
-def fields() -> Iterator[bytes]:
-    """Yield a form's head and endless fields, in HTTP chunks."""
-    lines = (b"POST /hostile HTTP/1.1", b"Host: localhost", b"Transfer-Encoding: chunked")
-    yield b"\r\n".join((*lines, f"Content-Type: {FORM['Content-Type']}".encode(), b"", b""))
-    for number, _ in zip(count(), endless(b""), strict=False):
-        yield as_http(b"".join(b"--bound\r\n" + field(f"{number}a{n}", "a" * 100) + b"\r\n" for n in range(1_000)))
-
-
 def as_http(piece: bytes) -> bytes:
     """Return an HTTP chunk."""
     return b"%x\r\n%s\r\n" % (len(piece), piece)
@@ -268,7 +247,6 @@ TAGS = f"<Tagging><TagSet>{'<Tag><Key>a</Key><Value/></Tag>' * 60_000}</TagSet><
 LONG_KEY = "<Delete><Object><Key>{}" + "k" * 1_900_000 + "</Key></Object></Delete>"
 STARS, QUESTIONS = "*a" * 500 + "*b", f"*{'?' * 480}b"
 ASKED = {"Access-Control-Request-Method": "GET", "Access-Control-Request-Headers": ",".join(["a"] * 2_500)}
-POLICY = base64.b64encode(b"[" * 13_000).decode()
 S3 = [
     # Heads
     Case("a key of 10 MB", stranger("GET", f"/{BUCKET}/{'k' * 10 * MB}")),
@@ -328,15 +306,6 @@ S3 = [
     Case(
         "a preflight of 2,500 headers",
         several(client(preflight), stranger("OPTIONS", f"/{BUCKET}/k", Origin="http://a", **ASKED)),
-    ),
-    # Forms
-    Case("a form of fields without end", lambda t: raw(t, fields())),
-    Case(
-        "a form with a field's 10^5 parameters", stranger("POST", f"/{BUCKET}", form(field(";" * 100_000, "a")), **FORM)
-    ),
-    Case(
-        "a form with a policy 13,000 deep",
-        stranger("POST", f"/{BUCKET}", form(field("policy", POLICY), field("key", "k")), **FORM),
     ),
     # Bodies
     Case("a body of less than it says", sent(lambda: [b"a" * MB], **{"Content-Length": str(100 * MB)})),

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import re
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +14,7 @@ from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdo
 from functools import cache, partial
 from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryFile
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, NamedTuple, Self
 
 import pytest
@@ -31,6 +32,7 @@ from slslab.run.run import Run, read_run
 from slslab.stack import assembly
 from slslab.stack.object_store import EmbeddedObjectStore
 from slslab.stack.queues import queue_kind
+from slslab.up import embedded as service
 from slslab_lab.checks.run import check
 from slslab_lab.runs import embedded
 
@@ -76,6 +78,7 @@ def slslab(*arguments: object, variables: Mapping[str, str] = NO_VARIABLES, dire
         redirect_stderr(err),
         one_object_store(),
     ):
+        patch.setattr(service, "subprocess", SimpleNamespace(Popen=start_service, DEVNULL=subprocess.DEVNULL))
         for name, value in variables.items():
             patch.setenv(name, value)
         if directory is not None:
@@ -87,6 +90,12 @@ def slslab(*arguments: object, variables: Mapping[str, str] = NO_VARIABLES, dire
         out.seek(0)
         err.seek(0)
         return Done(code, out.read(), err.read())
+
+
+def start_service(command: Sequence[str], **settings: Any) -> subprocess.Popen[bytes]:
+    """Start what `slslab up --detach` leaves in the background; it is stopped when this process ends, also if that is
+    killed."""
+    return subprocess.Popen(["setpriv", "--pdeathsig", "TERM", *command], **settings)
 
 
 # What every handler and a worker's first optimiser import, which takes a cold start 2 s of a processor.

@@ -1,5 +1,7 @@
 """`slslab deploy`: deploy a SAM or CloudFormation template to the running service."""
 
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,7 @@ import click
 from slslab.cli.terminal import json_option, print_document
 from slslab.errors import RequestError
 from slslab.installation import require
-from slslab_aws import tables as deployment
+from slslab.report.page import WORDS, Part, Table
 
 SCHEMA = 1
 
@@ -47,9 +49,13 @@ def deploy(template: Path, stack_name: str | None, parameters: tuple[str, ...], 
 
     require("samtranslator")
     from slslab_aws.deploy.resources import Services
-    from slslab_aws.deploy.stacks import Stack
+    from slslab_aws.deploy.stacks import Stack, check
     from slslab_aws.deploy.template import read_template
 
+    name = stack_name or template.absolute().parent.name
+    checked = None
+    if not deletes:
+        checked = check(name, read_template(template), dict(_pair(parameter) for parameter in parameters))
     running, variables = embedded.status(), embedded.environment()
     if running is None or variables is None:
         raise RequestError("slslab is not up.", "start it with `slslab up --detach`.")
@@ -58,7 +64,6 @@ def deploy(template: Path, stack_name: str | None, parameters: tuple[str, ...], 
         raise RequestError(
             "The service has no endpoint for all services.", "start it again: `slslab down`, `slslab up --detach`."
         )
-    name = stack_name or template.absolute().parent.name
     stack = Stack(Path(running["logs"]).parent, name)
     done: list[dict[str, str]] = []
 
@@ -68,17 +73,29 @@ def deploy(template: Path, stack_name: str | None, parameters: tuple[str, ...], 
             click.echo(f"{what:9} {logical_id}", err=True)
 
     outputs: dict[str, Any] = {}
-    if deletes:
+    if checked is None:
         services = Services(endpoint, pair, {})
         try:
             stack.delete(services, told)
         finally:
             services.close()
     else:
-        given = dict(_pair(parameter) for parameter in parameters)
-        outputs = stack.deploy(read_template(template), given, lambda files: Services(endpoint, pair, files), told)
+        outputs = stack.deploy(checked, lambda files: Services(endpoint, pair, files), told)
     document = {"schema": SCHEMA, "stack": name, "resources": done, "outputs": outputs}
-    print_document(document, lambda: deployment.deployment(document), json_)
+    print_document(document, lambda: _parts(document), json_)
+
+
+def _parts(document: Mapping[str, Any]) -> Iterator[Part]:
+    """Yield a summary in one sentence, the resources, and the outputs."""
+    resources, outputs = document["resources"], document["outputs"]
+    counts = Counter(resource["done"] for resource in resources)
+    done = ", ".join(f"{count} {what}" for what, count in counts.items()) or "nothing to do"
+    yield f"Stack {document['stack']}: {done}."
+    if resources:
+        rows = [(each["done"], each["resource"], each["type"], each["ref"]) for each in resources]
+        yield Table(("", "resource", "type", "is"), rows, words=WORDS)
+    if outputs:
+        yield Table(("output", "value"), [(name, str(value)) for name, value in outputs.items()], words=WORDS)
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -28,7 +28,7 @@ from slslab_ray.messages import Opening
 from slslab_ray.node import Node
 from slslab_ray.node_facts import collect_facts, difference
 from slslab_ray.relay import Relay
-from slslab_ray.remote_host import NodeHost, NodeLost
+from slslab_ray.remote_host import NodeHost
 
 LOG = logging.getLogger(__name__)
 # Ray doesn't report when a node joins, so look this often.
@@ -157,7 +157,7 @@ class Cluster(Hosts):
             self._known.discard(node)  # it has just joined or is leaving; the next look tells
             self.refused[about["name"]] = "Ray doesn't place anything there yet"
             return
-        except (ray.exceptions.RayError, NodeLost, OSError) as error:
+        except (ray.exceptions.RayError, OSError) as error:
             why = f"it can't be opened: {reason(error)}"
         if why:
             self.refused[about["name"]] = why

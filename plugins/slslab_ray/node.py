@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from slslab.errors import HostError, StartFailed
-from slslab.host.output import LOG_BYTES, FunctionLog
+from slslab.host.output import LOG_BYTES
 from slslab.host.processes import raise_descriptor_limit
 from slslab.host.session import Session
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.environment import Environment
 from slslab.lambda_.hosts import environment_id
+from slslab.lambda_.log_events import EnvironmentLog
 from slslab.lambda_.packages import Code, unpacked
 from slslab.lambda_.process_sandbox import ProcessSandboxes
 from slslab.lambda_.runtime_api import NextInvocation
@@ -32,11 +33,11 @@ from slslab_ray.relay import Relay
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
-class ForwardedLog(FunctionLog):
+class ForwardedLog(EnvironmentLog):
     """An environment's log, which the emulator keeps; beyond its maximum size, only the tail is sent."""
 
-    def __init__(self, environment: str, emulator: Answerer, tail_bytes: int) -> None:
-        super().__init__(Path(os.devnull), tail_bytes)
+    def __init__(self, function: Function, stream: str, environment: str, emulator: Answerer, tail_bytes: int) -> None:
+        super().__init__(function, stream, Path(os.devnull), tail_bytes)
         self._environment = environment
         self._emulator = emulator
 
@@ -154,9 +155,9 @@ class Node:
         self._credentials[function.name] = order.credentials
         self._environments[identifier] = Environment(self._sandboxes, function, order.number)
 
-    def _open_log(self, _function: Function, environment: str) -> tuple[str, FunctionLog]:
-        log = ForwardedLog(environment, self._emulator, self._opening.limits.log_tail_bytes)
-        return self._streams.pop(environment), log
+    def _open_log(self, function: Function, environment: str) -> ForwardedLog:
+        stream, tail_bytes = self._streams.pop(environment), self._opening.limits.log_tail_bytes
+        return ForwardedLog(function, stream, environment, self._emulator, tail_bytes)
 
     async def start(self, identifier: str, limit_s: float) -> Done:
         """Start an environment's runtime; see `Environment.start`."""

@@ -9,7 +9,6 @@ It is a separate process because it moves gradients while the emulator and its n
 standard input closes. There it reads lines of JSON, `{"ports": [...]}`, and answers each with `{"problem": ""}`.
 """
 
-import argparse
 import asyncio
 import json
 import os
@@ -162,13 +161,8 @@ async def _serve(side: str, address: tuple[str, int], key: Path) -> None:
 
 def main() -> None:
     """Relay until standard input closes."""
-    parser = argparse.ArgumentParser(prog="python -m slslab_ray.relay", allow_abbrev=False)
-    parser.add_argument("side", choices=("here", "there"), help="the emulator's side, or a node's")
-    parser.add_argument("host", help="the address of the emulator's side")
-    parser.add_argument("port", type=int, help="its port; here 0 for any free one")
-    parser.add_argument("key", type=Path, help="the file with key and certificate")
-    given = parser.parse_args()
-    uvloop.run(_serve(given.side, (given.host, given.port), given.key))
+    side, host, port, key = sys.argv[1:]
+    uvloop.run(_serve(side, (host, int(port)), Path(key)))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ from slslab.lambda_.environment import FAULTS
 from slslab.lambda_.hosts import Ending, ExecutionEnvironment, Host, Hosts, PhaseEnd, State, environment_id
 from slslab.lambda_.packages import Code
 from slslab.lambda_.runtime_api import NextInvocation
-from slslab.lambda_.system_log import SystemLog
 from slslab_ray.calls import Caller, CallError, Happened
 from slslab_ray.messages import EXITED, Order, with_codes
 from slslab_ray.relay import Relay
@@ -54,7 +53,7 @@ class Clock:
         return self.error_ns + round((now_ns - self.at_ns) * DRIFT)
 
 
-class NodeLost(Exception):
+class NodeLost(OSError):
     """The node no longer answers."""
 
 
@@ -65,8 +64,7 @@ class RemoteEnvironment:
         self.id = environment_id(function, number)
         self.function = function
         self.state = State.STARTING
-        self.log_stream, self.log = node.hosts.open_log(function, self.id)
-        self.system_log = SystemLog(function, self.log, self.log_stream)
+        self.log = node.hosts.open_log(function, self.id)
         self._node = node
         self._number = number
         self._making: asyncio.Future[Any] | None = None
@@ -109,7 +107,7 @@ class RemoteEnvironment:
             self._exited = False
             self._offset_ns = self._node.clock.offset_ns
             done = await self._node.call("start", self.id, limit_s)
-        except (NodeLost, OSError) as error:
+        except OSError as error:
             self.state = State.STOPPED
             raise StartFailed(str(error)) from error
         self._become(done.state)
@@ -122,7 +120,7 @@ class RemoteEnvironment:
     def _order(self) -> Order:
         hosts, name = self._node.hosts, self.function.name
         function = self._node.without_directories(self.function)
-        return Order(function, self._number, self.log_stream, dict(hosts.variables), hosts.credentials(name))
+        return Order(function, self._number, self.log.stream, dict(hosts.variables), hosts.credentials(name))
 
     def _become(self, state: State) -> None:
         if self.state is not State.STOPPED:
@@ -140,7 +138,7 @@ class RemoteEnvironment:
         began_ns, delay_ns = time.monotonic_ns(), self._delay_ns
         try:
             done = await self._node.call("invoke", self.id, invocation, limit_s)
-        except (NodeLost, OSError) as error:
+        except OSError as error:
             self.state = State.STOPPED
             self.log.write(f"slslab: {error}\n".encode())
             return self._lost(began_ns, delay_ns, limit_s)
@@ -165,7 +163,7 @@ class RemoteEnvironment:
     async def _rest(self) -> None:
         try:
             done = await self._node.call("rest", self.id)
-        except (NodeLost, OSError):
+        except OSError:
             return
         self._is_ready, self._resting_mb = done.ready, min(done.resting_mb, self.function.memory_mb)
         if self._rests is not None and done.ready:
@@ -184,14 +182,14 @@ class RemoteEnvironment:
     async def _send_signal(self, number: int) -> None:
         try:
             await self._node.call("send_signal", self.id, number)
-        except (NodeLost, OSError) as error:
+        except OSError as error:
             LOG.warning("Could not send %s the signal %d: %s", self.id, number, error)
 
     async def reset(self) -> None:
         """End the runtime; see `Environment.reset`."""
         try:
             self._become((await self._node.call("reset", self.id)).state)
-        except (NodeLost, OSError):
+        except OSError:
             self.state = State.STOPPED
 
     async def stop(self) -> None:
@@ -272,7 +270,7 @@ class NodeHost(Host):
     async def close(self) -> None:
         """Remove everything of ours from the node, and release it."""
         if not self.lost:
-            with suppress(NodeLost, OSError, TimeoutError):
+            with suppress(OSError):
                 await asyncio.wait_for(self.call("close"), ANSWER_S)
         self.leave()
 
@@ -291,10 +289,7 @@ class NodeHost(Host):
 
     async def runtime(self, function: Function) -> str:
         """Return the node's version of the function's runtime."""
-        try:
-            return str(await self.call("runtime", self.without_directories(function)))
-        except NodeLost as error:
-            raise OSError(str(error)) from error
+        return str(await self.call("runtime", self.without_directories(function)))
 
     async def prepare(self, function: Function) -> None:
         """Store the function's packages on the node, each once, and make the services reachable that it will use."""
@@ -308,6 +303,8 @@ class NodeHost(Host):
                 raise
         try:
             await self._reach()
+        except NodeLost:
+            raise
         except OSError as error:
             # Every environment would fail there, and a node without environments always has room.
             self.lose(str(error))
@@ -319,7 +316,7 @@ class NodeHost(Host):
         return with_codes(function, lambda code: replace(code, directory=None, archive=None))
 
     async def call(self, method: str, *arguments: Any) -> Any:
-        """Call a method of the node; OSError if it fails there, NodeLost if the node no longer answers."""
+        """Call a method of the node; OSError if it fails there, NodeLost if it no longer answers."""
         if self.lost:
             raise NodeLost(f"the node {self.name} was lost")
         try:
@@ -399,7 +396,7 @@ class NodeHost(Host):
                     self.clock = clock
         except TimeoutError:
             self.lose(f"it has not answered for {ANSWER_S:.0f} s")
-        except (NodeLost, OSError) as error:
+        except OSError as error:
             self.lose(str(error))
 
     async def _compared(self) -> Clock:

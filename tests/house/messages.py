@@ -17,7 +17,7 @@ PRODUCT = ("emulator/slslab", "lab/slslab_lab", "plugins", "workers/slslab_worke
 CALLS = {
     "AnchorError", "BadParameter", "BookError", "Card", "Chart", "CurveError", "Figure", "Finding",
     "HostError", "Note", "PaperError", "PlanError", "ProfileError", "RequestError", "RunError", "StartFailed", "Table",
-    "UsageError", "echo",
+    "UsageError", "_finding", "echo",
 }  # fmt: skip
 KEYWORDS = {"caption", "headline", "help", "hint", "note", "notes", "says"}
 # In these folders every string of this many words is a sentence of a screen or a page, except for expressions.

@@ -23,6 +23,7 @@ def test_what_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         "give --folder.",
         "wall time, s",
         "one of three words",
+        "no large functions",
     ]
 
 
@@ -43,4 +44,9 @@ def demo(path):
 def table():
     """Return the table."""
     return Table(("s", "wall time, s"), sort_by("datum.low"), "one of three words")
+
+
+def doctor():
+    """Check the host."""
+    return _finding("cores", False, "1", "no large functions")
 '''

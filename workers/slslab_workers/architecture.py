@@ -225,6 +225,10 @@ class Architecture(Interface):
         """Return the environments that must be in memory together in each phase; by default all workers at once."""
         return (ResidentPhase(self.name, plan.workers),)
 
+    def concurrency(self, plan: Plan) -> int:
+        """Return how many functions the plan needs at once; by default the most environments of a phase."""
+        return max(phase.environments for phase in self.resident_set(plan))
+
     def counts(
         self,
         workers: int,

@@ -115,12 +115,16 @@ class Principal:
     def require(self, action: str, resource: str) -> None:
         """Raise AccessDeniedException unless it may do this."""
         if not self.may(action, resource):
-            raise ServiceError(
-                403,
-                "AccessDeniedException",
-                f"User: {self.arn} is not authorized to perform: {action} on resource: {resource} because no "
-                f"identity-based policy allows the {action} action",
-            )
+            raise self.denied(action, resource, "identity-based")
+
+    def denied(self, action: str, resource: str, policy: str) -> ServiceError:
+        """Return the AccessDeniedException for what no `policy` of this kind allows (recorded)."""
+        return ServiceError(
+            403,
+            "AccessDeniedException",
+            f"User: {self.arn} is not authorized to perform: {action} on resource: {resource} because no {policy} "
+            f"policy allows the {action} action",
+        )
 
 
 OWNER = Principal(f"arn:aws:iam::{ACCOUNT}:root")

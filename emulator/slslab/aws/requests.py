@@ -154,7 +154,7 @@ def _entry_violations(shape: Any, entries: Iterable[Any], value: Any, path: str,
             yield from _violations(shape, entry, f"{path}.{number}.member")
             continue
         if any(_violations(shape, entry, path)):
-            yield violation(value, path, f"{what}: [{', '.join(_rules(shape))}, Member must not be null]")
+            yield violation(value, path, f"{what}: [{', '.join(_rules(shape).values())}, Member must not be null]")
             break
 
 
@@ -173,14 +173,10 @@ def _broken(shape: Any, value: Any) -> Iterator[str]:
         else:
             broken["pattern"] = _pattern(rules["pattern"]).fullmatch(value) is None
     if any(broken.values()):
-        yield from (rule for kind, rule in _rules_by_kind(shape).items() if broken.get(kind))
+        yield from (rule for kind, rule in _rules(shape).items() if broken.get(kind))
 
 
-def _rules(shape: Any) -> Iterable[str]:
-    return _rules_by_kind(shape).values()
-
-
-def _rules_by_kind(shape: Any) -> dict[str, str]:
+def _rules(shape: Any) -> dict[str, str]:
     """Return the rules of a shape in AWS's words and order (recorded)."""
     what = "value" if shape.type_name in ("integer", "long", "float", "double") else "length"
     number = float if shape.type_name in ("float", "double") else int

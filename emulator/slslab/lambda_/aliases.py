@@ -8,18 +8,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from slslab.aws.errors import conflict, invalid, missing
-from slslab.lambda_.api import Answer, Call, Operations
+from slslab.lambda_.api import Answer, Call
 from slslab.lambda_.attachments import Alias
-from slslab.lambda_.functions import Entry, Functions
+from slslab.lambda_.functions import Entry, FunctionResource
 from slslab.lambda_.policies import check_revision
 from slslab.lambda_.references import LATEST, function_arn
 
 
-class Aliases(Operations):
+class Aliases(FunctionResource):
     """The aliases of one emulator's functions."""
-
-    def __init__(self, functions: Functions) -> None:
-        self._functions = functions
 
     async def _create_alias(self, call: Call) -> Answer:
         name, alias = call.unqualified, call.members["Name"]

@@ -19,7 +19,7 @@ from botocore.model import StructureShape
 from starlette.applications import Starlette
 from starlette.datastructures import QueryParams
 from starlette.requests import ClientDisconnect, Request
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from slslab.aws.errors import ServiceError, invalid
@@ -109,8 +109,6 @@ ACTIONS = {
     "InvokeWithResponseStream": "InvokeFunction",
     "GetLayerVersionByArn": "GetLayerVersion",
 }
-INVOCATIONS = re.compile(r"/2015-03-31/functions/(?P<FunctionName>[^/]+)/invocations/?")
-DATED = re.compile(r"(/\d{4}-\d\d-\d\d/.*[^/])/")
 # measured: members of errors that all AWS services send, but that their models don't contain.
 UNMODELLED = {
     "ValidationException": ("message",),
@@ -124,26 +122,26 @@ def application(handlers: Mapping[str, Handler], more: Sequence[BaseRoute]) -> A
 
     An operation in AWS's model without a handler is refused, and the error names it.
     """
-    starlette = Starlette(
-        routes=[*_routes(handlers), *more],
-        exception_handlers={404: _no_operation, 405: _no_operation, **ERRORS},
-    )
-    starlette.router.redirect_slashes = False  # unknown paths get AWS's answer
-    invoke = _answering("Invoke", handlers["Invoke"])
+    # Starlette's own routes and their layers would take a tenth of an invocation's CPU time.
+    routes = _routes(handlers)
+    others = Starlette(routes=[*more], exception_handlers={404: _no_operation, 405: _no_operation, **ERRORS})
+    others.router.redirect_slashes = False  # unknown paths get AWS's answer
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        # Starlette's routes and their layers take a tenth of an invocation's CPU time, so Invoke bypasses them.
-        found = None
-        if scope["type"] == "http" and scope["method"] == "POST":
-            found = INVOCATIONS.fullmatch(scope["path"])
-        if found is None:
-            if dated := DATED.fullmatch(scope.get("path", "")):
-                scope = {**scope, "path": dated[1]}  # clients differ in whether they send a trailing slash
-            await starlette(scope, receive, send)
+        for method, path, by_query in routes if scope["type"] == "http" else ():
+            if method == scope["method"] and (found := path.fullmatch(scope["path"])):
+                answers = by_query
+                break
+        else:
+            await others(scope, receive, send)
             return
         scope["path_params"] = found.groupdict()
+        chosen = ""
+        if scope["query_string"]:
+            given = {f"{name}={value}" for name, value in QueryParams(scope["query_string"]).multi_items()}
+            chosen = next((query for query in answers if query in given), "")
         try:
-            response = await invoke(scope)
+            response = await answers[chosen](scope)
         except Exception as error:
             handle = next(handle for kind, handle in ERRORS.items() if isinstance(error, kind))
             await (await handle(Request(scope), error))(scope, receive, send)
@@ -171,27 +169,21 @@ def body_limit(limits: Limits, scope: Scope) -> tuple[int, str]:
     return OTHER_BODY_BYTES, path.rpartition("/")[2]
 
 
-def _routes(handlers: Mapping[str, Handler]) -> list[Route]:
-    """Return a route for each method and path in AWS's model. Some operations differ only in their query."""
+def _routes(handlers: Mapping[str, Handler]) -> list[tuple[str, re.Pattern[str], dict[str, Answering]]]:
+    """Return each method and path in AWS's model, Invoke's first, with what answers by the query that chooses it.
+
+    Clients differ in whether they send a trailing slash.
+    """
     model = service_model("lambda")
-    operations: dict[tuple[str, str], dict[str, str]] = {}
-    for name in model.operation_names:
+    answers: dict[tuple[str, str], dict[str, Answering]] = {}
+    for name in sorted(model.operation_names, key="Invoke".__ne__):
         http = model.operation_model(name).http
         path, _, query = http["requestUri"].partition("?")
-        operations.setdefault((path, http["method"]), {})[query] = name
-    routes = []
-    for (path, method), by_query in operations.items():
-        answers = {query: _answering(name, handlers.get(name)) for query, name in by_query.items()}
-        routes.append(Route(path, _by_query(answers), methods=[method]))
-    return routes
-
-
-def _by_query(answers: Mapping[str, Answering]) -> Callable[[Request], Awaitable[WholeResponse]]:
-    async def answer(request: Request) -> WholeResponse:
-        given = {f"{name}={value}" for name, value in request.query_params.multi_items()}
-        return await answers[next((query for query in answers if query in given), "")](request.scope)
-
-    return answer
+        answers.setdefault((http["method"], path), {})[query] = _answering(name, handlers.get(name))
+    return [
+        (method, re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", path).rstrip("/") + "/?"), by_query)
+        for (method, path), by_query in answers.items()
+    ]
 
 
 def _answering(operation: str, handler: Handler | None) -> Answering:

@@ -1,4 +1,4 @@
-"""What a function has in addition to its versions: aliases, the handling of its events, and URLs.
+"""What a function has in addition to its versions: aliases, the handling of its events, event sources, and URLs.
 
 https://docs.aws.amazon.com/lambda/latest/api/API_FunctionEventInvokeConfig.html and
 https://docs.aws.amazon.com/lambda/latest/dg/urls-configuration.html
@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Self
 
-from slslab.aws.arns import REGION
-from slslab.lambda_.references import function_arn
+from slslab.aws.arns import ACCOUNT, REGION
+from slslab.lambda_.references import Reference, function_arn
 
 # Programs call a URL by its path at the emulator's own address, because some resolvers don't know that names below
 # localhost mean loopback (RFC 6761). A browser may call it by its host, so that each URL has its own origin.
@@ -24,6 +24,8 @@ ALPHABET = string.ascii_lowercase + string.digits
 DOMAIN = f"lambda-url.{REGION}.localhost"
 HOST = re.compile(rf"(?P<id>[a-z0-9]{{32}})\.{re.escape(DOMAIN)}")
 BUFFERED = "BUFFERED"
+# The messages of a batch, unless a mapping says otherwise.
+BATCH_SIZE = 10
 
 
 @dataclass(frozen=True)
@@ -86,12 +88,40 @@ class EventInvokeConfig:
 
 
 @dataclass(frozen=True)
-class Handling:
-    """How an event is handled: its retries, its maximum age, and the destination of its record."""
+class EventSourceMapping:
+    """One mapping: which queue invokes which function, and how."""
 
-    retries: int
-    age_s: int
-    destinations: Mapping[str, str]
+    id: str
+    queue: str
+    function: Reference
+    enabled: bool = True
+    batch_size: int = BATCH_SIZE
+    window_s: int = 0
+    reports_failures: bool = False
+    most_concurrent: int | None = None
+    modified: float = 0.0
+
+    @property
+    def state(self) -> str:
+        """AWS's name of its state, except while it changes."""
+        return "Enabled" if self.enabled else "Disabled"
+
+    def document(self, state: str = "") -> dict[str, Any]:
+        """Return the API's EventSourceMappingConfiguration."""
+        scaling = {} if self.most_concurrent is None else {"MaximumConcurrency": self.most_concurrent}
+        return {
+            "UUID": self.id,
+            "BatchSize": self.batch_size,
+            "MaximumBatchingWindowInSeconds": self.window_s,
+            "EventSourceArn": self.queue,
+            "EventSourceMappingArn": f"arn:aws:lambda:{REGION}:{ACCOUNT}:event-source-mapping:{self.id}",
+            "FunctionArn": self.function.arn,
+            "LastModified": self.modified,
+            "State": state or self.state,
+            "StateTransitionReason": "USER_INITIATED",
+            "FunctionResponseTypes": ["ReportBatchItemFailures"] if self.reports_failures else [],
+            **({"ScalingConfig": scaling} if scaling else {}),
+        }
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,6 @@ from slslab.installation import require
 from slslab.lambda_.aliases import Aliases
 from slslab.lambda_.api import application, body_limit
 from slslab.lambda_.archives import Archives
-from slslab.lambda_.deployment import DeploymentOperations
 from slslab.lambda_.environment import LocalHost
 from slslab.lambda_.event_handling import EventInvokeConfigs
 from slslab.lambda_.event_sources import EventSourceMappings
@@ -184,7 +183,6 @@ class Emulator(Managed):
             EventInvokeConfigs(functions),
             Aliases(functions),
             PolicyOperations(functions),
-            DeploymentOperations(functions),
             FunctionUrlOperations(functions),
             sources,
             self.service,

@@ -17,14 +17,12 @@ from slslab.errors import StartFailed
 from slslab.host.connections import Address
 from slslab.host.output import TraceFrames
 from slslab.host.procfs import Pressure, Sample, Tasks, make_sample
-from slslab.host.reaper import MARK
 from slslab.lambda_.clock import LambdaClock, PublishedClock
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.hosts import Ending, ExecutionEnvironment, Host, Hosts, PhaseEnd, State, confinement, environment_id
 from slslab.lambda_.memory import TICK_S, MemoryMeter, held_bytes
 from slslab.lambda_.runtime_api import NextInvocation, RuntimeApi
 from slslab.lambda_.sandbox import Sandbox
-from slslab.lambda_.system_log import SystemLog
 from slslab.lambda_.variables import variables
 
 # Don't freeze and thaw between invocations in quick succession; background work continues for this long.
@@ -89,8 +87,7 @@ class Environment:
         self.function = function
         self.number = number
         self.state = State.STARTING
-        self.log_stream, self.log = host.open_log(function, self.id)
-        self.system_log = SystemLog(function, self.log, self.log_stream)
+        self.log = host.open_log(function, self.id)
         self._host = host
         self.home = host.home / self.id
         self.cpu_share = init_share(function.memory_mb)  # more during init
@@ -332,12 +329,7 @@ class Environment:
 
     def variables(self) -> dict[str, str]:
         """Return its environment variables that do not depend on the kind of sandbox."""
-        host = self._host
-        return {
-            **variables(self.function, host.variables, self.log_stream, self._api_address),
-            **host.credentials(self.function.name),
-            MARK: host.emulator_id,
-        }
+        return variables(self.function, self._host, self.log.stream, self._api_address)
 
     def _trace(self, event: dict[str, Any]) -> None:
         if self._memory.takes(event):
@@ -481,5 +473,6 @@ class Environment:
 
     def _publish_clock(self, delay_ns: int) -> None:
         if self._clock is not None:
-            happened = sum([1 << number for number in self._host.happened])
-            self._clock.publish(self._deadline_ns, delay_ns, happened)
+            happened = self._host.happened
+            bits = sum([1 << number for number in happened]) if happened else 0
+            self._clock.publish(self._deadline_ns, delay_ns, bits)

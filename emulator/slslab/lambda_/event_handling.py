@@ -10,20 +10,17 @@ from typing import Any
 
 from slslab.aws.arns import ACCOUNT, REGION
 from slslab.aws.errors import ServiceError, invalid, missing
-from slslab.lambda_.api import Answer, Call, Operations
-from slslab.lambda_.attachments import EventInvokeConfig, Handling
-from slslab.lambda_.functions import Functions, Target
+from slslab.lambda_.api import Answer, Call
+from slslab.lambda_.attachments import EventInvokeConfig
+from slslab.lambda_.functions import FunctionResource, Target
 from slslab.lambda_.references import LATEST, function_arn, parse
 
 BUCKET, FUNCTION, QUEUE = "arn:aws:s3:::", "arn:aws:lambda:", "arn:aws:sqs:"
 TOPIC = "arn:aws:sns:"
 
 
-class EventInvokeConfigs(Operations):
+class EventInvokeConfigs(FunctionResource):
     """The configurations of one emulator's functions."""
-
-    def __init__(self, functions: Functions) -> None:
-        self._functions = functions
 
     async def _put_function_event_invoke_config(self, call: Call) -> Answer:
         return self.put(call.name, call.qualifier, call.members, keep=False).document()
@@ -73,12 +70,12 @@ class EventInvokeConfigs(Operations):
             raise missing(f"The function {arn} doesn't have an EventInvokeConfig")
         return found
 
-    def handling(self, target: Target) -> Handling:
-        """Return what applies to an event of this target: its configuration, and Lambda's defaults."""
+    def handling(self, target: Target) -> tuple[int, int, Mapping[str, str]]:
+        """Return what applies to an event of this target: its retries, its maximum age, s, and its destinations."""
         limits = self._functions.limits
         config = self._find(target.function.name, target.qualifier) or EventInvokeConfig()
         retries, age_s = config.maximum_retry_attempts, config.maximum_event_age_s
-        return Handling(
+        return (
             limits.event_retries.default if retries is None else retries,
             limits.event_age_s.default if age_s is None else age_s,
             config.destinations,

@@ -8,12 +8,12 @@ import asyncio
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from slslab.aws.arns import ACCOUNT, REGION
 from slslab.aws.errors import ServiceError, invalid, missing
 from slslab.lambda_.api import Answer, Call, Operations
+from slslab.lambda_.attachments import BATCH_SIZE, EventSourceMapping
 from slslab.lambda_.functions import Functions, check_tags
 from slslab.lambda_.invocation import InvocationService
 from slslab.lambda_.queue_client import QueueClient, QueueError
@@ -30,44 +30,6 @@ EMULATED = frozenset(
         *("FunctionResponseTypes", "ScalingConfig", "Tags"),
     }
 )
-BATCH_SIZE = 10
-
-
-@dataclass(frozen=True)
-class EventSourceMapping:
-    """One mapping: which queue invokes which function, and how."""
-
-    id: str
-    queue: str
-    function: Reference
-    enabled: bool = True
-    batch_size: int = BATCH_SIZE
-    window_s: int = 0
-    reports_failures: bool = False
-    most_concurrent: int | None = None
-    modified: float = 0.0
-
-    @property
-    def state(self) -> str:
-        """AWS's name of its state, except while it changes."""
-        return "Enabled" if self.enabled else "Disabled"
-
-    def document(self, state: str = "") -> dict[str, Any]:
-        """Return the API's EventSourceMappingConfiguration."""
-        scaling = {} if self.most_concurrent is None else {"MaximumConcurrency": self.most_concurrent}
-        return {
-            "UUID": self.id,
-            "BatchSize": self.batch_size,
-            "MaximumBatchingWindowInSeconds": self.window_s,
-            "EventSourceArn": self.queue,
-            "EventSourceMappingArn": f"arn:aws:lambda:{REGION}:{ACCOUNT}:event-source-mapping:{self.id}",
-            "FunctionArn": self.function.arn,
-            "LastModified": self.modified,
-            "State": state or self.state,
-            "StateTransitionReason": "USER_INITIATED",
-            "FunctionResponseTypes": ["ReportBatchItemFailures"] if self.reports_failures else [],
-            **({"ScalingConfig": scaling} if scaling else {}),
-        }
 
 
 class EventSourceMappings(Operations):
@@ -142,11 +104,7 @@ class EventSourceMappings(Operations):
                 self._service,
                 lambda: self._functions.route(mapping.function.name, mapping.function.qualifier),
                 lambda size: self._bill(mapping, size),
-                queue_arn=mapping.queue,
-                batch_size=mapping.batch_size,
-                window_s=mapping.window_s,
-                reports_failures=mapping.reports_failures,
-                most_concurrent=mapping.most_concurrent,
+                mapping,
             )
         return mapping
 
@@ -162,12 +120,11 @@ class EventSourceMappings(Operations):
             raise invalid("Function does not exist") from error
 
     def _queue(self, arn: str) -> QueueClient:
-        endpoint = self._stack.endpoint("sqs")
-        if endpoint is None:
+        if not self._stack.reaches("sqs"):
             raise invalid(
                 f"The queue {arn} cannot be polled: this emulator has no SQS. `slslab up` has it with slslab[aws]."
             )
-        return QueueClient(endpoint, self._stack.owner, arn.rpartition(":")[2])
+        return QueueClient(self._stack, arn.rpartition(":")[2])
 
     async def _create_event_source_mapping(self, call: Call) -> Answer:
         assert call.function is not None

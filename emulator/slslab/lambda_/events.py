@@ -108,7 +108,7 @@ class Asynchronous:
         condition = ""
         while True:
             request = replace(request, target=self._functions.route(name, request.target.qualifier))
-            handling = self._configs.handling(request.target)
+            retries, age_s, destinations = self._configs.handling(request.target)
             try:
                 answer = await self._invoke(request)
             except ServiceError as error:
@@ -123,17 +123,17 @@ class Asynchronous:
                 self._wake(name)
                 if answer.function_error is None:
                     condition = "Success"
-                elif attempts > handling.retries:
+                elif attempts > retries:
                     condition = "RetriesExhausted"
                 delay_s = self._limits.event_retry_base_s * attempts
-            if not condition and time.monotonic() - accepted + delay_s > handling.age_s:
+            if not condition and time.monotonic() - accepted + delay_s > age_s:
                 condition = "EventAgeExceeded"
             if condition:
                 break
             if self._closing:
                 return
             await (self._wait_for_room(name, delay_s) if throttled else asyncio.sleep(delay_s))
-        destination = handling.destinations.get("OnSuccess" if condition == "Success" else "OnFailure")
+        destination = destinations.get("OnSuccess" if condition == "Success" else "OnFailure")
         letters = request.target.function.stored.get("DeadLetterConfig")
         try:
             if destination:

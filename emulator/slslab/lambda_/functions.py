@@ -25,6 +25,7 @@ from slslab.lambda_.references import LATEST, function_arn, parse
 
 TAGS = 50
 NAME_LENGTH = 64
+ALIAS = re.compile(r"(?!\d+$)[a-zA-Z0-9-_]+")
 
 
 @dataclass
@@ -166,7 +167,7 @@ class Functions:
         latest = _stamped(Function(name=name, code=code, **checked))
         self.layers.check_size(code, latest.layers)
         entry = self._entries[name] = Entry(latest, dict(request.get("Tags") or {}))
-        created = self._publish(entry, "") if request.get("Publish") else latest
+        created = self.publish(entry) if request.get("Publish") else latest
         entry.renew_revision_id()
         return Target(created, None).document(CREATING)
 
@@ -194,21 +195,8 @@ class Functions:
         answer = self._update(entry, updated)
         if not request.get("Publish"):
             return answer
-        version = self._publish(entry, "")
+        version = self.publish(entry)
         return Target(version, version.version).document(CREATING)
-
-    def publish(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Carry out PublishVersion: number $LATEST as a version, or return the last one if nothing has changed."""
-        entry = self.entry(name)
-        check_revision(request, entry.latest.revision_id)
-        digest = request.get("CodeSha256")
-        if digest and digest != entry.latest.code.sha256:
-            raise invalid(
-                f"CodeSHA256 ({digest}) is different from current CodeSHA256 in $LATEST ({entry.latest.code.sha256}). "
-                "Please try again with the CodeSHA256 in $LATEST."
-            )
-        version = self._publish(entry, str(request.get("Description") or ""))
-        return Target(version, version.version).document()
 
     def delete(self, name: str, qualifier: str | None) -> None:
         """Carry out DeleteFunction: the whole function, or one published version that no alias names."""
@@ -250,32 +238,9 @@ class Functions:
             entry.reserved = value
             entry.renew_revision_id()
 
-    def tags(self, arn: str) -> dict[str, str]:
-        """Carry out ListTags."""
-        return self._tagged(arn).tags
-
-    def tag(self, arn: str, tags: Mapping[str, str]) -> None:
-        """Carry out TagResource."""
-        entry = self._tagged(arn)
-        add_tags(entry.tags, tags)
-        entry.renew_revision_id()
-
-    def untag(self, arn: str, keys: list[str]) -> None:
-        """Carry out UntagResource; missing keys are ignored."""
-        entry = self._tagged(arn)
-        for key in keys:
-            entry.tags.pop(key, None)
-        entry.renew_revision_id()
-
     def _settings(self, request: Mapping[str, Any], before: Function | None = None) -> dict[str, Any]:
         checked = settings(request, self.limits, before)
         return checked | ({"layers": self.layers.chosen(request["Layers"])} if "Layers" in request else {})
-
-    def _tagged(self, arn: str) -> Entry:
-        reference = parse(arn)
-        if reference.qualifier is not None:
-            raise invalid("Tags on function aliases and versions are not supported. Please specify a function ARN.")
-        return self.entry(reference.name)
 
     def _update(self, entry: Entry, updated: Function) -> dict[str, Any]:
         """Register a changed $LATEST and return AWS's answer; the end of the update changes the revision id again."""
@@ -284,7 +249,7 @@ class Functions:
         entry.renew_revision_id()
         return answer
 
-    def _publish(self, entry: Entry, description: str) -> Function:
+    def publish(self, entry: Entry, description: str = "") -> Function:
         """Return a new version of $LATEST, or the last one if $LATEST has not been updated since."""
         number, revision = entry.published
         if number in entry.versions and revision == entry.latest.revision:
@@ -316,7 +281,24 @@ def check_tags(tags: Mapping[str, str]) -> None:
         raise invalid("Number of tags exceeds resource tag limit.")
 
 
-class FunctionOperations(Operations):
+class FunctionResource(Operations):
+    """Operations on something that belongs to a function, or to one of its versions and aliases."""
+
+    def __init__(self, functions: Functions) -> None:
+        self._functions = functions
+
+    def _qualified(self, call: Call) -> tuple[Entry, str | None]:
+        """Return the function and qualifier that a request names; the error for a missing alias differs (recorded)."""
+        try:
+            self._functions.resolve(call.name, call.qualifier)
+        except ServiceError as error:
+            if error.status == 404 and call.qualifier is not None and ALIAS.fullmatch(call.qualifier):
+                raise missing(f"Cannot find alias arn: {function_arn(call.name, call.qualifier)}") from error
+            raise
+        return self._functions.entry(call.name), call.qualifier
+
+
+class FunctionOperations(FunctionResource):
     """The operations on functions of one emulator.
 
     `prepare` is called with each version that becomes invocable, `retire` when one stops being invocable.
@@ -330,7 +312,7 @@ class FunctionOperations(Operations):
         prepare: Callable[[Function], None],
         retire: Callable[[], None],
     ) -> None:
-        self._functions = functions
+        super().__init__(functions)
         self._packages = packages
         self._archives = archives
         self._prepare, self._retire = prepare, retire
@@ -400,7 +382,16 @@ class FunctionOperations(Operations):
         self._retire()
 
     async def _publish_version(self, call: Call) -> Answer:
-        return self._functions.publish(call.unqualified, call.members)
+        entry, request = self._functions.entry(call.unqualified), call.members
+        check_revision(request, entry.latest.revision_id)
+        digest = request.get("CodeSha256")
+        if digest and digest != entry.latest.code.sha256:
+            raise invalid(
+                f"CodeSHA256 ({digest}) is different from current CodeSHA256 in $LATEST ({entry.latest.code.sha256}). "
+                "Please try again with the CodeSHA256 in $LATEST."
+            )
+        version = self._functions.publish(entry, str(request.get("Description") or ""))
+        return Target(version, version.version).document()
 
     async def _list_versions_by_function(self, call: Call) -> Answer:
         versions = self._functions.entry(call.name).all_versions()
@@ -420,17 +411,3 @@ def _image_location(image: Image) -> dict[str, str]:
         "ImageUri": image.uri,
         "ResolvedImageUri": f"{head}{slash}{tail.partition(':')[0]}@{image.id}",
     }
-
-
-ALIAS = re.compile(r"(?!\d+$)[a-zA-Z0-9-_]+")
-
-
-def qualified(functions: Functions, call: Call) -> tuple[Entry, str | None]:
-    """Return the function and qualifier that a request names; the error for a missing alias differs (recorded)."""
-    try:
-        functions.resolve(call.name, call.qualifier)
-    except ServiceError as error:
-        if error.status == 404 and call.qualifier is not None and ALIAS.fullmatch(call.qualifier):
-            raise missing(f"Cannot find alias arn: {function_arn(call.name, call.qualifier)}") from error
-        raise
-    return functions.entry(call.name), call.qualifier

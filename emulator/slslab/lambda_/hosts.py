@@ -1,6 +1,5 @@
 """The hosts of execution environments: this one, or several."""
 
-import math
 import signal
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -10,15 +9,14 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from slslab.aws.errors import invalid
-from slslab.aws.limits import MB, Limits
+from slslab.aws.limits import Limits
 from slslab.host.cgroups import Hierarchy
 from slslab.host.managed import Managed
 from slslab.host.namespaces import Isolation
-from slslab.host.output import FunctionLog
 from slslab.lambda_.configuration import Function
+from slslab.lambda_.log_events import EnvironmentLog
 from slslab.lambda_.packages import Image
 from slslab.lambda_.runtime_api import NextInvocation, RuntimeReport
-from slslab.lambda_.system_log import SystemLog
 
 SIGNALS: dict[int, str] = {
     signal.SIGKILL: "killed",
@@ -81,13 +79,6 @@ def exit_reason(status: int | None) -> str:
     return f"Runtime exited with error: exit status {status}"
 
 
-def peak_mb(outcome: PhaseEnd, memory_mb: int) -> int:
-    """Return Max Memory Used, MB: the peak rounded up, or the whole memory size when it was exhausted."""
-    if outcome.ending is Ending.OUT_OF_MEMORY:
-        return memory_mb
-    return math.ceil(outcome.peak_bytes / MB)
-
-
 def environment_id(function: Function, number: int) -> str:
     """Return the name of an environment; its number is unique in the emulator."""
     return f"{function.name}-{number:04d}"
@@ -99,8 +90,7 @@ class ExecutionEnvironment(Protocol):
     id: str
     function: Function
     state: State
-    log: FunctionLog
-    system_log: SystemLog
+    log: EnvironmentLog
 
     async def start(self, limit_s: float) -> PhaseEnd: ...
 
@@ -120,7 +110,7 @@ class ExecutionEnvironment(Protocol):
 
 
 class Host(ABC):
-    """A host of environments. `budget_mb` is the memory that they may take together; `used_mb` is taken.
+    """A host of environments. `budget_mb` is the memory that they may take together; `left_mb` of it is left.
 
     If there are several hosts, each has a `name`.
     """
@@ -128,13 +118,7 @@ class Host(ABC):
     name = ""
 
     def __init__(self, budget_mb: int) -> None:
-        self.budget_mb = budget_mb
-        self.used_mb = 0
-
-    @property
-    def left_mb(self) -> int:
-        """The memory that is not taken."""
-        return self.budget_mb - self.used_mb
+        self.budget_mb = self.left_mb = budget_mb
 
     @abstractmethod
     def make(self, function: Function, number: int) -> ExecutionEnvironment:
@@ -166,13 +150,13 @@ class Hosts(Managed):
         home: Path,
         variables: Mapping[str, str],
         credentials: Callable[[str], Mapping[str, str]],
-        open_log: Callable[[Function, str], tuple[str, FunctionLog]],
+        open_log: Callable[[Function, str], EnvironmentLog],
         record: Callable[[dict[str, Any]], None],
     ) -> None:
         """Take what the environments share; call this first.
 
         Each environment has a directory in `home`, `variables`, and the variables with its keys, which `credentials`
-        returns by the function's name. `open_log` returns its log stream and its log, by its function and its id.
+        returns by the function's name. `open_log` returns its log, by its function and its id.
         """
         self.emulator_id = emulator_id
         self.home = home

@@ -24,17 +24,16 @@ from slslab.aws.limits import MB, Limits, billed_ms, cpu_share, init_share, lamb
 from slslab.aws.signatures import IndexedHeaders
 from slslab.errors import StartFailed
 from slslab.lambda_.api import Call, Operations
-from slslab.lambda_.concurrency import Concurrency
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.events import Asynchronous, Request, Response
 from slslab.lambda_.functions import Functions, Target
-from slslab.lambda_.hosts import Ending, ExecutionEnvironment, Hosts, PhaseEnd, State, exit_reason, peak_mb
+from slslab.lambda_.hosts import Ending, ExecutionEnvironment, Hosts, PhaseEnd, State, exit_reason
 from slslab.lambda_.packages import Packages
 from slslab.lambda_.pool import Pool
 from slslab.lambda_.runtime_api import NextInvocation
 from slslab.lambda_.stack_client import StackClient
 from slslab.run.events import own_event
-from slslab.run.records import InvocationRecord, billed_requests
+from slslab.run.records import InvocationRecord, billed_requests, report_line
 
 # https://smithy.io/2.0/aws/amazon-eventstream.html
 MEDIA_TYPE = "application/vnd.amazon.eventstream"
@@ -60,15 +59,6 @@ def _event_headers(values: Mapping[str, str]) -> bytes:
 CLOSE_LIMIT_S = 5.0
 
 
-@dataclass(frozen=True)
-class Failure:
-    """The end of an invocation: error type (empty after a success), payload, and the REPORT line's status."""
-
-    error_type: str
-    payload: bytes
-    status: str
-
-
 @dataclass
 class Metered:
     """An invocation under way: when it began, and the phases that have ended; `init` is a cold start's Init phase."""
@@ -76,13 +66,10 @@ class Metered:
     started: datetime
     start_ns: int
     init: PhaseEnd | None
+    # As the REPORT line prints it.
+    init_ms: float | None
     phases: list[PhaseEnd]
     duration_ns: int = 0
-
-    @property
-    def init_ms(self) -> float | None:
-        """Init duration as the REPORT line prints it; None when the environment was warm."""
-        return round(self.init.lambda_ns / 1e6, 2) if self.init is not None else None
 
 
 class InvocationService(Operations):
@@ -107,8 +94,7 @@ class InvocationService(Operations):
         self._limits = limits
         self._on_event = on_event
         self._on_record = on_record
-        self._concurrency = Concurrency(functions, limits)
-        self.pool = Pool(functions, hosts, limits, self._concurrency, on_event, self.remove_unused_packages)
+        self.pool = Pool(functions, hosts, limits, on_event, self.remove_unused_packages)
         self._asynchronous = Asynchronous(functions, limits, self._run, stack.store, stack.send)
         self._accepted: dict[asyncio.Task[Any], Function] = {}
         self._closing = False
@@ -209,37 +195,39 @@ class InvocationService(Operations):
             raise ServiceError(503, "ServiceException", "The emulator is ending.")
         task = asyncio.current_task()
         assert task is not None
-        function = self._accepted[task] = request.target.function
-        accepted_ns = time.monotonic_ns()
+        function, accepted_ns = request.target.function, time.monotonic_ns()
+        self.pool.concurrency.take(function.name)
+        self._accepted[task] = function
         try:
-            with self._concurrency.lease(function.name):
-                response = await self.pool.run(request, self._execute)
+            response = await self.pool.run(request, self._execute)
             self._on_event(
                 own_event("invoke", accepted_ns, request.request_id, resource=function.name, function=function.name)
                 | {"environment": response.environment, "failed": response.function_error is not None}
             )
             return response
         finally:
+            self.pool.concurrency.give_back(function.name)
             del self._accepted[task]
             if not self._functions.is_current(function):
                 self.remove_unused_packages()
 
     async def _execute(self, environment: ExecutionEnvironment, init: PhaseEnd | None, request: Request) -> Response:
         timeout_s = request.target.function.timeout_s
-        metered = Metered(datetime.now(UTC), time.monotonic_ns(), init, [init] if init is not None else [])
-        if init is not None and init.ending is not Ending.RESPONSE:
+        init_ms = None if init is None else round(init.lambda_ns / 1e6, 2)
+        phases = [] if init is None else [init]
+        metered = Metered(datetime.now(UTC), time.monotonic_ns(), init, init_ms, phases)
+        if init is not None and init_ms is not None and init.ending is not Ending.RESPONSE:
             # documented: an Init phase that fails is reported by INIT_REPORT and repeated in the Invoke phase, under
             # the function's own time-out; assumed here: one that ended in the handler's own error is not repeated.
-            assert metered.init_ms is not None
             timed_out = init.ending is Ending.TIMEOUT
-            error_type = "" if timed_out else self._failure(init, request).error_type
-            environment.system_log.end_init(metered.init_ms, "timeout" if timed_out else "error", error_type)
-            if init.ending is Ending.TIMEOUT:
+            error_type = "" if timed_out else self._result(init, request)[0]
+            environment.log.end_init(init_ms, "timeout" if timed_out else "error", error_type)
+            if timed_out:
                 return await self._initialise_in_invoke(environment, request, metered)
-            environment.system_log.begin(request.request_id)
+            environment.log.start(request.request_id)
             return self._conclude(environment, request, metered, init)
-        if metered.init_ms is not None:
-            environment.system_log.end_init(metered.init_ms, "success", "")
+        if init_ms is not None:
+            environment.log.end_init(init_ms, "success", "")
         if environment.state is State.RESET:
             return await self._initialise_in_invoke(environment, request, metered)
         deadline_ms = time.time_ns() // 1_000_000 + timeout_s * 1000
@@ -275,7 +263,7 @@ class InvocationService(Operations):
 
     def _begin(self, environment: ExecutionEnvironment, request: Request, metered: Metered) -> None:
         function = request.target.function
-        environment.system_log.begin(request.request_id)
+        environment.log.start(request.request_id)
         self._on_event(
             {
                 "record": "begin",
@@ -295,74 +283,72 @@ class InvocationService(Operations):
         self, environment: ExecutionEnvironment, request: Request, metered: Metered, outcome: PhaseEnd
     ) -> Response:
         function, request_id = request.target.function, request.request_id
-        failure = self._failure(outcome, request)
-        duration_ms = round(metered.duration_ns / 1e6, 2)
-        if failure.error_type == "Sandbox.Timedout":
+        error_type, payload = self._result(outcome, request)
+        duration_ms, status = round(metered.duration_ns / 1e6, 2), "error" if error_type else "success"
+        if outcome.ending is Ending.TIMEOUT:
             # The clock is read a little after the limit; AWS reports the limit itself.
-            duration_ms = float(function.timeout_s * 1000)
+            duration_ms, status = float(function.timeout_s * 1000), "timeout"
         init, init_ms = metered.init, metered.init_ms
-        memory_mb = peak_mb(outcome, function.memory_mb)
-        ended = outcome.ending in (Ending.EXIT, Ending.OUT_OF_MEMORY)
-        cause = str(json.loads(failure.payload)["errorMessage"]) if ended else ""
-        report = environment.system_log.end(
-            request_id, duration_ms, init_ms, memory_mb, failure.status, failure.error_type, cause
-        )
+        # Max Memory Used: the peak rounded up, or the whole memory size when it was exhausted.
+        exhausted = outcome.ending is Ending.OUT_OF_MEMORY
+        memory_mb = function.memory_mb if exhausted else -(-outcome.peak_bytes // MB)
+        ended = exhausted or outcome.ending is Ending.EXIT
+        cause = str(json.loads(payload)["errorMessage"]) if ended else ""
         cgroup_peak, (gpu, gpu_bytes) = outcome.cgroup_peak_bytes, outcome.gpu or (None, 0)
         # A failed initialisation is the outcome itself and must not count twice.
         phases = metered.phases if outcome in metered.phases else [*metered.phases, outcome]
         # Don't count the host's time before and after.
         own = [phase for phase in phases if phase is not init]
-        self._on_record(
-            InvocationRecord(
-                request_id=request_id,
-                function=function.name,
-                version=function.version,
-                environment=environment.id,
-                memory_mb=function.memory_mb,
-                cpu_share=cpu_share(function.memory_mb),
-                init_cpu_share=init_share(function.memory_mb),
-                quota_period_ms=lambda_limits().quota_period_ms,
-                architecture=function.architecture,
-                ephemeral_mb=function.ephemeral_mb,
-                invocation_type=request.kind,
-                cold_start=init is not None,
-                template=self._hosts.template,
-                init_ms=init_ms,
-                duration_ms=duration_ms,
-                billed_ms=billed_ms(duration_ms, init_ms),
-                max_memory_mb=memory_mb,
-                cgroup_peak_mb=None if cgroup_peak is None else -(-cgroup_peak // MB),
-                cpu_ms=round(sum(phase.cpu_ns for phase in phases) / 1e6, 3),
-                host_delay_ms=round(sum(phase.host_delay_ns for phase in phases) / 1e6, 3),
-                uncertain_ms=_uncertain_ms(phases),
-                status=failure.status,
-                error_type=failure.error_type or None,
-                started_at=metered.started.isoformat(timespec="milliseconds"),
-                start_ns=own[0].began_ns if own else metered.start_ns,
-                end_ns=own[-1].ended_ns if own else metered.start_ns,
-                report=report,
-                requests=billed_requests(request.kind, len(request.payload)),
-                init_cpu_ms=None if init is None else round(init.cpu_ns / 1e6, 3),
-                gpu=gpu,
-                max_gpu_memory_mb=None if gpu is None else -(-gpu_bytes // MB),
-            )
+        record = InvocationRecord(
+            request_id=request_id,
+            function=function.name,
+            version=function.version,
+            environment=environment.id,
+            memory_mb=function.memory_mb,
+            cpu_share=cpu_share(function.memory_mb),
+            init_cpu_share=init_share(function.memory_mb),
+            quota_period_ms=lambda_limits().quota_period_ms,
+            architecture=function.architecture,
+            ephemeral_mb=function.ephemeral_mb,
+            invocation_type=request.kind,
+            cold_start=init is not None,
+            template=self._hosts.template,
+            init_ms=init_ms,
+            duration_ms=duration_ms,
+            billed_ms=billed_ms(duration_ms, init_ms),
+            max_memory_mb=memory_mb,
+            cgroup_peak_mb=None if cgroup_peak is None else -(-cgroup_peak // MB),
+            cpu_ms=round(sum([phase.cpu_ns for phase in phases]) / 1e6, 3),
+            host_delay_ms=round(sum([phase.host_delay_ns for phase in phases]) / 1e6, 3),
+            uncertain_ms=_uncertain_ms(phases),
+            status=status,
+            error_type=error_type or None,
+            started_at=metered.started.isoformat(timespec="milliseconds"),
+            start_ns=own[0].began_ns if own else metered.start_ns,
+            end_ns=own[-1].ended_ns if own else metered.start_ns,
+            report=report_line(request_id, duration_ms, init_ms, function.memory_mb, memory_mb, status, error_type),
+            requests=billed_requests(request.kind, len(request.payload)),
+            init_cpu_ms=None if init is None else round(init.cpu_ns / 1e6, 3),
+            gpu=gpu,
+            max_gpu_memory_mb=None if gpu is None else -(-gpu_bytes // MB),
         )
+        environment.log.end(record, cause)
+        self._on_record(record)
         return Response(
-            payload=failure.payload,
+            payload=payload,
             request_id=request_id,
             environment=environment.id,
-            function_error="Unhandled" if failure.error_type else None,
+            function_error="Unhandled" if error_type else None,
             version=function.version,
             log_tail=environment.log.tail,
         )
 
-    def _failure(self, outcome: PhaseEnd, request: Request) -> Failure:
+    def _result(self, outcome: PhaseEnd, request: Request) -> tuple[str, bytes]:
+        """Return the error's type, empty after a success, and the payload."""
         request_id, timeout_s = request.request_id, request.target.function.timeout_s
         if outcome.ending is Ending.TIMEOUT:
             return _error(
-                "Sandbox.Timedout",
-                f"RequestId: {request_id} Error: Task timed out after {timeout_s:.2f} seconds",
-                "timeout",
+                "Sandbox.Timedout", f"RequestId: {request_id} Error: Task timed out after {timeout_s:.2f} seconds"
             )
         if outcome.ending is Ending.OUT_OF_MEMORY:
             # assumed: the type is the one in AWS's telemetry; the message is the one in public logs.
@@ -378,8 +364,8 @@ class InvocationService(Operations):
                 f"Response payload size exceeded maximum allowed payload size ({limit} bytes).",
             )
         if outcome.report.kind == "response":
-            return Failure("", outcome.report.body, "success")
-        return Failure(outcome.report.error_type, outcome.report.body, "error")
+            return "", outcome.report.body
+        return outcome.report.error_type, outcome.report.body
 
 
 def new_trace_id() -> str:
@@ -405,9 +391,9 @@ async def _wait_metered(tasks: Set[asyncio.Task[Any]]) -> None:
         await asyncio.wait(tasks, timeout=CLOSE_LIMIT_S)
 
 
-def _error(error_type: str, message: str, status: str = "error") -> Failure:
+def _error(error_type: str, message: str) -> tuple[str, bytes]:
     document = {"errorType": error_type, "errorMessage": message}
-    return Failure(error_type, json.dumps(document, separators=(",", ":")).encode(), status)
+    return error_type, json.dumps(document, separators=(",", ":")).encode()
 
 
 def _checked(payload: bytes, kind: str, limit: int) -> bytes:

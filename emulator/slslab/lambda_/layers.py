@@ -12,7 +12,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from slslab.aws.arns import ACCOUNT, REGION
-from slslab.aws.errors import ServiceError, constraint, invalid, missing
+from slslab.aws.errors import constraint, invalid, missing
+from slslab.aws.keys import OWNER
 from slslab.aws.limits import Limits
 from slslab.lambda_.api import Answer, Call, Operations
 from slslab.lambda_.archives import Archives
@@ -200,12 +201,7 @@ def _name(reference: str) -> str:
 def _check_account(arn: str, found: re.Match[str]) -> None:
     """Raise AccessDeniedException for a layer of another account, because its layers aren't visible here."""
     if found["account"] != ACCOUNT:
-        raise ServiceError(
-            403,
-            "AccessDeniedException",
-            f"User: arn:aws:iam::{ACCOUNT}:root is not authorized to perform: lambda:GetLayerVersion on resource: "
-            f"{arn} because no resource-based policy allows the lambda:GetLayerVersion action",
-        )
+        raise OWNER.denied("lambda:GetLayerVersion", arn, "resource-based")
 
 
 class LayerOperations(Operations):
@@ -238,16 +234,11 @@ class LayerOperations(Operations):
         return self._document(self._layers.by_arn(call.members["Arn"]), call)
 
     async def _list_layers(self, call: Call) -> Answer:
-        found = self._layers.newest(call.members)
         return call.page(
             "Layers",
             {
-                name: {
-                    "LayerName": name,
-                    "LayerArn": layer.arn.rpartition(":")[0],
-                    "LatestMatchingVersion": layer.listed(),
-                }
-                for name, layer in found.items()
+                name: {"LayerName": name, "LayerArn": layer_arn(name), "LatestMatchingVersion": layer.listed()}
+                for name, layer in self._layers.newest(call.members).items()
             },
         )
 

@@ -1,7 +1,11 @@
-"""Everything that environments have written, as in CloudWatch Logs: events of log streams, sorted by time.
+"""The logs of environments, with what Lambda itself writes into them, and their events as in CloudWatch Logs.
 
 Nothing is copied while functions run. Their logs are files, and an index holds times and positions. Lines are read
 when somebody asks for them.
+
+Lambda's lines for successes are measured (recorded from AWS). JSON lines for failures are assumed to differ only in
+their status. Figures that aren't measured here, such as a runtime's overhead, are left out.
+https://docs.aws.amazon.com/lambda/latest/dg/monitoring-cloudwatchlogs-logformat.html
 """
 
 import json
@@ -11,6 +15,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -22,8 +27,12 @@ from starlette.routing import Route
 
 from slslab.aws.errors import invalid
 from slslab.aws.gate import principal
+from slslab.aws.limits import MB
 from slslab.host.output import FunctionLog
 from slslab.lambda_.configuration import Function
+from slslab.lambda_.references import function_arn
+from slslab.lambda_.stored_settings import without_effect
+from slslab.run.records import InvocationRecord
 
 PATH = "/slslab/logs"
 # Text that an environment writes within this time is one entry of the index, with the time of its first byte.
@@ -34,6 +43,10 @@ ANSWER_BYTES = 1 << 20
 ENTRY = struct.Struct("<QQQQ?")
 # The most entries to read for one answer.
 MOST_ENTRIES = 1 << 14
+# documented: monitoring-cloudwatchlogs-log-level.html; and which system log level shows a line, if all went well.
+LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
+SHOWN_AT = {"platform.initRuntimeDone": "DEBUG", "platform.initReport": "DEBUG", "platform.runtimeDone": "DEBUG"}
+INIT = {"initializationType": "on-demand", "phase": "init"}
 
 
 @dataclass
@@ -50,15 +63,6 @@ class Written:
     record: bool
 
 
-@dataclass(frozen=True)
-class StreamLog:
-    """The log of one environment: its group and stream, and the file."""
-
-    group: str
-    stream: str
-    path: Path
-
-
 class LogEvents:
     """The log events of one emulator's functions.
 
@@ -68,7 +72,8 @@ class LogEvents:
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._file = TemporaryFile(dir=directory, buffering=0)  # noqa: SIM115
-        self._logs: list[StreamLog] = []
+        # The group, the stream and the file of each log.
+        self._logs: list[tuple[str, str, Path]] = []
         # The number of entries in the file, and the latest entry, which may still grow.
         self._count = 0
         self._last: Written | None = None
@@ -76,7 +81,7 @@ class LogEvents:
     def writer(self, group: str, stream: str, path: Path) -> Callable[[int, int, bool], None]:
         """Return a function to call with the start and end of each piece written, and whether it is a record."""
         log = len(self._logs)
-        self._logs.append(StreamLog(group, stream, path))
+        self._logs.append((group, stream, path))
 
         def wrote(start: int, end: int, record: bool) -> None:
             now_ms = time.time_ns() // 1_000_000
@@ -104,9 +109,9 @@ class LogEvents:
         for number, time_ms, start, end, record in ENTRY.iter_unpack(places):
             if size >= ANSWER_BYTES:
                 break
-            log = self._logs[number]
-            about = {"group": log.group, "stream": log.stream, "timestamp_ms": time_ms}
-            events += [{**about, "message": text} for text in _messages(log.path, start, end, record)]
+            group, stream, path = self._logs[number]
+            about = {"group": group, "stream": stream, "timestamp_ms": time_ms}
+            events += [{**about, "message": text} for text in _messages(path, start, end, record)]
             size, cursor = size + end - start, cursor + 1
         return {"events": events, "cursor": cursor, "more": cursor < until}
 
@@ -153,8 +158,85 @@ def _line_start(file: int, position: int) -> int:
     return 0
 
 
-# documented: monitoring-cloudwatchlogs-log-level.html.
-LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
+class EnvironmentLog(FunctionLog):
+    """The log of one environment; `stream` is the name of its log stream."""
+
+    def __init__(
+        self,
+        function: Function,
+        stream: str,
+        path: Path,
+        tail_bytes: int,
+        wrote: Callable[[int, int, bool], None] = lambda _start, _end, _record: None,
+    ) -> None:
+        super().__init__(path, tail_bytes, wrote, line_filter(function.logging))
+        self.stream = stream
+        self._function = function
+        self._json = function.logging.get("LogFormat") == "JSON"
+        self._level = function.logging.get("SystemLogLevel", "INFO")
+
+    def begin_init(self, runtime: str) -> None:
+        """Begin an environment's log, and name the function's settings that have no effect here."""
+        if self._json:
+            version = {"runtimeVersion": runtime}
+            place = {"instanceId": self.stream, "instanceMaxMemory": self._function.memory_mb * MB}
+            name = {"functionName": self._function.name, "functionVersion": self._function.version}
+            self._platform("platform.initStart", {**INIT, **version, **name, **place})
+        else:
+            self.say(f"INIT_START Runtime Version: {runtime}\tLog Stream: {self.stream}\n".encode())
+        for line in without_effect(self._function.stored):
+            self.say(f"slslab: {line}\n".encode())
+
+    def end_init(self, init_ms: float, status: str, error_type: str) -> None:
+        """Report an initialisation; in a text log, only a failed one."""
+        error = {"errorType": error_type} if error_type else {}
+        if self._json:
+            ended = {**INIT, "status": status, **error}
+            self._platform("platform.initRuntimeDone", ended)
+            self._platform("platform.initReport", {**ended, "metrics": {"durationMs": init_ms}})
+        elif status != "success":
+            suffix = f"\tError Type: {error_type}" if error_type else ""
+            self.say(f"INIT_REPORT Init Duration: {init_ms:.2f} ms\tPhase: init\tStatus: {status}{suffix}\n".encode())
+
+    def start(self, request_id: str) -> None:
+        """Begin an invocation's log; Invoke returns its tail."""
+        self.begin()
+        version = self._function.version
+        if self._json:
+            arn = function_arn(self._function.name)
+            self._platform("platform.start", {"requestId": request_id, "functionArn": arn, "version": version})
+        else:
+            self.say(f"START RequestId: {request_id} Version: {version}\n".encode())
+
+    def end(self, record: InvocationRecord, cause: str = "") -> None:
+        """End an invocation's log; `cause` is why the runtime ended, if it did."""
+        request_id, status = record.request_id, record.status
+        if cause:
+            self.say(f"{cause}\n{record.error_type}\n".encode())
+        if self._json:
+            error = {"errorType": record.error_type} if record.error_type else {}
+            init = {"initDurationMs": record.init_ms} if record.init_ms is not None else {}
+            metrics = {
+                "durationMs": record.duration_ms,
+                "billedDurationMs": record.billed_ms,
+                "memorySizeMB": record.memory_mb,
+                "maxMemoryUsedMB": record.max_memory_mb,
+                **init,
+            }
+            ended = {"requestId": request_id, "status": status, **error}
+            self._platform("platform.runtimeDone", {**ended, "metrics": {"durationMs": record.duration_ms}})
+            self._platform("platform.report", {"requestId": request_id, "metrics": metrics, "status": status, **error})
+            return
+        self.say(f"END RequestId: {request_id}\n{record.report}".encode())
+        if status == "timeout":
+            seconds = f"{self._function.timeout_s:.2f} seconds"
+            self.say(f"{_now()} {request_id} Task timed out after {seconds}\n\n".encode())
+
+    def _platform(self, kind: str, record: dict[str, Any]) -> None:
+        level = SHOWN_AT.get(kind, "INFO") if record.get("status", "success") == "success" else "WARN"
+        if LEVELS.index(level) >= LEVELS.index(self._level):
+            line = {"time": _now(), "type": kind, "record": record}
+            self.say(json.dumps(line, separators=(",", ":")).encode() + b"\n")
 
 
 class EnvironmentLogs:
@@ -165,8 +247,8 @@ class EnvironmentLogs:
         self._tail_bytes = tail_bytes
         self._events = events
 
-    def open(self, function: Function, environment: str) -> tuple[str, FunctionLog]:
-        """Return the name of the log stream of an environment, by its id, and its log."""
+    def open(self, function: Function, environment: str) -> EnvironmentLog:
+        """Return the log of an environment, by its id."""
         # documented: monitoring-cloudwatchlogs-view.html shows such a name; its 32 hexadecimal digits are measured.
         # A log group that the function chose may also contain other functions' logs (measured).
         prefix = function.name if "LogGroup" in function.logging else ""
@@ -174,7 +256,7 @@ class EnvironmentLogs:
         stream = f"{day}/{prefix}[{function.version}]{uuid.uuid4().hex}"
         path = self.directory / f"{environment}.log"
         wrote = self._events.writer(function.log_group, stream, path)
-        return stream, FunctionLog(path, self._tail_bytes, wrote, line_filter(function.logging))
+        return EnvironmentLog(function, stream, path, self._tail_bytes, wrote)
 
 
 def line_filter(config: Mapping[str, str]) -> Callable[[bytes], bool] | None:
@@ -194,3 +276,7 @@ def _level(line: bytes) -> int:
         said = "INFO"
     said = {"WARNING": "WARN", "CRITICAL": "FATAL"}.get(said, said)  # Python's names
     return LEVELS.index(said if said in LEVELS else "INFO")
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

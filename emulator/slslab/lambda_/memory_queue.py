@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from slslab.aws.errors import ServiceError
-from slslab.lambda_.concurrency import MORE_MEMORY
 from slslab.lambda_.events import Request
 from slslab.lambda_.hosts import Host, terms
 
 SAID_AFTER_S = 2.0
+MORE_MEMORY = (
+    "lower MemorySize (`--memory` or `--workers` of a run), or give more with `slslab up --memory-budget` "
+    "(`budget_mb` of an Emulator)."
+)
 LOG = logging.getLogger(__name__)
 
 

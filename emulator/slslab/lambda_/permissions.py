@@ -8,21 +8,18 @@ import uuid
 from dataclasses import replace
 
 from slslab.aws.errors import ServiceError, invalid, missing
-from slslab.lambda_.api import Answer, Call, Operations
-from slslab.lambda_.functions import Entry, Functions, qualified
+from slslab.lambda_.api import Answer, Call
+from slslab.lambda_.functions import Entry, FunctionResource
 from slslab.lambda_.layers import NO_RESOURCE
 from slslab.lambda_.policies import Policy, as_text, check_revision, function_statement
 from slslab.lambda_.references import LATEST, function_arn
 
 
-class PolicyOperations(Operations):
+class PolicyOperations(FunctionResource):
     """The operations on policies of one emulator's functions."""
 
-    def __init__(self, functions: Functions) -> None:
-        self._functions = functions
-
     async def _add_permission(self, call: Call) -> Answer:
-        entry, qualifier = qualified(self._functions, call)
+        entry, qualifier = self._qualified(call)
         if qualifier == LATEST:
             raise invalid("We currently do not support adding policies for $LATEST.")
         statement = function_statement(call.members, function_arn(entry.latest.name, qualifier))
@@ -37,7 +34,7 @@ class PolicyOperations(Operations):
     async def _remove_permission(self, call: Call) -> None:
         if not self._functions.exists(call.name):
             raise missing(f"No policy found for: {function_arn(call.name)}")
-        entry, qualifier = qualified(self._functions, call)
+        entry, qualifier = self._qualified(call)
         policy = entry.policies.get(qualifier or LATEST, Policy())
         policy.expect(call.members["StatementId"])
         check_revision(call.members, _revision(entry, qualifier))
@@ -46,7 +43,7 @@ class PolicyOperations(Operations):
 
     async def _get_policy(self, call: Call) -> Answer:
         try:
-            entry, qualifier = qualified(self._functions, call)
+            entry, qualifier = self._qualified(call)
         except ServiceError as error:
             raise missing(NO_RESOURCE) if error.status == 404 else error from error
         policy = entry.policies.get(qualifier or LATEST, Policy())

@@ -1,24 +1,154 @@
-"""Keep execution environments: start one when none is warm, reuse it while warm, freeze it in between, end it."""
+"""Keep execution environments: start one when none is warm, reuse it while warm, freeze it in between, end it.
+
+What may run now is decided by account and reserved concurrency, the scaling rate, and the memory of the hosts.
+https://docs.aws.amazon.com/lambda/latest/dg/lambda-concurrency.html and
+https://docs.aws.amazon.com/lambda/latest/dg/scaling-behavior.html
+"""
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Container, Coroutine, Iterator
+from collections import Counter
+from collections.abc import Awaitable, Callable, Container, Coroutine, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
-from slslab.aws.errors import ServiceError
+from slslab.aws.errors import ServiceError, throttled
 from slslab.aws.limits import MB, Limits
 from slslab.errors import StartFailed
-from slslab.lambda_.concurrency import Admission, Concurrency
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.events import Request
 from slslab.lambda_.functions import Functions
 from slslab.lambda_.hosts import ExecutionEnvironment, Host, Hosts, PhaseEnd, State
-from slslab.lambda_.memory_queue import MemoryQueue
+from slslab.lambda_.memory_queue import MORE_MEMORY, MemoryQueue
 from slslab.run.events import own_event
 
 Result = TypeVar("Result")
 Execute = Callable[[ExecutionEnvironment, PhaseEnd | None, Request], Awaitable[Result]]
+
+
+class Tokens:
+    """What is left of a rate limit; it refills continuously, up to a maximum."""
+
+    def __init__(self, left: float) -> None:
+        self._left = left
+        self._since = time.monotonic()
+
+    def take(self, most: float, rate: float) -> bool:
+        """Take one of at most `most`, refilled by `rate` a second; return False if none is left."""
+        now = time.monotonic()
+        self._left, self._since = min(most, self._left + (now - self._since) * rate), now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+class Concurrency:
+    """Counts executions under way and checks them against the account's limit and the function's reservation."""
+
+    def __init__(self, functions: Functions, limits: Limits) -> None:
+        self._functions = functions
+        self._limits = limits
+        self._running: Counter[str] = Counter()
+        self._started: dict[str, Tokens] = {}
+        # By name for functions with reserved concurrency; None for all others together.
+        self._requests: dict[str | None, Tokens] = {}
+
+    def take(self, name: str) -> None:
+        """Count one execution of the function until `give_back`; TooManyRequestsException if none is left."""
+        reserved = self._functions.entry(name).reserved
+        if reserved is not None:
+            if self._running[name] >= reserved:
+                raise self._throttled("ReservedFunctionConcurrentInvocationLimitExceeded")
+            self._take_request(name, reserved, "ReservedFunctionInvocationRateLimitExceeded")
+        else:
+            left = self._limits.account_concurrency - self._functions.reserved_total()
+            running = self._running.items()
+            if sum([count for other, count in running if self._functions.reservation(other) is None]) >= left:
+                raise self._throttled("ConcurrentInvocationLimitExceeded")
+            self._take_request(None, left, "FunctionInvocationRateLimitExceeded")
+        self._running[name] += 1
+
+    def give_back(self, name: str) -> None:
+        """Stop to count an execution, which has ended."""
+        self._running[name] -= 1
+        if not self._running[name]:
+            del self._running[name]
+
+    def take_start(self, name: str) -> None:
+        """Count a new environment against the scaling rate; TooManyRequestsException if it is exceeded."""
+        most, period_s = self._limits.scaling_environments, self._limits.scaling_period_s
+        if not self._started.setdefault(name, Tokens(most)).take(most, most / period_s):
+            raise self._throttled("ConcurrentInvocationLimitExceeded")
+
+    def _take_request(self, name: str | None, concurrency: int, reason: str) -> None:
+        rate = self._limits.requests_per_concurrency * concurrency
+        tokens = self._requests.get(name)
+        if tokens is None:
+            tokens = self._requests[name] = Tokens(rate)
+        if not tokens.take(rate, rate):
+            raise self._throttled(reason)
+
+    def _throttled(self, reason: str) -> ServiceError:
+        return throttled(reason, self._limits.retry_after_s)
+
+
+class Admission:
+    """The memory of one or more hosts, MB. An environment starts as soon as its memory size fits into a host.
+
+    `hosts` returns the hosts that exist now. If several have room, the one with the most free memory is taken, so
+    that environments spread; with `pack`, the one with the least.
+    """
+
+    def __init__(self, hosts: Callable[[], Iterable[Host]], *, pack: bool = False) -> None:
+        self._hosts = hosts
+        self._pack = pack
+        # Set at the next change, if somebody waits for it.
+        self._changed: asyncio.Event | None = None
+
+    def budgets_mb(self) -> list[int]:
+        """Return the memory that each host offers, MB."""
+        return [host.budget_mb for host in self._hosts()]
+
+    def take(self, memory_mb: int, host: Host | None = None) -> Host | None:
+        """Reserve memory at this host, or any. Return the host, None if full; ServiceException if it never fits."""
+        if host is not None and memory_mb <= host.left_mb:
+            host.left_mb -= memory_mb
+            return host
+        hosts = list(self._hosts()) if host is None else [host]
+        if not hosts:
+            raise ServiceError(500, "ServiceException", "No node is left that could have environments.")
+        most_mb = max(host.budget_mb for host in hosts)
+        if memory_mb > most_mb:
+            raise ServiceError(
+                500,
+                "ServiceException",
+                f"An environment can have at most {most_mb} MB here, and the function needs {memory_mb} MB. "
+                f"Hint: {MORE_MEMORY}",
+            )
+        fitting = [host for host in hosts if memory_mb <= host.left_mb]
+        if not fitting:
+            return None
+        chosen = (min if self._pack else max)(fitting, key=lambda host: host.left_mb)
+        chosen.left_mb -= memory_mb
+        return chosen
+
+    def give_back(self, memory_mb: int, host: Host) -> None:
+        """Release memory that an environment no longer holds."""
+        host.left_mb += memory_mb
+        self.notify()
+
+    def notify(self) -> None:
+        """Wake up everything that waits: memory was released, or an environment became idle."""
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
+
+    async def changed(self) -> None:
+        """Wait for the next change."""
+        if self._changed is None:
+            self._changed = asyncio.Event()
+        await self._changed.wait()
 
 
 class Pool:
@@ -29,7 +159,6 @@ class Pool:
         functions: Functions,
         hosts: Hosts,
         limits: Limits,
-        concurrency: Concurrency,
         record: Callable[[dict[str, Any]], None],
         on_outdated: Callable[[], None],
     ) -> None:
@@ -37,7 +166,7 @@ class Pool:
         self._functions = functions
         self._limits = limits
         self._on_event = record
-        self._concurrency = concurrency
+        self.concurrency = Concurrency(functions, limits)
         self._on_outdated = on_outdated
         # Until when each may stay idle, in the event loop's time; the first is due first.
         self._idle: dict[ExecutionEnvironment, float] = {}
@@ -107,10 +236,14 @@ class Pool:
         if ended and usable and environment.state not in (State.READY, State.STOPPED):
             await environment.reset()
             usable = not self._closing and self._functions.is_current(environment.function)
-        if usable and environment.state in (State.READY, State.RESET):
-            self._put_idle(environment)
-        else:
+        if not usable or environment.state not in (State.READY, State.RESET):
             await self._discard(environment)
+            return
+        self._idle[environment] = asyncio.get_running_loop().time() + self._limits.idle_s
+        if self._timer is None:
+            self._set_timer()
+        environment.rest(self._give_back_unheld)
+        self.admission.notify()
 
     def retire_outdated(self) -> None:
         """Start to end the idle environments of versions that no longer exist; busy ones end after their invocation."""
@@ -134,13 +267,6 @@ class Pool:
                 await self._discard(environment)
         while self._ending:
             await asyncio.wait(self._ending)
-
-    def _put_idle(self, environment: ExecutionEnvironment) -> None:
-        self._idle[environment] = asyncio.get_running_loop().time() + self._limits.idle_s
-        if self._timer is None:
-            self._set_timer()
-        environment.rest(self._give_back_unheld)
-        self.admission.notify()
 
     def _give_back_unheld(self, environment: ExecutionEnvironment) -> int:
         unheld_mb = self._held_mb[environment] - environment.resting_mb()
@@ -184,7 +310,7 @@ class Pool:
             self._held_mb[warm] = function.memory_mb
             return warm, host
         try:
-            self._concurrency.take_start(function.name)
+            self.concurrency.take_start(function.name)
         except ServiceError:
             self.admission.give_back(function.memory_mb, host)
             raise
@@ -194,9 +320,17 @@ class Pool:
         """Return a warm environment and its host, if there is one, and the host where memory was taken, if it fits."""
         if self._closing:
             raise ServiceError(503, "ServiceException", "The emulator is ending.")
-        warm = self._find_warm(function)
-        home, held_mb = (None, 0) if warm is None else (self._hosts[warm], self._held_mb[warm])
-        return warm, home, self.admission.take(function.memory_mb - held_mb, home)
+        warm, home, needed_mb = None, None, function.memory_mb
+        # The idle environment of this version used last that has room to work, else the one used last.
+        for environment in reversed(self._idle):
+            if environment.function.revision == function.revision:
+                more_mb, host = function.memory_mb - self._held_mb[environment], self._hosts[environment]
+                fits = more_mb <= host.left_mb
+                if warm is None or fits:
+                    warm, home, needed_mb = environment, host, more_mb
+                if fits:
+                    break
+        return warm, home, self.admission.take(needed_mb, home)
 
     async def _make_room(
         self, request: Request, warm: ExecutionEnvironment | None, home: Host | None
@@ -224,16 +358,6 @@ class Pool:
                 if taken is not None:
                     return warm, taken
 
-    def _find_warm(self, function: Function) -> ExecutionEnvironment | None:
-        """Return the idle environment of this version used last that has room to work, else the one used last."""
-        latest = None
-        for environment in reversed(self._idle):
-            if environment.function.revision == function.revision:
-                latest = latest or environment
-                if function.memory_mb - self._held_mb[environment] <= self._hosts[environment].left_mb:
-                    return environment
-        return latest
-
     @contextmanager
     def _wait(self, request: Request) -> Iterator[None]:
         name, begin_ns, failed = request.target.function.name, time.monotonic_ns(), True
@@ -257,7 +381,7 @@ class Pool:
         self._held_mb[environment] = function.memory_mb
         start_ns = time.monotonic_ns()
         try:
-            environment.system_log.begin_init(await host.runtime(function))
+            environment.log.begin_init(await host.runtime(function))
             init = await environment.start(self._limits.init_s)
         except BaseException as error:
             await self._discard(environment)

@@ -1,15 +1,12 @@
-"""One queue of SQS as a poller uses it.
+"""One queue of SQS as a poller uses it."""
 
-https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_Operations.html, AWS JSON protocol
-"""
-
-import http.client
-import json
+import base64
+from functools import cached_property
 from typing import Any
-from urllib.parse import urlsplit
 
-from slslab.aws.clients import signed_headers
-from slslab.aws.keys import Pair
+from botocore.exceptions import BotoCoreError, ClientError
+
+from slslab.lambda_.stack_client import StackClient
 
 # documented: API_ReceiveMessage.html: at most ten messages.
 MOST_MESSAGES = 10
@@ -29,58 +26,48 @@ class QueueError(Exception):
 
 
 class QueueClient:
-    """A queue by its name, at an endpoint; each call opens its own connection."""
+    """A queue of the stack by its name. Every call may raise QueueError."""
 
-    def __init__(self, endpoint: str, owner: Pair, name: str) -> None:
-        self._endpoint = endpoint
-        self._owner = owner
+    def __init__(self, stack: StackClient, name: str) -> None:
+        self._stack = stack
         self._name = name
-        self._url = ""
 
     def attributes(self) -> dict[str, str]:
         """Return the attributes of the queue."""
-        found: dict[str, str] = self._call("GetQueueAttributes", AttributeNames=["All"])["Attributes"]
+        found: dict[str, str] = self._call("get_queue_attributes", AttributeNames=["All"])["Attributes"]
         return found
 
     def receive(self, most: int) -> list[dict[str, Any]]:
-        """Return up to ten messages, or an empty list after a second. Raises QueueError."""
-        document = self._call(
-            "ReceiveMessage",
-            MaxNumberOfMessages=min(most, MOST_MESSAGES),
-            WaitTimeSeconds=WAIT_S,
-            AttributeNames=["All"],
-            MessageAttributeNames=["All"],
-        )
-        return list(document.get("Messages") or [])
+        """Return up to ten messages, or an empty list after a second; binary attributes are Base64, as in events."""
+        number = min(most, MOST_MESSAGES)
+        every = {"AttributeNames": ["All"], "MessageAttributeNames": ["All"]}
+        answer = self._call("receive_message", MaxNumberOfMessages=number, WaitTimeSeconds=WAIT_S, **every)
+        messages: list[dict[str, Any]] = answer.get("Messages", [])
+        for attribute in [each for message in messages for each in message.get("MessageAttributes", {}).values()]:
+            if "BinaryValue" in attribute:
+                attribute["BinaryValue"] = base64.b64encode(attribute["BinaryValue"]).decode()
+        return messages
 
     def delete(self, receipts: list[str]) -> None:
         """Delete messages that were received."""
         for start in range(0, len(receipts), MOST_MESSAGES):
             chosen = receipts[start : start + MOST_MESSAGES]
             entries = [{"Id": str(number), "ReceiptHandle": receipt} for number, receipt in enumerate(chosen)]
-            self._call("DeleteMessageBatch", Entries=entries)
+            self._call("delete_message_batch", Entries=entries)
+
+    @cached_property
+    def _client(self) -> Any:
+        return self._stack.client("sqs", read_timeout=LIMIT_S)
+
+    @cached_property
+    def _url(self) -> str:
+        return str(self._client.get_queue_url(QueueName=self._name)["QueueUrl"])
 
     def _call(self, operation: str, **members: Any) -> dict[str, Any]:
-        if not self._url:
-            self._url = self._request("GetQueueUrl", {"QueueName": self._name})["QueueUrl"]
-        return self._request(operation, {"QueueUrl": self._url, **members})
-
-    def _request(self, operation: str, members: dict[str, Any]) -> dict[str, Any]:
-        body = json.dumps(members).encode()
-        kind = {"Content-Type": "application/x-amz-json-1.0", "X-Amz-Target": f"AmazonSQS.{operation}"}
-        url = f"{self._endpoint}/"
-        connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=LIMIT_S)
         try:
-            connection.request("POST", "/", body, signed_headers(self._owner, "POST", url, body, kind, "sqs"))
-            answer = connection.getresponse()
-            document = json.loads(answer.read() or b"{}")
-        except (OSError, http.client.HTTPException, ValueError) as error:
+            answer: dict[str, Any] = getattr(self._client, operation)(QueueUrl=self._url, **members)
+        except ClientError as error:
+            raise QueueError(error.response["Error"]["Code"], error.response["Error"]["Message"]) from error
+        except BotoCoreError as error:
             raise QueueError("", f"SQS does not answer: {error}") from error
-        finally:
-            connection.close()
-        if answer.status != http.HTTPStatus.OK:
-            # documented: the JSON protocol of SQS sends the older protocol's code in a header.
-            code = answer.headers.get("x-amzn-query-error", "").partition(";")[0]
-            code = code or str(document.get("__type", "")).rpartition("#")[2]
-            raise QueueError(code, str(document.get("message") or document.get("Message") or code))
-        return dict(document)
+        return answer

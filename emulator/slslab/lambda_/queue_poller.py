@@ -11,12 +11,15 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 from slslab.aws.arns import REGION
 from slslab.aws.errors import ServiceError
 from slslab.aws.limits import MB
 from slslab.aws.queue_messages import message_bytes
+from slslab.lambda_.attachments import EventSourceMapping
 from slslab.lambda_.events import Response
 from slslab.lambda_.functions import Target
 from slslab.lambda_.invocation import InvocationService, new_trace_id
@@ -33,10 +36,10 @@ Message = dict[str, Any]
 
 
 class QueuePoller:
-    """Polls from its creation until `close`, on its own thread. Invocations run on the creator's event loop.
+    """Polls from its creation until `close`, on its own thread. Everything else runs on the creator's event loop.
 
-    `target` returns what to invoke, with batches of up to `batch_size` messages or 6 MB, gathered for up to `window_s`
-    after the first. `on_poll` is called on that loop for each request that AWS would bill, with its bytes; a batch's
+    `target` returns what to invoke, with batches of up to the mapping's `batch_size` messages or 6 MB, gathered for up
+    to `window_s` after the first. `on_poll` is called for each request that AWS would bill, with its bytes; a batch's
     requests follow its invocation. With `reports_failures` the function's answer names the messages that failed.
     """
 
@@ -46,64 +49,55 @@ class QueuePoller:
         service: InvocationService,
         target: Callable[[], Target],
         on_poll: Callable[[int], None],
-        *,
-        queue_arn: str,
-        batch_size: int,
-        window_s: int,
-        reports_failures: bool,
-        most_concurrent: int | None,
+        mapping: EventSourceMapping,
     ) -> None:
         self._queue = queue
         self._service = service
         self._target = target
         self._on_poll = on_poll
+        self._mapping = mapping
+        self._most = mapping.most_concurrent or MOST_AT_ONCE
         # For how long the queue has been idle since the last billed request, s.
         self._idle_s = 0.0
-        self._arn = queue_arn
-        self._batch_size = batch_size
-        self._window_s = window_s
-        self._reports_failures = reports_failures
-        self._most = most_concurrent or MOST_AT_ONCE
-        self._loop = asyncio.get_running_loop()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._closed = threading.Event()
-        self._changed = threading.Condition()
-        self._running = 0
         # Since when at least FIRST_AT_ONCE invocations have been running.
         self._busy_s: float | None = None
-        self._thread = threading.Thread(target=self._poll, name=f"poller of {queue_arn}", daemon=True)
-        self._thread.start()
+        self._closed = threading.Event()
+        # Set when a batch has been processed, or the poller is closed.
+        self._changed = asyncio.Event()
+        self._batches: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+        self._thread = ThreadPoolExecutor(1, f"poller of {mapping.queue}")
+        self._polling = self._loop.create_task(self._poll())
 
     async def close(self) -> None:
         """Wait for the current poll to end; messages that it has received are still processed."""
         self._closed.set()
-        with self._changed:
-            self._changed.notify_all()
-        # Not on the event loop: the queue's server may call Lambda before it answers.
-        await asyncio.to_thread(self._thread.join)
+        self._changed.set()
+        await self._polling
 
-    def _poll(self) -> None:
-        while self._wait_for_place():
-            try:
-                batch = self._gather()
-            except QueueError as error:
-                if not self._closed.is_set():
-                    LOG.error("%s cannot be polled: %s", self._arn, error)
-                    self._closed.wait(AGAIN_S)
-                batch = []
-            if batch:
-                with self._changed:
-                    self._running += 1
-                self._loop.call_soon_threadsafe(self._begin, batch)
+    async def _poll(self) -> None:
+        with self._thread:
+            while await self._wait_for_place():
+                try:
+                    batch = await self._loop.run_in_executor(self._thread, self._gather)
+                except QueueError as error:
+                    if not self._closed.is_set():
+                        LOG.error("%s cannot be polled: %s", self._mapping.queue, error)
+                        await self._loop.run_in_executor(self._thread, self._closed.wait, AGAIN_S)
+                    continue
+                if batch:
+                    task = self._loop.create_task(self._process(batch))
+                    self._batches.add(task)
+                    task.add_done_callback(self._end)
 
     def _gather(self) -> list[Message]:
-        batch = self._receive(self._batch_size)
-        end, size = time.monotonic() + self._window_s, sum(map(message_bytes, batch))
-        while batch and len(batch) < self._batch_size and size < 6 * MB and not self._closed.is_set():
+        batch = self._receive(self._mapping.batch_size)
+        end, size = time.monotonic() + self._mapping.window_s, sum(map(message_bytes, batch))
+        while batch and len(batch) < self._mapping.batch_size and size < 6 * MB and not self._closed.is_set():
             if time.monotonic() >= end:
                 break
             try:
-                more = self._receive(self._batch_size - len(batch))
+                more = self._receive(self._mapping.batch_size - len(batch))
             except QueueError:
                 break  # process what was received; the next poll reports the error
             batch, size = batch + more, size + sum(map(message_bytes, more))
@@ -117,38 +111,33 @@ class QueuePoller:
             self._loop.call_soon_threadsafe(self._on_poll, 0)
         return messages
 
-    def _wait_for_place(self) -> bool:
-        with self._changed:
-            while not self._closed.is_set():
-                if self._running < FIRST_AT_ONCE:
-                    self._busy_s = None
-                elif self._busy_s is None:
-                    self._busy_s = time.monotonic()
-                extra = 0 if self._busy_s is None else MORE_PER_S * (time.monotonic() - self._busy_s)
-                if self._running < min(self._most, FIRST_AT_ONCE + int(extra)):
-                    return True
-                self._changed.wait(1 / MORE_PER_S if self._running < self._most else None)
+    async def _wait_for_place(self) -> bool:
+        while not self._closed.is_set():
+            running = len(self._batches)
+            if running < FIRST_AT_ONCE:
+                self._busy_s = None
+            elif self._busy_s is None:
+                self._busy_s = time.monotonic()
+            extra = 0 if self._busy_s is None else MORE_PER_S * (time.monotonic() - self._busy_s)
+            if running < min(self._most, FIRST_AT_ONCE + int(extra)):
+                return True
+            self._changed.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), 1 / MORE_PER_S if running < self._most else None)
         return False
 
-    def _begin(self, batch: list[Message]) -> None:
-        task = self._loop.create_task(self._process(batch))
-        self._tasks.add(task)
-        task.add_done_callback(self._end)
-
     def _end(self, task: "asyncio.Task[None]") -> None:
-        self._tasks.discard(task)
-        with self._changed:
-            self._running -= 1
-            self._changed.notify_all()
+        self._batches.discard(task)
+        self._changed.set()
         if not task.cancelled() and (error := task.exception()) is not None and not self._closed.is_set():
-            LOG.error("a batch of %s stays in its queue: %s", self._arn, error)
+            LOG.error("a batch of %s stays in its queue: %s", self._mapping.queue, error)
 
     async def _process(self, batch: list[Message]) -> None:
-        event = json.dumps({"Records": [_record(message, self._arn) for message in batch]}).encode()
+        event = json.dumps({"Records": [_record(message, self._mapping.queue) for message in batch]}).encode()
         try:
             response = await self._service.invoke(self._target(), event, new_trace_id())
         except ServiceError as error:
-            LOG.warning("a batch of %s stays in its queue: %s", self._arn, error.message)
+            LOG.warning("a batch of %s stays in its queue: %s", self._mapping.queue, error.message)
             return
         finally:
             # A batch of several polls is billed as the fewest that could have received it.
@@ -164,7 +153,7 @@ class QueuePoller:
         """Return the ids of failed messages (documented: services-sqs-errorhandling.html, success conditions)."""
         if response.function_error is not None:
             return sent
-        if not self._reports_failures:
+        if not self._mapping.reports_failures:
             return set()
         try:
             answer = json.loads(response.payload)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from slslab.aws.arns import ACCOUNT, REGION
-from slslab.aws.errors import ServiceError, constraint, invalid, missing
+from slslab.aws.errors import constraint, invalid, missing
 from slslab.aws.keys import Principal
 
 LATEST = "$LATEST"
@@ -37,12 +37,7 @@ class Reference:
         if self.account not in (None, ACCOUNT):
             # assumed: functions of other accounts don't allow this one.
             arn = f"arn:aws:lambda:{self.region or REGION}:{self.account}:function:{self.name}"
-            raise ServiceError(
-                403,
-                "AccessDeniedException",
-                f"User: {caller.arn} is not authorized to perform: {action} on resource: {arn} because no "
-                f"resource-based policy allows the {action} action",
-            )
+            raise caller.denied(action, arn, "resource-based")
         if self.region not in (None, REGION):
             raise missing(f"Functions from '{self.region}' are not reachable in this region ('{REGION}')")
 

@@ -11,11 +11,12 @@ from slslab.host.procfs import Sample
 
 
 class Sandbox(Protocol):
-    """One runtime with everything that it starts.
+    """One runtime with everything that it starts. `ProcessSandbox` and `Container` document each method.
 
     Its output comes in `streams`: the log and the trace. `began` becomes the state of its accounts when the runtime's
     first instruction ran, or when it failed to start. `exited` becomes the runtime's exit code (negative for a signal);
-    `ended_ns` is when it ended (CLOCK_MONOTONIC), if that is known before its exit code.
+    `ended_ns` is when it ended (CLOCK_MONOTONIC), if that is known before its exit code. `failure` is why it did not
+    start, empty if it did; `accounts` are its control group's, if it has one; `freezes` is whether it can be frozen.
     """
 
     streams: tuple[Stream, ...]
@@ -24,40 +25,29 @@ class Sandbox(Protocol):
     ended_ns: int | None
 
     @property
-    def failure(self) -> str:
-        """Why the runtime did not start; empty if it did."""
+    def failure(self) -> str: ...
 
     @property
-    def accounts(self) -> GroupAccounts | None:
-        """The accounts of its control group, if it has one."""
+    def accounts(self) -> GroupAccounts | None: ...
 
     @property
-    def freezes(self) -> bool:
-        """Whether it can be frozen."""
+    def freezes(self) -> bool: ...
 
-    def pids(self) -> list[int]:
-        """Return its processes, as this host numbers them."""
+    def pids(self) -> list[int]: ...
 
-    async def owns(self, client: Address, server: Address) -> bool:
-        """Return whether the TCP connection between these two addresses belongs to one of its processes."""
+    async def owns(self, client: Address, server: Address) -> bool: ...
 
-    def files_bytes(self) -> int | None:
-        """Return the size of the files in a /tmp in memory, bytes; None if no process that sees it is left."""
+    def files_bytes(self) -> int | None: ...
 
-    async def limit_cpu(self, share: float) -> None:
-        """Limit its processes to this number of processors."""
+    async def limit_cpu(self, share: float) -> None: ...
 
-    async def freeze(self) -> None:
-        """Pause its processes."""
+    async def freeze(self) -> None: ...
 
-    async def thaw(self) -> None:
-        """Resume its processes."""
+    async def thaw(self) -> None: ...
 
-    async def end(self) -> None:
-        """Kill its processes, and return when they are gone."""
+    async def end(self) -> None: ...
 
-    async def close(self) -> None:
-        """Read the rest of its output, and remove its confinement and its accounts."""
+    async def close(self) -> None: ...
 
 
 def in_wrapper(variables: Mapping[str, str], program: list[str]) -> list[str]:

@@ -1,18 +1,27 @@
-"""Operations on reserved concurrency, tags and the account."""
+"""Operations on reserved concurrency, tags and the account, and on what deployment tools read after a creation.
 
+The latter are code signing, recursion, runtime updates and provisioning; Terraform's provider reads code signing after
+every creation. Answers and errors are as recorded from AWS, unless a comment says otherwise.
+"""
+
+from collections.abc import Callable
+
+from slslab.aws.errors import ServiceError, invalid, missing
 from slslab.aws.limits import Limits
-from slslab.lambda_.api import Answer, Call, Operations
+from slslab.lambda_.api import Answer, Call
+from slslab.lambda_.configuration import no_code_signing
 from slslab.lambda_.event_sources import EventSourceMappings
-from slslab.lambda_.functions import Functions, add_tags
+from slslab.lambda_.functions import FunctionResource, Functions, add_tags
+from slslab.lambda_.references import LATEST, function_arn, parse
 
 TOTAL_CODE_BYTES = 80_530_636_800
 
 
-class SettingOperations(Operations):
-    """Reserved concurrency, tags and the account's settings of one emulator."""
+class SettingOperations(FunctionResource):
+    """The settings of one emulator. Code signing configurations and provisioned concurrency can't be created."""
 
     def __init__(self, functions: Functions, mappings: EventSourceMappings, limits: Limits) -> None:
-        self._functions = functions
+        super().__init__(functions)
         self._mappings = mappings
         self._limits = limits
 
@@ -28,24 +37,30 @@ class SettingOperations(Operations):
         self._functions.entry(call.name).reserved = None
 
     async def _list_tags(self, call: Call) -> Answer:
-        arn = call.members["Resource"]
-        tags = self._mappings.tags(arn)
-        return {"Tags": self._functions.tags(arn) if tags is None else tags}
+        return {"Tags": self._tagged(call)[0]}
 
     async def _tag_resource(self, call: Call) -> None:
-        arn, given = call.members["Resource"], call.members["Tags"]
-        if (tags := self._mappings.tags(arn)) is None:
-            self._functions.tag(arn, given)
-        else:
-            add_tags(tags, given)
+        tags, revise = self._tagged(call)
+        add_tags(tags, call.members["Tags"])
+        revise()
 
     async def _untag_resource(self, call: Call) -> None:
-        arn, keys = call.members["Resource"], call.members["TagKeys"]
-        if (tags := self._mappings.tags(arn)) is None:
-            self._functions.untag(arn, keys)
-        else:
-            for key in keys:
-                tags.pop(key, None)
+        """Missing keys are ignored."""
+        tags, revise = self._tagged(call)
+        for key in call.members["TagKeys"]:
+            tags.pop(key, None)
+        revise()
+
+    def _tagged(self, call: Call) -> tuple[dict[str, str], Callable[[], None]]:
+        """Return the tags of a mapping or a function, to read or change, and what to call after a change."""
+        arn = call.members["Resource"]
+        if (tags := self._mappings.tags(arn)) is not None:
+            return tags, lambda: None
+        reference = parse(arn)
+        if reference.qualifier is not None:
+            raise invalid("Tags on function aliases and versions are not supported. Please specify a function ARN.")
+        entry = self._functions.entry(reference.name)
+        return entry.tags, entry.renew_revision_id
 
     async def _get_account_settings(self, _call: Call) -> Answer:
         limits = self._limits
@@ -62,3 +77,74 @@ class SettingOperations(Operations):
                 "FunctionCount": len(self._functions.entries()),
             },
         }
+
+    async def _get_function_code_signing_config(self, call: Call) -> Answer:
+        self._functions.entry(call.name)
+        return {}
+
+    async def _put_function_code_signing_config(self, call: Call) -> Answer:
+        raise no_code_signing(call.members["CodeSigningConfigArn"])
+
+    async def _delete_function_code_signing_config(self, call: Call) -> None:
+        self._functions.entry(call.name)
+
+    async def _list_code_signing_configs(self, _call: Call) -> Answer:
+        return {"CodeSigningConfigs": []}
+
+    async def _get_code_signing_config(self, call: Call) -> Answer:
+        arn = call.members["CodeSigningConfigArn"]
+        raise missing(f"The Lambda code signing configuration {arn} can not be found.")
+
+    _update_code_signing_config = _delete_code_signing_config = _get_code_signing_config
+    _list_functions_by_code_signing_config = _get_code_signing_config
+
+    async def _get_function_recursion_config(self, call: Call) -> Answer:
+        return {"RecursiveLoop": self._functions.entry(call.name).recursive_loop}
+
+    async def _put_function_recursion_config(self, call: Call) -> Answer:
+        self._functions.entry(call.name).recursive_loop = call.members["RecursiveLoop"]
+        return await self._get_function_recursion_config(call)
+
+    async def _get_runtime_management_config(self, call: Call) -> Answer:
+        entry, qualifier = self._qualified(call)
+        return {
+            "UpdateRuntimeOn": entry.runtime_updates.get(qualifier or LATEST, "Auto"),
+            "FunctionArn": function_arn(entry.latest.name, qualifier),
+            "RuntimeVersionArn": None,
+        }
+
+    async def _put_runtime_management_config(self, call: Call) -> Answer:
+        entry, qualifier = self._qualified(call)
+        if call.members["UpdateRuntimeOn"] == "Manual" or "RuntimeVersionArn" in call.members:
+            raise invalid(
+                "slslab does not emulate versions of a runtime, so none can be kept: set UpdateRuntimeOn to Auto or "
+                "FunctionUpdate."
+            )
+        entry.runtime_updates[qualifier or LATEST] = call.members["UpdateRuntimeOn"]
+        return await self._get_runtime_management_config(call)
+
+    async def _get_provisioned_concurrency_config(self, call: Call) -> Answer:
+        self._provisionable(call, "The function resource provided must be an alias or a published version.")
+        raise ServiceError(
+            404,
+            "ProvisionedConcurrencyConfigNotFoundException",
+            "No Provisioned Concurrency Config found for this function",
+        )
+
+    async def _put_provisioned_concurrency_config(self, call: Call) -> Answer:
+        self._provisionable(call, "Provisioned Concurrency Configs cannot be applied to unpublished function versions.")
+        raise invalid(
+            "slslab does not emulate provisioned concurrency: environments start on demand. Deploy without it."
+        )
+
+    async def _delete_provisioned_concurrency_config(self, call: Call) -> None:
+        self._provisionable(call, "The function resource provided must be an alias or a published version.")
+
+    async def _list_provisioned_concurrency_configs(self, call: Call) -> Answer:
+        self._functions.entry(call.name)
+        return {"ProvisionedConcurrencyConfigs": []}
+
+    def _provisionable(self, call: Call, refusal: str) -> None:
+        """Raise an error unless a request names an alias or a version."""
+        if self._qualified(call)[1] in (None, LATEST):
+            raise invalid(refusal)

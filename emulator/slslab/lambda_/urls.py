@@ -15,9 +15,9 @@ from slslab.aws.gate import authenticate, read_body
 from slslab.aws.keys import Keyring, Principal
 from slslab.aws.limits import Limits
 from slslab.aws.signatures import IndexedHeaders
-from slslab.lambda_.api import Answer, Call, Operations
+from slslab.lambda_.api import Answer, Call
 from slslab.lambda_.attachments import BUFFERED, HOST, PREFIX, FunctionUrl, called
-from slslab.lambda_.functions import Entry, Functions, Target
+from slslab.lambda_.functions import Entry, FunctionResource, Functions, Target
 from slslab.lambda_.invocation import InvocationService, new_trace_id
 from slslab.lambda_.layers import NO_RESOURCE
 from slslab.lambda_.policies import Policy
@@ -145,11 +145,8 @@ def _response(returned: UrlAnswer) -> Response:
     return response
 
 
-class FunctionUrlOperations(Operations):
+class FunctionUrlOperations(FunctionResource):
     """The operations on function URLs of one emulator."""
-
-    def __init__(self, functions: Functions) -> None:
-        self._functions = functions
 
     async def _create_function_url_config(self, call: Call) -> Answer:
         entry, qualifier = self._target(call)

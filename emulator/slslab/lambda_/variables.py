@@ -1,9 +1,9 @@
 """The environment variables that every function sees, whatever it runs in (configuration-envvars.html)."""
 
-from collections.abc import Mapping
-
 from slslab.aws.arns import REGION
+from slslab.host.reaper import MARK
 from slslab.lambda_.configuration import Function
+from slslab.lambda_.hosts import Hosts
 
 # documented: configuration-envvars.html; the addresses are measured. Nothing listens there: traces are not emulated.
 XRAY = {
@@ -14,16 +14,13 @@ XRAY = {
 }
 
 
-def variables(function: Function, shared: Mapping[str, str], log_stream: str, address: str) -> dict[str, str]:
-    """Return a function's variables without its keys; its own take precedence over `shared` ones.
-
-    `address` is its Runtime API's.
-    """
+def variables(function: Function, hosts: Hosts, log_stream: str, address: str) -> dict[str, str]:
+    """Return a function's variables; its own replace shared ones. `address` is its Runtime API's."""
     return {
         "LANG": "en_US.UTF-8",
         "TZ": ":UTC",
         **XRAY,
-        **shared,
+        **hosts.variables,
         **function.variables,
         "_HANDLER": function.handler,
         "AWS_REGION": REGION,
@@ -36,6 +33,8 @@ def variables(function: Function, shared: Mapping[str, str], log_stream: str, ad
         **_logging(function),
         "AWS_LAMBDA_LOG_STREAM_NAME": log_stream,
         "AWS_LAMBDA_RUNTIME_API": address,
+        **hosts.credentials(function.name),
+        MARK: hosts.emulator_id,
     }
 
 

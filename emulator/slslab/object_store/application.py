@@ -22,7 +22,7 @@ from slslab.aws.arns import ACCOUNT
 from slslab.aws.errors import ServiceError
 from slslab.aws.keys import Keyring, Principal
 from slslab.aws.signatures import IndexedHeaders, parameters
-from slslab.object_store import SERVER, buckets, checksums, cors, forms, model, objects, signing, uploads
+from slslab.object_store import SERVER, buckets, checksums, cors, model, objects, signing, uploads
 from slslab.object_store.bodies import Incoming
 from slslab.object_store.call import Answer, Call
 from slslab.object_store.errors import failure, refusal
@@ -34,7 +34,7 @@ LARGEST_HEAD = 8192
 LARGE_DOCUMENT = 16 * 1024
 # Some clients put the bucket's name before the host's name.
 HOST = re.compile(r"(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])\.localhost", re.IGNORECASE)
-# Characters that parameters and forms can contain, but headers can't.
+# Characters that parameters can contain, but headers can't.
 CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f]")
 Handler = Callable[[Call], Awaitable[Answer]]
 # Takes the operation, function, start_ns, end_ns and size of a request (`slslab.stack.access_log.Logged`).
@@ -114,8 +114,9 @@ class Request:
         if self._method == "OPTIONS":
             self._check_preflight()
             return Answer(), b""
-        if self._method == "POST" and self._bucket and not self._key and _is_form(self._headers):
-            return await self._post_form()
+        if self._method == "POST" and self._headers.get("content-type", "").startswith("multipart/form-data"):
+            # A form has its signature inside.
+            raise refusal("PostObject", "upload with PutObject, or by a presigned URL.")
         signed = signing.authenticate(
             self._keys, self._method, self._sent_path, self._path, self._query, given, self._headers
         )
@@ -135,7 +136,9 @@ class Request:
         self._operation = operation
         self._incoming = Incoming(self._receive, _length(headers, signed.payload), signed.payload, signed.chunks)
         members = model.members(operation, given, headers)
-        call = self._call(members, signed.principal, self._incoming)
+        call = Call(
+            operation, members, self._bucket, self._key, signed.principal, self._store, self._incoming, self._host
+        )
         if operation.name != "DeleteObjects":
             call.authorize(self._key, members.get("VersionId"))
         for name in ("ExpectedBucketOwner", "ExpectedSourceBucketOwner"):
@@ -258,34 +261,6 @@ class Request:
         elif operation.name not in ("CreateBucket", "PutBucketAcl", "PutObjectAcl"):
             raise failure("MalformedXML")
 
-    async def _post_form(self) -> tuple[Answer, bytes]:
-        form = forms.Form(self._incoming, self._headers["content-type"])
-        await form.read_fields()
-        principal = self._principal = forms.signer(self._keys, form.fields)
-        lengths = forms.check(form.fields, self._bucket) if principal is not None else None
-        fields = {name: value for name, value in form.fields.items() if name not in forms.UNCHECKED}
-        operation = self._operation = model.operations()[0]["PUT", "object", ""]
-        self._key = fields["key"]
-        if not self._key:
-            raise failure("InvalidArgument")
-        if "tagging" in fields:
-            fields["x-amz-tagging"] = forms.tags(fields["tagging"])
-        # In the encoding of headers.
-        given = {
-            f"x-amz-{name}" if name == "acl" else name: value.encode().decode("latin-1")
-            for name, value in fields.items()
-        }
-        members = model.members(operation, {}, given)
-        call = self._call(members, principal, form.file())
-        call.authorize(self._key)
-        await objects.put_object(call, lengths)
-        status, headers, document = forms.answer(fields, call)
-        return Answer(status=status, headers=headers), document
-
-    def _call(self, members: dict[str, Any], principal: Principal | None, body: Incoming) -> Call:
-        assert self._operation is not None
-        return Call(self._operation, members, self._bucket, self._key, principal, self._store, body, self._host)
-
     def _allow_origin(self) -> None:
         origin, bucket = self._headers.get("origin"), self._store.buckets.get(self._bucket)
         if origin is not None and bucket is not None and "cors" in bucket.settings:
@@ -304,10 +279,6 @@ class Request:
             raise failure("BadRequest", f"Invalid Access-Control-Request-Method: {method[:100]}")
         if not self._cross_origin:
             raise failure("AccessForbidden")
-
-
-def _is_form(headers: IndexedHeaders) -> bool:
-    return str(headers.get("content-type", "")).lower().startswith("multipart/form-data")
 
 
 def _length(headers: Mapping[str, str], payload: str) -> int | None:

@@ -22,8 +22,6 @@ from slslab.object_store.storage import IN_MEMORY_BYTES, MEMORY_BYTES, Folder, P
 # Hashed and written together, on another thread.
 BATCH_BYTES = 1024 * 1024
 LARGEST_PUT = 5 * 1024**3
-# The length of a file in a form, which the headers don't contain.
-ANY_LENGTH = -1
 # assumed: enough for a thousand keys of 1,024 bytes to delete, and less than half a second to parse.
 LARGEST_DOCUMENT = 2 * 1024 * 1024
 LONGEST_LINE = 16 * 1024
@@ -77,13 +75,12 @@ class Incoming:
             raise failure("EntityTooLarge", MaxSizeAllowed=str(LARGEST_PUT))
         sums = Sums(self._payload, algorithm)
         sink = Sink(folder, sums)
-        most = LARGEST_PUT if self.length == ANY_LENGTH else self.length
         try:
             async for part in self._pieces():
                 await sink.write(part)
-                if sink.size > most:
-                    raise failure("EntityTooLarge" if self.length == ANY_LENGTH else "IncompleteBody")
-            if self.length not in (sink.size, ANY_LENGTH):
+                if sink.size > self.length:
+                    raise failure("IncompleteBody")
+            if sink.size != self.length:
                 raise failure("IncompleteBody")
             await sink.end()
             trailer = self.trailers.get(f"x-amz-checksum-{algorithm.lower()}")

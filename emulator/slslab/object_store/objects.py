@@ -34,14 +34,12 @@ MOST_TAGS, LONGEST_TAG, LONGEST_VALUE = 10, 128, 256
 TAG = re.compile(r"[\w .:/=+\-@]*")
 
 
-async def put_object(call: Call, lengths: tuple[int, int] | None = None) -> Answer:
-    """Store an object; EntityTooSmall or EntityTooLarge if its length is outside the range `lengths`."""
+async def put_object(call: Call) -> Answer:
+    """Store an object."""
     call.only(*WRITTEN, *CHECKSUMS, *CONDITIONS, "ContentLength", "trailer")
     bucket, settings, tags = call.bucket(), call.settings(), given_tags(call)
     check_write(call.members, bucket.current(call.key), call.key)
     stored = await call.store_body()
-    if lengths is not None and not lengths[0] <= stored.piece.size <= lengths[1]:
-        raise failure("EntityTooSmall" if stored.piece.size < lengths[0] else "EntityTooLarge")
     # Other requests may have run meanwhile, but none can from here on.
     bucket = call.bucket()
     check_write(call.members, bucket.current(call.key), call.key)

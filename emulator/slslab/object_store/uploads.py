@@ -16,7 +16,7 @@ from slslab.object_store.storage import NULL, Bucket, Part, Upload, Version, cut
 # documented: qfacts.html, "Amazon S3 multipart upload limits".
 LEAST_PART, MOST_PARTS, LARGEST_PART = 5 * 1024**2, 10_000, 5 * 1024**3
 COPY_RANGE = re.compile(r"bytes=(\d{1,18})-(\d{1,18})")
-OWNER = {"ID": ACCOUNT}
+UPLOADED = {"Initiator": {"ID": ACCOUNT}, "Owner": {"ID": ACCOUNT}, "StorageClass": "STANDARD"}
 
 
 async def create_multipart_upload(call: Call) -> Answer:
@@ -155,9 +155,7 @@ async def list_parts(call: Call) -> Answer:
             }
             for part in parts
         ],
-        "Initiator": OWNER,
-        "Owner": OWNER,
-        "StorageClass": "STANDARD",
+        **UPLOADED,
         **upload.checksum,
     }
     return Answer(output)
@@ -166,20 +164,16 @@ async def list_parts(call: Call) -> Answer:
 async def list_multipart_uploads(call: Call) -> Answer:
     """List the unfinished uploads, by key and then by start."""
     call.only("Delimiter", "EncodingType", "KeyMarker", "MaxUploads", "Prefix", "UploadIdMarker")
-    bucket, given = call.bucket(), call.members
-    limit = call.limit("MaxUploads", "max-uploads")
+    bucket, given, limit = call.bucket(), call.members, call.limit("MaxUploads", "max-uploads")
     by_key = {key: list(uploads.values()) for key, uploads in bucket.uploads.items()}
     marker, after_id = given.get("KeyMarker", ""), given.get("UploadIdMarker", "")
-    found: list[Upload] = []
-    groups: list[str] = []
     entries: list[Upload | str] = []
     if after_id and marker in by_key:
         ids = [upload.id for upload in by_key[marker]]
         entries += by_key[marker][ids.index(after_id) + 1 :] if after_id in ids else []
     for name, is_group in names(sorted(by_key), given.get("Prefix", ""), given.get("Delimiter", ""), marker, bool):
         entries += [name] if is_group else by_key[name]
-    for entry in entries[:limit]:
-        (groups if isinstance(entry, str) else found).append(entry)  # type: ignore[arg-type]
+    page = entries[:limit]
     output = {
         "Bucket": bucket.name,
         "KeyMarker": marker,
@@ -194,25 +188,17 @@ async def list_multipart_uploads(call: Call) -> Answer:
                 "Key": upload.key,
                 "UploadId": upload.id,
                 "Initiated": upload.initiated,
-                "Initiator": OWNER,
-                "Owner": OWNER,
-                "StorageClass": "STANDARD",
+                **UPLOADED,
                 **upload.checksum,
             }
-            for upload in found
+            for upload in page
+            if isinstance(upload, Upload)
         ],
-        "CommonPrefixes": [{"Prefix": group} for group in groups],
+        "CommonPrefixes": [{"Prefix": group} for group in page if isinstance(group, str)],
     }
     if output["IsTruncated"]:
-        last = entries[limit - 1]
-        output |= (
-            {"NextKeyMarker": last, "NextUploadIdMarker": ""}
-            if isinstance(last, str)
-            else {
-                "NextKeyMarker": last.key,
-                "NextUploadIdMarker": last.id,
-            }
-        )
+        key, upload_id = (last, "") if isinstance(last := page[-1], str) else (last.key, last.id)
+        output |= {"NextKeyMarker": key, "NextUploadIdMarker": upload_id}
     return Answer(output)
 
 

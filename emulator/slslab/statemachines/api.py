@@ -7,6 +7,7 @@ import base64
 import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from botocore import xform_name
@@ -28,9 +29,14 @@ from slslab.aws.limits import MB
 from slslab.statemachines.definitions import SETTINGS, check_settings, problems
 from slslab.statemachines.executions import Execution, Machines
 from slslab.statemachines.interpreter import LITTER
-from slslab.statemachines.machines import Alias, Machine, Version, alias_name
+from slslab.statemachines.machines import Alias, Machine, alias_name, check_name, check_role
 
 PAGE = 100
+# They parse or copy programs, or end executions. All other operations have the state machines to themselves.
+SLOW = frozenset(
+    "CreateStateMachine UpdateStateMachine DeleteStateMachine ValidateStateMachineDefinition StartExecution "
+    "StopExecution".split()
+)
 # assumed: the largest member is a definition of 1 MB, in which JSON may put a backslash before every character.
 LARGEST_BODY = 3 * MB
 # documented: API_DescribeExecution.html, redriveStatusReason; the measured text lacks the full stop, too.
@@ -64,7 +70,8 @@ class StatesApi:
             caller.require(f"states:{operation}", arns[0] if arns else "*")
             for arn in arns:
                 _check_account(arn, operation, caller)
-            return 200, OPERATIONS[operation](self, given)
+            with nullcontext() if operation in SLOW else self._machines.lock:
+                return 200, OPERATIONS[operation](self, given)
         except ServiceError as error:
             # documented: CommonErrors.html: all client errors have status 400.
             return 400 if error.status < 500 else error.status, {"__type": error.error_type, "message": error.message}
@@ -76,19 +83,18 @@ class StatesApi:
             raise ServiceError(
                 400, "StateMachineTypeNotSupported", "slslab emulates only state machines of type STANDARD"
             )
-        machine, version = self._machines.create(
-            members["name"],
-            members["definition"],
-            members["roleArn"],
-            {**SETTINGS, **check_settings(members)},
-            _tags(members),
-            _version_description(members),
-        )
-        return {"stateMachineArn": machine.arn, "creationDate": machine.created, **_version_arn(version)}
+        settings, description = {**SETTINGS, **check_settings(members)}, _version_description(members)
+        name, definition, role = members["name"], members["definition"], members["roleArn"]
+        check_name(name)
+        check_role(role)
+        new = Machine(name, definition, role, self._machines.program(definition), settings)
+        with self._machines.lock:
+            machine = self._machines.registry.create(new, _tags(members))
+            version = self._published(machine.arn, description)
+        return {"stateMachineArn": machine.arn, "creationDate": machine.created, **version}
 
     def _describe_state_machine(self, members: Members) -> dict[str, Any]:
-        with self._machines.lock:
-            target = self._machines.registry.revision(members["stateMachineArn"])
+        target = self._machines.registry.revision(members["stateMachineArn"])
         described = {**_described(target.machine), "status": "ACTIVE", "type": "STANDARD"}
         if target.version is None:
             return {**described, "creationDate": target.machine.created}
@@ -107,14 +113,23 @@ class StatesApi:
                 "Either the definition, the role ARN, the LoggingConfiguration, or the TracingConfiguration must be "
                 "specified",
             )
-        machine, version = self._machines.update(
-            members["stateMachineArn"],
-            members.get("definition"),
-            members.get("roleArn"),
-            check_settings(members),
-            _version_description(members),
-        )
-        return {"updateDate": machine.updated, **_present(revisionId=machine.revision), **_version_arn(version)}
+        settings, description = check_settings(members), _version_description(members)
+        changes = {}
+        if (definition := members.get("definition")) is not None:
+            changes = {"definition": definition, "program": self._machines.program(definition)}
+        if (role := members.get("roleArn")) is not None:
+            check_role(role)
+            changes["role"] = role
+        with self._machines.lock:
+            machine = self._machines.registry.update(members["stateMachineArn"], changes, settings)
+            version = self._published(machine.arn, description)
+        return {"updateDate": machine.updated, **_present(revisionId=machine.revision), **version}
+
+    def _published(self, arn: str, description: str | None) -> dict[str, Any]:
+        """Publish a machine if there is a description; return the version as a member of the answer."""
+        if description is None:
+            return {}
+        return {"stateMachineVersionArn": self._machines.registry.publish(arn, description).arn}
 
     def _delete_state_machine(self, members: Members) -> dict[str, Any]:
         self._machines.delete(members["stateMachineArn"])
@@ -122,8 +137,7 @@ class StatesApi:
         return {}
 
     def _list_state_machines(self, members: Members) -> dict[str, Any]:
-        with self._machines.lock:
-            shown, following = _page(self._machines.registry.machines(), members)
+        shown, following = _page(self._machines.registry.machines(), members)
         listed = [
             {"stateMachineArn": machine.arn, "name": machine.name, "type": "STANDARD", "creationDate": machine.created}
             for machine in shown
@@ -145,29 +159,25 @@ class StatesApi:
         }
 
     def _publish_state_machine_version(self, members: Members) -> dict[str, Any]:
-        with self._machines.lock:
-            version = self._machines.registry.publish(
-                members["stateMachineArn"], members.get("description", ""), members.get("revisionId")
-            )
-        return {"creationDate": version.created, **_version_arn(version)}
+        version = self._machines.registry.publish(
+            members["stateMachineArn"], members.get("description", ""), members.get("revisionId")
+        )
+        return {"creationDate": version.created, "stateMachineVersionArn": version.arn}
 
     def _list_state_machine_versions(self, members: Members) -> dict[str, Any]:
-        with self._machines.lock:
-            machine = self._machines.registry.machine(members["stateMachineArn"])
-            shown, following = _page(self._machines.registry.versions(machine.arn), members)
+        machine = self._machines.registry.machine(members["stateMachineArn"])
+        shown, following = _page(self._machines.registry.versions(machine.arn), members)
         listed = [{"stateMachineVersionArn": version.arn, "creationDate": version.created} for version in shown]
         return {"stateMachineVersions": listed, **following}
 
     def _delete_state_machine_version(self, members: Members) -> dict[str, Any]:
-        with self._machines.lock:
-            self._machines.registry.delete_version(members["stateMachineVersionArn"])
+        self._machines.registry.delete_version(members["stateMachineVersionArn"])
         return {}
 
     def _create_state_machine_alias(self, members: Members) -> dict[str, Any]:
-        with self._machines.lock:
-            alias = self._machines.registry.create_alias(
-                members["name"], _routing(members["routingConfiguration"]), members.get("description", "")
-            )
+        alias = self._machines.registry.create_alias(
+            members["name"], _routing(members["routingConfiguration"]), members.get("description", "")
+        )
         return {"stateMachineAliasArn": alias.arn, "creationDate": alias.created}
 
     def _update_state_machine_alias(self, members: Members) -> dict[str, Any]:
@@ -177,17 +187,15 @@ class StatesApi:
                 400, "ValidationException", "Either the description or the routing configuration must be specified"
             )
         routing = members.get("routingConfiguration")
-        with self._machines.lock:
-            alias = self._machines.registry.update_alias(
-                members["stateMachineAliasArn"],
-                None if routing is None else _routing(routing),
-                members.get("description"),
-            )
+        alias = self._machines.registry.update_alias(
+            members["stateMachineAliasArn"],
+            None if routing is None else _routing(routing),
+            members.get("description"),
+        )
         return {"updateDate": alias.updated}
 
     def _describe_state_machine_alias(self, members: Members) -> dict[str, Any]:
-        with self._machines.lock:
-            alias = self._machines.registry.alias(members["stateMachineAliasArn"])
+        alias = self._machines.registry.alias(members["stateMachineAliasArn"])
         routing = [{"stateMachineVersionArn": version, "weight": weight} for version, weight in alias.routing]
         return {
             "stateMachineAliasArn": alias.arn,
@@ -199,39 +207,33 @@ class StatesApi:
         }
 
     def _list_state_machine_aliases(self, members: Members) -> dict[str, Any]:
-        with self._machines.lock:
-            shown, following = _page(self._machines.registry.aliases(members["stateMachineArn"]), members)
+        shown, following = _page(self._machines.registry.aliases(members["stateMachineArn"]), members)
         return {"stateMachineAliases": [_alias(alias) for alias in shown], **following}
 
     def _delete_state_machine_alias(self, members: Members) -> dict[str, Any]:
-        with self._machines.lock:
-            self._machines.registry.delete_alias(members["stateMachineAliasArn"])
+        self._machines.registry.delete_alias(members["stateMachineAliasArn"])
         return {}
 
     def _tag_resource(self, members: Members) -> dict[str, Any]:
-        with self._machines.lock:
-            self._machines.registry.tag(members["resourceArn"], _tags(members))
+        self._machines.registry.tag(members["resourceArn"], _tags(members))
         return {}
 
     def _untag_resource(self, members: Members) -> dict[str, Any]:
-        with self._machines.lock:
-            tags = self._machines.registry.tags(members["resourceArn"])
-            for key in members["tagKeys"]:
-                tags.pop(key, None)
+        tags = self._machines.registry.tags(members["resourceArn"])
+        for key in members["tagKeys"]:
+            tags.pop(key, None)
         return {}
 
     def _list_tags_for_resource(self, members: Members) -> dict[str, Any]:
-        with self._machines.lock:
-            tags = self._machines.registry.tags(members["resourceArn"])
-            return {"tags": [{"key": key, "value": value} for key, value in tags.items()]}
+        tags = self._machines.registry.tags(members["resourceArn"])
+        return {"tags": [{"key": key, "value": value} for key, value in tags.items()]}
 
     def _start_execution(self, members: Members) -> dict[str, Any]:
         execution = self._machines.start(members["stateMachineArn"], members.get("name"), members.get("input", "{}"))
         return {"executionArn": execution.arn, "startDate": execution.started.timestamp()}
 
     def _start_sync_execution(self, members: Members) -> dict[str, Any]:
-        with self._machines.lock:
-            self._machines.registry.target(members["stateMachineArn"])
+        self._machines.registry.target(members["stateMachineArn"])
         what = "This operation is not supported by this type of state machine"
         raise ServiceError(400, "StateMachineTypeNotSupported", what)
 
@@ -249,8 +251,7 @@ class StatesApi:
     def _list_executions(self, members: Members) -> dict[str, Any]:
         if "stateMachineArn" not in members:  # the model has another member for the runs of distributed Maps
             raise constraint(None, "stateMachineArn", "Member must not be null")
-        with self._machines.lock:
-            self._machines.registry.target(members["stateMachineArn"])
+        self._machines.registry.target(members["stateMachineArn"])
         chosen = self._machines.executions(members["stateMachineArn"], members.get("statusFilter"))
         if members.get("redriveFilter") == "REDRIVEN":
             chosen = []
@@ -330,10 +331,6 @@ def _version_description(members: Members) -> str | None:
     if "versionDescription" in members:
         raise ServiceError(400, "ValidationException", "Version description can only be set when publish is true")
     return None
-
-
-def _version_arn(version: Version | None) -> dict[str, Any]:
-    return {} if version is None else {"stateMachineVersionArn": version.arn}
 
 
 def _alias(alias: Alias) -> dict[str, Any]:

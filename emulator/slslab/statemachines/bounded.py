@@ -4,20 +4,21 @@
 """
 
 import json
+import math
 import os
 import re
 import resource
-import socket
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
 from slslab.aws.limits import MB
+from slslab.host.connected_process import ConnectedProcess
 from slslab.statemachines.expressions import MEMORY_EXCEEDED, THREW, TIMED_OUT, TIMEOUT_MS, QueryError, evaluate
 from slslab.statemachines.history import ExecutionOver
 
@@ -31,63 +32,59 @@ PROCESSES = 8
 SLOW_S = 1.0
 SLOW_PROCESSES = max(0, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2 // MEMORY_BYTES - PROCESSES)
 START_LIMIT_S = 60.0
-ASK_S = 0.05
 
 
 class Unfinished(Exception):
     """An evaluation reached a bound; the text is AWS's message for it."""
 
 
-class Evaluator:
+class Evaluator(ConnectedProcess):
     """A process that evaluates one task after another."""
 
     def __init__(self) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "slslab.statemachines.bounded", str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-            )
-        self._connection = Connection(ours.detach())
+        super().__init__("slslab.statemachines.bounded")
         self._ready = False
 
-    def ask(self, task: bytes, running: Callable[[], bool], slow: Callable[[], None]) -> bytes:
-        """Return the process's answer. Unfinished, or ExecutionOver if `running` turns false, ends the process.
+    def ask(self, task: bytes, running: Callable[[], bool], sent: Callable[[], None]) -> bytes:
+        """Return the process's answer; call `sent` when it begins.
 
-        `slow` is called if the answer takes longer than SLOW_S.
+        Unfinished, or ExecutionOver if `running` was false or the process was killed since, ends the process.
         """
         try:
             if not self._ready:
-                self._receive(START_LIMIT_S, running, lambda: None)
+                self._receive(START_LIMIT_S, running)
                 self._ready = True
-            self._connection.send_bytes(task)
-            return self._receive(LIMIT_S, running, slow)
+            with suppress(BrokenPipeError):  # killed; there will be no answer
+                self.connection.send_bytes(task)
+            sent()
+            return self._receive(LIMIT_S, running)
         except BaseException:
             self.close()
             raise
 
-    def _receive(self, limit_s: float, running: Callable[[], bool], slow: Callable[[], None]) -> bytes:
-        began = time.monotonic()
-        while not self._connection.poll(ASK_S):
-            if not running():
-                raise ExecutionOver
-            taken_s = time.monotonic() - began
-            if taken_s > limit_s:
-                raise Unfinished(TIMED_OUT)
-            if taken_s > SLOW_S:
-                slow()
+    def _receive(self, limit_s: float, running: Callable[[], bool]) -> bytes:
+        answered = running() and self.connection.poll(limit_s)
+        if not running():
+            raise ExecutionOver
+        if not answered:
+            raise Unfinished(TIMED_OUT)
         try:
-            return self._connection.recv_bytes()
+            return self.connection.recv_bytes()
         except (EOFError, OSError) as error:  # killed by its bounds
             raise Unfinished(MEMORY_EXCEEDED) from error
 
-    def close(self) -> None:
-        """End the process."""
-        self._connection.close()
+    def kill(self) -> None:
+        """Kill the process, so that its answer isn't awaited longer."""
         self._process.kill()
-        self._process.wait()
+
+
+@dataclass(eq=False)
+class _Ask:
+    """An evaluation that has a place; after `slow_s` (on the monotonic clock) it gives it to the next."""
+
+    running: Callable[[], bool]
+    evaluator: Evaluator | None = None
+    slow_s: float = math.inf
 
 
 class Pool:
@@ -95,49 +92,72 @@ class Pool:
 
     def __init__(self) -> None:
         self._free: list[Evaluator] = []
-        self._lock = threading.Lock()
-        self._turns = threading.BoundedSemaphore(PROCESSES)
-        self._slow_turns = threading.Semaphore(SLOW_PROCESSES)
+        self._asks: list[_Ask] = []
+        self._changed = threading.Condition()
 
     def ask(self, task: Mapping[str, Any], running: Callable[[], bool]) -> Any:
-        """Return a task's value; QueryError, Unfinished or ExecutionOver as for an Evaluator."""
-        while not self._turns.acquire(timeout=ASK_S):
+        """Return a task's value; QueryError, Unfinished or ExecutionOver as for an Evaluator.
+
+        Call `wake` after `running` has turned false.
+        """
+        ask = _Ask(running)
+        with self._changed:
+            while running() and (wait_s := self._wait_s()) > 0:
+                self._changed.wait(min(wait_s, threading.TIMEOUT_MAX))
             if not running():
                 raise ExecutionOver
-        turn: threading.Semaphore = self._turns
+            self._asks.append(ask)
 
-        def give_way() -> None:
-            nonlocal turn
-            if turn is self._turns and self._slow_turns.acquire(blocking=False):
-                turn.release()
-                turn = self._slow_turns
+        def begin() -> None:
+            with self._changed:
+                ask.slow_s = time.monotonic() + SLOW_S
+                self._changed.notify_all()
 
         try:
-            with self._lock:
-                evaluator = self._free.pop() if self._free else None
-            evaluator = evaluator or Evaluator()
-            answer = json.loads(evaluator.ask(json.dumps(task).encode(), running, give_way))
-            with self._lock:
-                kept = len(self._free) < PROCESSES
+            with self._changed:
+                ask.evaluator = self._free.pop() if self._free else None
+            evaluator = ask.evaluator = ask.evaluator or Evaluator()
+            answer = json.loads(evaluator.ask(json.dumps(task).encode(), running, begin))
+            with self._changed:
+                kept = running() and len(self._free) < PROCESSES  # `wake` kills it otherwise
                 if kept:
                     self._free.append(evaluator)
+                    ask.evaluator = None
             if not kept:
                 evaluator.close()
         finally:
-            turn.release()
+            with self._changed:
+                self._asks.remove(ask)
+                self._changed.notify_all()
         if "problem" in answer:
             raise QueryError(answer["problem"])
         return answer["value"]
 
+    def _wait_s(self) -> float:
+        """Return how long all places are taken if no evaluation ends, s."""
+        now_s = time.monotonic()
+        slow = sum(ask.slow_s <= now_s for ask in self._asks)
+        if len(self._asks) - min(slow, SLOW_PROCESSES) < PROCESSES:
+            return 0.0
+        return min((ask.slow_s - now_s for ask in self._asks if ask.slow_s > now_s), default=math.inf)
+
+    def wake(self) -> None:
+        """End evaluations after their `running` has turned false, waiting ones too."""
+        with self._changed:
+            for ask in self._asks:
+                if ask.evaluator is not None and not ask.running():
+                    ask.evaluator.kill()
+            self._changed.notify_all()
+
     def warm(self) -> None:
         """Start a process if all are busy, so that the first expression doesn't have to wait for one."""
-        with self._lock:
+        with self._changed:
             if not self._free:
                 self._free.append(Evaluator())
 
     def close(self) -> None:
         """End the idle processes."""
-        with self._lock:
+        with self._changed:
             while self._free:
                 self._free.pop().close()
 
@@ -146,7 +166,7 @@ POOL = Pool()
 
 
 def evaluate_bounded(expression: str, variables: Mapping[str, Any], running: Callable[[], bool] = lambda: True) -> Any:
-    """Call `expressions.evaluate` within the bounds; QueryError, or ExecutionOver once `running` is false."""
+    """Call `expressions.evaluate` within the bounds; QueryError, or ExecutionOver once `running` is false (`wake`)."""
     try:
         return POOL.ask({"expression": expression, "variables": variables}, running)
     except Unfinished as error:

@@ -2,7 +2,7 @@
 
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,7 +12,7 @@ from slslab.aws.limits import Limits
 from slslab.statemachines.definitions import check
 from slslab.statemachines.history import History, transition_event
 from slslab.statemachines.interpreter import Run, parse
-from slslab.statemachines.machines import PREFIX, Machine, Registry, Target, Version, check_arn, check_name, check_role
+from slslab.statemachines.machines import PREFIX, Registry, Target, check_arn, check_name
 
 Record = Callable[[dict[str, Any]], None]
 ENDING = ("output", "error", "cause")
@@ -90,42 +90,10 @@ class Machines:
         self.registry = Registry()
         self._executions: dict[str, Execution] = {}
 
-    def create(
-        self,
-        name: str,
-        definition: str,
-        role: str,
-        settings: Mapping[str, Any],
-        tags: Mapping[str, str],
-        version: str | None = None,
-    ) -> tuple[Machine, Version | None]:
-        """Create a machine, or return an equal existing one; publish it with `version` as the description.
-
-        Raises CreateStateMachine's ServiceErrors.
-        """
-        check_name(name)
-        new = Machine(name, definition, check_role(role), self._program(definition), settings)
-        with self.lock:
-            machine = self.registry.create(new, tags)
-            return machine, None if version is None else self.registry.publish(machine.arn, version)
-
-    def update(
-        self,
-        arn: str,
-        definition: str | None,
-        role: str | None,
-        settings: Mapping[str, Any],
-        version: str | None = None,
-    ) -> tuple[Machine, Version | None]:
-        """Change a machine for executions that start from now on, and publish it with `version` as the description."""
-        changes: dict[str, Any] = {}
-        if definition is not None:
-            changes = {"definition": definition, "program": self._program(definition)}
-        if role is not None:
-            changes["role"] = check_role(role)
-        with self.lock:
-            machine = self.registry.update(arn, changes, settings)
-            return machine, None if version is None else self.registry.publish(arn, version)
+    def program(self, definition: str) -> Any:
+        """Return a definition's program; ServiceError (InvalidDefinition) for an invalid one."""
+        check(definition, self.definition_bytes)
+        return parse(definition)
 
     def delete(self, arn: str) -> None:
         """Remove a machine if it exists, with its executions. Running ones are aborted.
@@ -200,7 +168,3 @@ class Machines:
         """Abort every execution, so that the trace contains the transitions that were at work."""
         for execution in self.executions(status="RUNNING"):
             execution.history.close("ExecutionAborted", {"executionAbortedEventDetails": {}})
-
-    def _program(self, definition: str) -> Any:
-        check(definition, self.definition_bytes)
-        return parse(definition)

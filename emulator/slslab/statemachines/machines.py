@@ -295,8 +295,7 @@ def _within_limit(tags: Mapping[str, str]) -> dict[str, str]:
     return dict(tags)
 
 
-def check_role(role: str) -> str:
-    """Return a role's ARN; ServiceError (InvalidArn) if it is invalid."""
+def check_role(role: str) -> None:
+    """Raise ServiceError (InvalidArn) for an invalid ARN of a role."""
     if not ROLE.fullmatch(role):
         raise ServiceError(400, "InvalidArn", f"Invalid Role Arn: '{role}'")
-    return role

@@ -35,13 +35,14 @@ from moto.stepfunctions.parser.asl.component.state.exec.state_task.service.state
 from moto.stepfunctions.parser.asl.component.state.state import CommonStateField
 from moto.stepfunctions.parser.asl.component.state.wait.wait_function.timestamp import Timestamp
 from moto.stepfunctions.parser.asl.eval.callback.callback import HeartbeatTimeoutError
+from moto.stepfunctions.parser.asl.eval.environment import Environment
 from moto.stepfunctions.parser.asl.eval.states import States
 from moto.stepfunctions.parser.asl.parse import preprocessor
 from moto.stepfunctions.parser.asl.utils import encoding
 from moto.stepfunctions.parser.asl.utils.json_path import NoSuchJsonPathError
 
 from slslab.aws.limits import MB, Limits
-from slslab.statemachines.bounded import evaluate_bounded
+from slslab.statemachines.bounded import POOL, evaluate_bounded
 from slslab.statemachines.comparisons import timestamp
 from slslab.statemachines.expressions import QueryError
 from slslab.statemachines.fields import LEAST, MOST
@@ -164,6 +165,16 @@ class Encoder(json.JSONEncoder):
 def verify_json(original: Original, state: Any, env: Any, value: Any) -> None:
     """Check the size of a value's JSON: moto measures a text without JSON's quotes and escapes."""
     original(state, env, json.dumps(value, cls=Encoder))
+
+
+@wraps(Environment, "set_ended")
+@wraps(Environment, "set_error")
+@wraps(Environment, "set_timed_out")
+@wraps(Environment, "set_stop")
+def _end_expressions(original: Original, env: Any, *details: Any, **named: Any) -> None:
+    """Also end the evaluation of its expressions."""
+    original(env, *details, **named)
+    POOL.wake()
 
 
 def _string(parser_rule_context: Any) -> str | None:

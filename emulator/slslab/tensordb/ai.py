@@ -7,7 +7,7 @@ Tensors and scripts are immutable, so the store is locked only while a key is lo
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from importlib.metadata import version
-from typing import TypeVar, cast
+from typing import TypeAlias, TypeVar, cast
 
 from slslab.tensordb import scripts
 from slslab.tensordb.replies import OK, Blob, CommandError, Reply, Simple
@@ -29,6 +29,10 @@ UNSUPPORTED = {
 }
 NO_SCRIPT = "ERR script key is empty or in a different shard"
 DAG_COMMANDS = (b"AI.TENSORSET", b"AI.TENSORGET", b"AI.SCRIPTEXECUTE")
+SCRIPT_LISTS = {word.encode(): word for word in ("KEYS", "INPUTS", "ARGS", "OUTPUTS")}
+DAG_LISTS = {b"LOAD": "keys to LOAD", b"PERSIST": "keys to PERSIST"}
+# The values of a command's options, by their words.
+Options: TypeAlias = dict[bytes, list[bytes]]
 
 TYPE_NAMES |= {Tensor: "AI_TENSOR", Script: "AI_SCRIPT"}
 
@@ -127,43 +131,29 @@ def _counted(args: Sequence[bytes], what: str) -> tuple[list[bytes], list[bytes]
     return list(args[1 : count + 1]), list(args[count + 1 :])
 
 
-def _sections(args: Sequence[bytes]) -> tuple[dict[bytes, list[bytes]], float | None]:
-    """Return the lists of AI.SCRIPTEXECUTE by their words, and how long it waits for earlier executions, s (None: no
-    limit); CommandError if they aren't valid."""
-    sections: dict[bytes, list[bytes]] = {}
-    timeout = None
+def _options(args: Sequence[bytes], lists: Mapping[bytes, str], single: Sequence[bytes], name: str) -> Options:
+    """Return the values of a command's options by their words: of `lists`, which have a count before them (errors call
+    it by the text), and of `single` ones; CommandError if they aren't valid."""
+    found: Options = {}
     rest = list(args)
     while rest:
         word = rest[0].upper()
-        if not sections and word not in (b"KEYS", b"INPUTS"):
-            raise CommandError("ERR KEYS or INPUTS scope must be provided first for AI.SCRIPTEXECUTE command")
-        if word == b"TIMEOUT" and len(rest) == 2:
-            timeout, rest = _timeout(rest[1]), []
-        elif word in (b"KEYS", b"INPUTS", b"ARGS", b"OUTPUTS") and word not in sections:
-            sections[word], rest = _counted(rest[1:], word.decode())
+        if word in lists and word not in found:
+            found[word], rest = _counted(rest[1:], lists[word])
+        elif word in single and word not in found and len(rest) > 1:
+            found[word], rest = [rest[1]], rest[2:]
         else:
-            raise CommandError(
-                f"ERR Unexpected argument '{rest[0][:128].decode(errors='replace')}' in AI.SCRIPTEXECUTE command"
-            )
-    return sections, timeout
-
-
-def _timeout(argument: bytes) -> float:
-    try:
-        milliseconds = whole(argument)
-    except CommandError:
-        milliseconds = 0
-    if milliseconds <= 0:
-        raise CommandError("ERR Invalid value for TIMEOUT")
-    # threading can wait for some hundred years at most.
-    return min(milliseconds / 1000, 1e9)
+            raise CommandError(f"ERR Unexpected argument '{rest[0][:128].decode(errors='replace')}' in {name} command")
+    return found
 
 
 @command("ai.scriptexecute", -5, grows=True, unlocked=True)
 def _scriptexecute(session: Session, args: list[bytes]) -> Reply:
     _refuse_in_transaction(session)
-    sections, timeout_s = _sections(args[2:])
-    return _in_turn(session, timeout_s, lambda: _run(session, args[0], args[1], sections))
+    if args[2].upper() not in (b"KEYS", b"INPUTS"):
+        raise CommandError("ERR KEYS or INPUTS scope must be provided first for AI.SCRIPTEXECUTE command")
+    options = _options(args[2:], SCRIPT_LISTS, (b"TIMEOUT",), "AI.SCRIPTEXECUTE")
+    return _in_turn(session, options, lambda: _run(session, args[0], args[1], options))
 
 
 def _refuse_in_transaction(session: Session) -> None:
@@ -171,10 +161,19 @@ def _refuse_in_transaction(session: Session) -> None:
         raise CommandError("ERR Cannot run RedisAI command within a transaction or a LUA script")
 
 
-def _in_turn(session: Session, timeout_s: float | None, work: Callable[[], Reply]) -> Reply:
-    """Call `work` after all earlier executions; reply TIMEDOUT if these take too long."""
-    turn = session.store.script_turn
-    if not turn.acquire(timeout=-1 if timeout_s is None else timeout_s):
+def _in_turn(session: Session, options: Options, work: Callable[[], Reply]) -> Reply:
+    """Call `work` after all earlier executions; reply TIMEDOUT if these take longer than its TIMEOUT, ms."""
+    turn, timeout_s = session.store.script_turn, -1.0
+    if given := options.get(b"TIMEOUT"):
+        try:
+            milliseconds = whole(given[0])
+        except CommandError:
+            milliseconds = 0
+        if milliseconds <= 0:
+            raise CommandError("ERR Invalid value for TIMEOUT")
+        # threading can wait for some hundred years at most.
+        timeout_s = min(milliseconds / 1000, 1e9)
+    if not turn.acquire(timeout=timeout_s):
         return Simple("TIMEDOUT")
     try:
         return work()
@@ -182,7 +181,7 @@ def _in_turn(session: Session, timeout_s: float | None, work: Callable[[], Reply
         turn.release()
 
 
-def _run(session: Session, key: bytes, function: bytes, sections: Mapping[bytes, list[bytes]]) -> Reply:
+def _run(session: Session, key: bytes, function: bytes, options: Options) -> Reply:
     # Scripts and free memory are the peer's; the tensors may be a DAG's.
     peer = session.context.store
     script = _stored(peer, key, Script, NO_SCRIPT)
@@ -190,7 +189,7 @@ def _run(session: Session, key: bytes, function: bytes, sections: Mapping[bytes,
         raise CommandError(f"ERR Function does not exist: {function.decode(errors='replace')}")
     with peer:
         peer.require(0)
-    keys, inputs, arguments, names = (sections.get(word, []) for word in (b"KEYS", b"INPUTS", b"ARGS", b"OUTPUTS"))
+    keys, inputs, arguments, names = (options.get(word, []) for word in (b"KEYS", b"INPUTS", b"ARGS", b"OUTPUTS"))
     tensors = [_stored(session.store, name, Tensor, NO_TENSOR) for name in inputs]
     outputs, usage = scripts.run(script, function, tensors, keys, arguments, session.context.scripts)
     if len(outputs) != len(names):
@@ -201,43 +200,24 @@ def _run(session: Session, key: bytes, function: bytes, sections: Mapping[bytes,
     return OK
 
 
-def _dag(args: Sequence[Blob]) -> tuple[dict[bytes, list[bytes]], float | None, list[list[Blob]]]:
-    """Return the lists of AI.DAGEXECUTE by their words, how long it waits for earlier executions, s (None: no limit),
-    and the commands between the `|>`; CommandError if they aren't valid."""
+@command("ai.dagexecute", -6, grows=True, raw=True, unlocked=True)
+def _dagexecute(session: Session, args: list[Blob]) -> Reply:
+    _refuse_in_transaction(session)
     steps: list[list[Blob]] = [[]]
     for arg in args:
         if arg == b"|>":
             steps.append([])
         else:
             steps[-1].append(arg)
-    rest = [bytes(arg) for arg in steps.pop(0)]
-    sections: dict[bytes, list[bytes]] = {}
-    timeout = None
-    while rest:
-        word = rest[0].upper()
-        if word in (b"LOAD", b"PERSIST") and word not in sections:
-            sections[word], rest = _counted(rest[1:], f"keys to {word.decode()}")
-        elif word == b"ROUTING" and len(rest) > 1:
-            sections[word], rest = [rest[1]], rest[2:]
-        elif word == b"TIMEOUT" and len(rest) > 1:
-            timeout, rest = _timeout(rest[1]), rest[2:]
-        else:
-            raise CommandError(f"ERR Unexpected argument '{word[:128].decode(errors='replace')}' in AI.DAGEXECUTE")
-    if not sections:
+    options = _options([*map(bytes, steps.pop(0))], DAG_LISTS, (b"ROUTING", b"TIMEOUT"), "AI.DAGEXECUTE")
+    if options.keys() <= {b"TIMEOUT"}:
         raise CommandError("ERR AI.DAGEXECUTE command must contain LOAD, PERSIST or ROUTING")
     if not steps:
         raise CommandError("ERR DAG is empty")
     if not all(step and bytes(step[0][:32]).upper() in DAG_COMMANDS for step in steps):
         raise CommandError("ERR Unsupported command within DAG")
-    return sections, timeout, steps
-
-
-@command("ai.dagexecute", -6, grows=True, raw=True, unlocked=True)
-def _dagexecute(session: Session, args: list[Blob]) -> Reply:
-    _refuse_in_transaction(session)
-    sections, timeout_s, steps = _dag(args)
-    load, persist = (sections.get(word, []) for word in (b"LOAD", b"PERSIST"))
-    return _in_turn(session, timeout_s, lambda: _run_dag(session, load, persist, steps))
+    load, persist = (options.get(word, []) for word in DAG_LISTS)
+    return _in_turn(session, options, lambda: _run_dag(session, load, persist, steps))
 
 
 def _run_dag(session: Session, load: list[bytes], persist: list[bytes], steps: list[list[Blob]]) -> Reply:

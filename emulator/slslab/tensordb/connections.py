@@ -219,12 +219,9 @@ def _facts(session: Session) -> dict[str, dict[str, object]]:
         "Clients": {"connected_clients": len(session.context.clients), "blocked_clients": store.blocked},
         "Memory": {
             "used_memory": store.used + store.reserved,
-            "used_memory_human": _human(store.used + store.reserved),
             "used_memory_rss": int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"),
             "used_memory_peak": store.peak,
-            "used_memory_peak_human": _human(store.peak),
             "maxmemory": store.maxmemory,
-            "maxmemory_human": _human(store.maxmemory),
             "maxmemory_policy": "noeviction",
         },
         "Persistence": {"loading": 0, "rdb_bgsave_in_progress": 0, "aof_enabled": 0},
@@ -234,14 +231,6 @@ def _facts(session: Session) -> dict[str, dict[str, object]]:
         "Cluster": {"cluster_enabled": 0},
         "Keyspace": {"db0": f"keys={keys},expires={expiring},avg_ttl=0"} if keys else {},
     }
-
-
-def _human(size: int) -> str:
-    """Return bytes in Redis's human-readable form."""
-    for power, unit in ((3, "G"), (2, "M"), (1, "K")):
-        if size >= 1024**power:
-            return f"{size / 1024**power:.2f}{unit}"
-    return f"{size}B"
 
 
 @command("command|docs", -2)

@@ -8,8 +8,6 @@ import pickle
 import resource
 import select
 import signal
-import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +15,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
+from slslab.host.connected_process import ConnectedProcess
 from slslab.tensordb.executions import LIMIT_S
 from slslab.tensordb.lua.arguments import OutOfMemory, ScriptError, Value
 from slslab.tensordb.lua_replies import from_lua
@@ -31,31 +30,23 @@ MESSAGE_BYTES = 2 * 1024**3
 Call = Callable[[Sequence[bytes]], tuple[bool, Value]]
 
 
-class ScriptProcess:
+class ScriptProcess(ConnectedProcess):
     """The process of a peer's scripts, which runs them one at a time.
 
     `version` is Redis's, and `memory` is Lua's limit, bytes.
     """
 
     def __init__(self, version: str, memory: int) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", __name__, str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-            )
-        self._connection = Connection(ours.detach())
+        super().__init__(__name__)
         self._arrival = select.poll()  # Connection.poll makes one on each call
-        self._arrival.register(self._connection.fileno(), select.POLLIN)
+        self._arrival.register(self.connection.fileno(), select.POLLIN)
         self._compiled: set[str] = set()
         self._send(version, memory)
 
     @property
     def closed(self) -> bool:
         """Whether it has ended."""
-        return self._connection.closed
+        return self.connection.closed
 
     def compile(self, sha: str, body: bytes) -> None:
         """Compile a script if necessary; ScriptError if it isn't valid, OutOfMemory."""
@@ -106,21 +97,15 @@ class ScriptProcess:
             raise
         self._send("reply", *answer)
 
-    def close(self) -> None:
-        """End the process."""
-        self._connection.close()
-        self._process.kill()
-        self._process.wait()
-
     def _send(self, *message: Any) -> None:
         try:
-            self._connection.send_bytes(pickle.dumps(message))
+            self.connection.send_bytes(pickle.dumps(message))
         except OSError:
             self._fail()
 
     def _receive(self) -> Any:
         try:
-            return pickle.loads(self._connection.recv_bytes(MESSAGE_BYTES))
+            return pickle.loads(self.connection.recv_bytes(MESSAGE_BYTES))
         except (EOFError, OSError):
             self._fail()
 

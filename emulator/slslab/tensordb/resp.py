@@ -1,4 +1,4 @@
-"""Read a connection's requests: RESP arrays of bulk strings, or inline commands.
+"""Read a connection's requests: RESP arrays of bulk strings, or inline commands without quotes.
 
 Limits and error texts are from Redis 7.0's networking.c. A large bulk string is received directly into memory that then
 becomes the value: it is never copied.
@@ -23,13 +23,6 @@ MAX_STRANGER_BULK = 16 * 1024
 MAX_STRANGER_ARGUMENTS = 10
 CHUNK = 64 * 1024
 WORD = re.compile(rb"0|-?[1-9][0-9]*")
-# Plain characters, then a part in quotes, which ends the word.
-INLINE_WORD = re.compile(
-    rb"""\s*+([^\s"']*+)(?:"((?:\\.|[^"\\])*+)"|'((?:\\'|[^'])*+)')?(?=\s|\Z)""",
-    re.DOTALL,
-)
-ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{2})|(.))", re.DOTALL)
-ESCAPES = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"b": b"\b", b"a": b"\a"}
 
 
 class ProtocolError(Exception):
@@ -87,7 +80,10 @@ class Reader:
         if self._at == len(self._buffer):
             self._fill()
         if self._buffer[self._at] != ord("*"):
-            request.arguments = list(_inline(self._line("too big inline request", inline=True)))
+            line = self._line("too big inline request", inline=True)
+            if b'"' in line or b"'" in line:
+                _fail("quotes in inline request")
+            request.arguments = list(line.split())
             return bool(request.arguments)
         count = self._count(self._line("too big mbulk count string"), MAX_ARGUMENTS, "invalid multibulk length")
         if count > MAX_STRANGER_ARGUMENTS and not self.trusted:
@@ -199,21 +195,3 @@ class Reader:
 
 def _fail(complaint: str) -> NoReturn:
     raise ProtocolError(f"ERR Protocol error: {complaint}")
-
-
-def _inline(line: bytes) -> list[bytes]:
-    """Return the words of an inline command, which may be quoted as in redis-cli."""
-    words: list[bytes] = []
-    line, at = line.strip(), 0
-    while at < len(line):
-        word = INLINE_WORD.match(line, at)
-        if word is None:
-            _fail("unbalanced quotes in request")
-        plain, double, single = word.groups(b"")
-        words.append(plain + ESCAPE.sub(_unescaped, double) + single.replace(b"\\'", b"'"))
-        at = word.end()
-    return words
-
-
-def _unescaped(escape: re.Match[bytes]) -> bytes:
-    return bytes.fromhex(escape[1].decode()) if escape[1] else ESCAPES.get(escape[2], escape[2])

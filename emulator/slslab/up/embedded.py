@@ -293,9 +293,9 @@ def start(options: Options) -> dict[str, Any]:
 
 
 def stop(say: Callable[[str], None]) -> bool:
-    """Stop the running service and wait for its exit; False if none ran. Raises HostError if it doesn't exit.
+    """Stop the running service and wait for its exit; False if none ran.
 
-    `say` gets a line if that takes long.
+    `say` gets a line if that takes long. HostError if it doesn't exit, and has removed no file for STOP_LIMIT_S.
     """
     running = status()
     if running is None:
@@ -304,22 +304,30 @@ def stop(say: Callable[[str], None]) -> bool:
         process = os.pidfd_open(running["pid"])
     except ProcessLookupError:
         return False
+    home = Path(running["logs"]).parent
+    left = _count_files(home)
     try:
         signal.pidfd_send_signal(process, signal.SIGTERM)
         ended = select.select([process], [], [], SILENT_S)[0]
         if not ended:
             say("slslab is stopping: it is completing its record and removing functions and objects.")
-        if not ended and not select.select([process], [], [], STOP_LIMIT_S)[0]:
-            raise HostError(
-                f"The service (process {running['pid']}) didn't stop within {STOP_LIMIT_S:.0f} s.",
-                f"type kill -9 {running['pid']}; its reaper cleans up.",
-            )
+        while not ended and not (ended := select.select([process], [], [], STOP_LIMIT_S)[0]):
+            before, left = left, _count_files(home)
+            if left >= before:
+                raise HostError(
+                    f"The service (process {running['pid']}) didn't stop within {STOP_LIMIT_S:.0f} s.",
+                    f"type kill -9 {running['pid']}; its reaper cleans up.",
+                )
     finally:
         os.close(process)
     (state_directory() / "up.log").unlink(missing_ok=True)
     with suppress(OSError):
         state_directory().rmdir()
     return True
+
+
+def _count_files(folder: Path) -> int:
+    return sum(len(files) for _, _, files in os.walk(folder))
 
 
 def _refuse(running: Mapping[str, Any] | None) -> None:

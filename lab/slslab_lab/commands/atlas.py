@@ -64,7 +64,6 @@ def atlas(
     from slslab_lab.replay.gpus import check_book
     from slslab_lab.studies import committed
     from slslab_lab.studies.atlas.document import build
-    from slslab_lab.studies.atlas.gpu_functions import leaders
     from slslab_lab.studies.atlas.grid import compute
     from slslab_lab.studies.atlas.points import Job
     from slslab_lab.studies.atlas.recordings import read_all, record_all
@@ -84,7 +83,7 @@ def atlas(
         if check and out is not None:
             _check(recorded, out, job, bar, json_)
             return
-        grid = compute(recorded, job, bar.report, on, lambda every: [point for *_, point in leaders(every)])
+        grid = compute(recorded, job, bar.report, on)
         document = build(recorded, grid, job)
     saved = save_atlas(document, out) if out is not None else ()
     print_document(document, lambda: shown(document), json_)

@@ -92,6 +92,13 @@ platform_option = click.option(
     help="The platform: a name or a TOML file.",
 )
 
+# A run with --platform is replayed there by default.
+replay_platform_option = click.option(
+    "--profile",
+    metavar="PROFILE",
+    help=f"The platform: a name or a TOML file (by default the run's --platform, or else {DEFAULT_PROFILE}).",
+)
+
 gpu_platform_option = click.option(
     "--platform",
     metavar="NAME",
@@ -107,7 +114,7 @@ platform_options = with_options(
         metavar="PROFILE",
         help="Take stores, queues and transitions from this profile; this-host is fitted to the run itself.",
     ),
-    platform_option,
+    replay_platform_option,
     gpu_platform_option,
     json_option,
 )

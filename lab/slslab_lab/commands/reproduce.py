@@ -62,6 +62,9 @@ def _options(study: Study) -> Iterator[Decorator]:
             yield ALIKE[name]
         elif name == "fidelity":
             fidelities = click.Choice((*study.effort, REPLAYED))
+            amounts = ", ".join(map(" ".join, zip(study.effort, study.amounts, strict=True)))
+            read = "recordings" if study.kept == "runs" else study.kept
+            text = f"{amounts}; {REPLAYED} reads {read}, in seconds."
             yield click.option("--fidelity", type=fidelities, default=study.usual, show_default=True, help=text)
         elif name == "profile":
             yield click.option("--profile", default=study.profile, show_default=True, metavar="PROFILE", help=text)

@@ -13,6 +13,7 @@ from slslab.predict.profiles.profile import Profile, load_platform, load_profile
 from slslab.predict.uncertainty import Uncertainty
 from slslab.run.bill import DEFAULT_BOOK, Book, load_book
 from slslab.run.directory import resolve
+from slslab.run.run import Run
 from slslab_lab.replay.fitting import NAME as THIS_HOST
 from slslab_lab.replay.gpus import check_book, with_gpus
 from slslab_lab.replay.kernel.timeline import Timeline
@@ -113,7 +114,7 @@ def priced(row: Row, book: Book) -> Row:
 
 def read_setup(
     run: str,
-    profile: str,
+    profile: str | None,
     network: str | None,
     prices: str | None,
     arch: str | None,
@@ -122,42 +123,50 @@ def read_setup(
     straggler: tuple[int, float] | None = None,
     platform: str | None = None,
 ) -> ReplaySetup:
-    """Return the run and the platform that the options ask to replay it on.
+    """Return the run and the platform that the options ask to replay it on, by default the run's own.
 
     RequestError for a run that the platform can't have, and if no anchor says how long its GPU takes.
     """
-    chosen, book = choose(platform, profile), load_book(DEFAULT_BOOK)
     measured = read_measured(resolve(run).path, architectures())
-    if chosen.containers is not None:
+    chosen = choose(platform, profile, measured)
+    plan, containers, is_own = measured.plan, chosen.containers, chosen == measured.platform
+    if containers is not None:
         _check_functions(measured, **{"profile" if platform is None else "platform": chosen.name})
+    _check_functions(measured, arch=arch, concurrency=concurrency, timeout=timeout)
+    book = load_book(DEFAULT_BOOK)
+    usual_s: float = min(plan.timeout, lambda_limits().timeout_s.maximum)
+    if containers is not None:
         if arch not in (None, "x86_64"):
             raise RequestError(f"{chosen.name} has only x86_64 processors.", "leave out --arch.")
         if prices is not None:
-            check_book(chosen.containers, load_book(prices))
-        book = load_book(chosen.containers.prices)
-        timeout = chosen.containers.timeout_s.value if timeout is None else timeout
+            check_book(containers, load_book(prices))
+        book = load_book(plan.prices if is_own else containers.prices)
+        usual_s = plan.timeout if is_own else containers.timeout_s.value
     channels = None
     if network is not None:
         channels = measured.host_profile() if network == THIS_HOST else load_profile(network)
-    _check_functions(measured, arch=arch, concurrency=concurrency, timeout=timeout)
     return ReplaySetup(
         measured,
         Platform(
             with_gpus(with_processor(chosen, measured.processor), measured, measured.program),
             book,
-            measured.plan.timeout if timeout is None else timeout,
+            usual_s if timeout is None else timeout,
         ),
         Variant(arch=arch, network=channels, concurrency=concurrency, straggler=straggler),
         book if prices is None else load_book(prices),
     )
 
 
-def choose(platform: str | None, profile: str) -> Profile:
-    """Return the profile of --platform, or else of --profile; RequestError if both are given, or for a platform that
-    has no functions with GPUs."""
-    if platform is not None and profile != DEFAULT_PROFILE:
+def choose(platform: str | None, profile: str | None, run: Run) -> Profile:
+    """Return the profile of --platform or --profile, or else the run's own, or else Lambda's.
+
+    RequestError if both are given, or for a platform that has no functions with GPUs.
+    """
+    if platform is not None and profile is not None:
         raise RequestError("--platform and --profile both name a platform.", "give one of them.")
-    return load_profile(profile) if platform is None else load_platform(platform)
+    if platform is not None:
+        return load_platform(platform)
+    return (run.platform if profile is None else None) or load_profile(profile or DEFAULT_PROFILE)
 
 
 def _check_functions(measured: Measured, **options: object) -> None:
@@ -177,9 +186,10 @@ def read_memory(setup: ReplaySetup, text: str | None, usual: Sequence[int] = ())
     if text is not None or usual:
         _check_functions(measured, memory=True)
         if platform.containers is not None:
+            of_lambda = "leave out --platform" if measured.platform is None else f"choose --profile {DEFAULT_PROFILE}"
             raise RequestError(
                 f"On {platform.name} all functions have {platform.size(0)[0]} MB.",
-                f"leave out {'--platform' if text is None else '--memory or --platform'}.",
+                f"{of_lambda}." if text is None else f"leave out --memory, or {of_lambda}.",
             )
     sizes = read_numbers("--memory", text, limit.minimum, limit.maximum) or tuple(usual)
     peak_mb = measured.peak_memory_mb

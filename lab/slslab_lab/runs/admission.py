@@ -19,15 +19,19 @@ Say = Callable[[str], None]
 
 def admit_concurrency(plan: Plan, architecture: Architecture) -> None:
     """Raise RequestError if the plan needs more concurrent functions than the account or platform allows."""
-    most = limits_of(plan).account_concurrency
+    most, needed = limits_of(plan).account_concurrency, architecture.concurrency(plan)
+    if needed <= most or architecture.requirements(plan).instances is not None:
+        return
     owner = ("account", plan.account) if plan.platform is None else ("platform", plan.platform)
-    for phase in architecture.resident_set(plan):
-        if architecture.requirements(plan).instances is None and phase.environments > most:
-            raise RequestError(
-                f"{phase.name} needs {counted(phase.environments, 'function')} at once, but the {' '.join(owner)} "
-                f"allows only {most:,} (account_concurrency).",
-                f"choose --workers {most} or fewer, or another --{owner[0]}.",
-            )
+    fits = bisect_left(
+        range(1, plan.workers), True, key=lambda n: architecture.concurrency(replace(plan, workers=n)) > most
+    )
+    fewer = f"--workers {fits} or fewer" if fits else "fewer --workers and --batches"
+    raise RequestError(
+        f"{plan.architecture} needs {counted(needed, 'function')} at once, but the {' '.join(owner)} allows only "
+        f"{most:,} concurrent functions.",
+        f"choose {fewer}, or another --{owner[0]}.",
+    )
 
 
 def admit_hosts(plan: Plan, architecture: Architecture, say: Say) -> None:

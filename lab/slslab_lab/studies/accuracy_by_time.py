@@ -12,7 +12,7 @@ from slslab_lab.studies.documents import make_curve
 from slslab_lab.studies.epochs import EpochTime, Recordings, prepare
 from slslab_lab.studies.experiments import Experiment, experiments, read_all
 from slslab_lab.studies.minibatches import Estimate
-from slslab_lab.studies.rankings import Standing
+from slslab_lab.studies.rankings import Standing, by_variant
 from slslab_lab.studies.study import Setup
 
 TABLE, MODEL = "table3", "mobilenet"
@@ -107,16 +107,7 @@ def pair_up(setup: Setup, learnt: Learnt) -> tuple[Progression, ...]:
 
 def variants(progressions: Sequence[Progression]) -> dict[str, dict[str, Progression]]:
     """Return each variant's rows by name; rows with one variant are in both, if any row is as released."""
-    released = any(progression.experiment.released for progression in progressions)
-    names = [progression.row.name for progression in progressions]
-    return {
-        variant: {
-            progression.row.name: progression
-            for progression in progressions
-            if progression.experiment.variant == variant or names.count(progression.row.name) == 1
-        }
-        for variant in (CANONICAL, *([RELEASED] if released else []))
-    }
+    return by_variant((each.row.name, each.experiment.variant, each) for each in progressions)
 
 
 def by_epoch(progressions: Sequence[Progression]) -> Iterator[dict[str, Any]]:

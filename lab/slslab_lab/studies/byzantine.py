@@ -7,6 +7,7 @@ accuracy under Byzantine attacks. Its figures are not reproduced here.
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from statistics import fmean, median
 from typing import Annotated, Any
 
@@ -218,21 +219,12 @@ def _accuracy_matrices(accuracies: Accuracies) -> Iterator[dict[str, Any]]:
 def _cost_matrix(accuracies: Accuracies, book: Book) -> dict[str, Any]:
     by_rule = grouped((cost.rule, cost) for cost in accuracies.costs)
     means = {cost.model: median(cost.seconds) for cost in by_rule[MEAN]}
-    rows = [
-        [
-            rule,
-            *(
-                text
-                for cost in costs
-                for text in (
-                    f"{1000 * median(cost.seconds):.2f}",
-                    f"{median(cost.seconds) / means[cost.model]:.1f}",
-                    f"≈{_usd(cost, book):.6f}",
-                )
-            ),
-        ]
-        for rule, costs in by_rule.items()
-    ]
+
+    def texts(cost: Cost) -> tuple[str, str, str]:
+        seconds = median(cost.seconds)
+        return f"{1000 * seconds:.2f}", f"{seconds / means[cost.model]:.1f}", f"≈{_usd(cost, book):.6f}"
+
+    rows = [[rule, *chain(*map(texts, costs))] for rule, costs in by_rule.items()]
     headings = [f"{model}, {what}" for model in means for what in ("ms", "× mean", f"USD per {UPDATES:,}")]
     return {"title": f"What a rule costs, {WORKERS} gradients", "headings": ["rule", *headings], "rows": rows}
 

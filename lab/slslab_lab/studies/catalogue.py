@@ -26,12 +26,11 @@ class Table2(Study):
     source, document = "experiments", "table2"
     options = ("models", "fidelity", "batches", "dataset", "runs_on", "profile", "prices", "recordings", "out")
     texts: Mapping[str, str] = {
-        "fidelity": "sampled runs some of the minibatches here, full all of them; replayed reads recordings, in "
-        "seconds.",
         "dataset": "cifar10, synthetic, or folder:PATH of class folders. Times don't depend on the images.",
     }
     # Minibatches of each worker; None means the value of --batches.
     effort: Mapping[str, Any] = {"sampled": None, "full": 24}
+    amounts = ("runs some of the minibatches here", "all of them")
     further = "atlas.serverless_gpu"
 
 
@@ -106,10 +105,8 @@ class LambdaMLTable1(Study):
     name, paper, profile = "lambdaml-table1", "lambdaml-2021", "lambdaml-2021"
     source, document = "lambdaml.recordings", "lambdaml.table1"
     options = ("fidelity", "profile", "prices", "recordings", "out")
-    texts: Mapping[str, str] = {
-        "fidelity": "sampled runs rounds of 2 workers with each channel here; replayed reads recordings, in seconds."
-    }
     effort: Mapping[str, Any] = {"sampled": None}
+    amounts = ("runs rounds of 2 workers with each channel here",)
     usual = "replayed"
 
 
@@ -128,11 +125,11 @@ class LambdaMLFigure7(Study):
     name, paper, document = "lambdaml-fig7", "lambdaml-2021", "lambdaml.figure7"
     options = ("fidelity", "accuracy", "recordings", "plot", "out")
     texts: Mapping[str, str] = {
-        "fidelity": "sampled trains the small models from 3 seeds, full from 10; replayed reads losses, in seconds.",
         "accuracy": "Read MobileNet's curves of slslab accuracy here (by default the project's own).",
     }
     # Seeds.
     effort: Mapping[str, Any] = {"sampled": 3, "full": 10}
+    amounts = ("trains the small models from 3 seeds", "from 10")
     kept = "losses"
 
 
@@ -150,9 +147,7 @@ class LambdaMLFigure8(Study):
 
     name, paper, document = "lambdaml-fig8", "lambdaml-2021", "lambdaml.figure8"
     options = ("fidelity", "recordings", "plot", "out")
-    texts: Mapping[str, str] = {
-        "fidelity": "sampled makes 12 runs of S-ASP, from 3 seeds, full 40, from 10; replayed reads losses, in seconds."
-    }
+    amounts = ("makes 12 runs of S-ASP, from 3 seeds", "40, from 10")
     effort, kept = LambdaMLFigure7.effort, LambdaMLFigure7.kept
 
 
@@ -170,12 +165,9 @@ class InDatabase(Study):
     name, paper = "in-database", "barrak-2025"
     source, document = "in_database.measurements", "in_database.table"
     options = ("models", "fidelity", "profile", "recordings", "out")
-    texts: Mapping[str, str] = {
-        "fidelity": "sampled measures each way a few times here, full more often; replayed reads measurements, in "
-        "seconds.",
-    }
     # Repetitions of each way.
     effort: Mapping[str, Any] = {"sampled": 5, "full": 15}
+    amounts = ("measures each way a few times here", "more often")
     kept = "measurements"
 
 
@@ -224,11 +216,9 @@ class KubeMLAccuracy(Study):
 
     name, paper, document = "kubeml-accuracy", "kubeml-2023", "kubeml.accuracy"
     options = ("fidelity", "train_on", "recordings", "out")
-    texts: Mapping[str, str] = {
-        "fidelity": "sampled trains 10 epochs from 1 seed, full 30 from 3; replayed reads accuracies, in seconds."
-    }
     # Seeds, and epochs: the paper's are 30.
     effort: Mapping[str, Any] = {"sampled": (1, 10), "full": (3, 30)}
+    amounts = ("trains 10 epochs from 1 seed", "30 from 3")
     kept = "accuracies"
 
 
@@ -247,11 +237,9 @@ class Byzantine(Study):
 
     name, paper, document = "byzantine", "spirt-2023", "byzantine"
     options = ("fidelity", "prices", "train_on", "recordings", "out")
-    texts: Mapping[str, str] = {
-        "fidelity": "sampled trains from 1 seed, full from 3; replayed reads accuracies, in seconds."
-    }
     # Seeds.
     effort: Mapping[str, Any] = {"sampled": 1, "full": 3}
+    amounts = ("trains from 1 seed", "from 3")
     kept = "accuracies"
 
 

@@ -12,7 +12,7 @@ from slslab.run.metrics import grouped
 from slslab_lab.papers.recomputation import Recomputed, recompute_row
 from slslab_lab.replay.crossings import TIE
 from slslab_lab.studies.accuracy_by_time import whole
-from slslab_lab.studies.documents import Cell, ReproducedRow, describe_profile, make_document
+from slslab_lab.studies.documents import Cell, ReproducedRow, make_document
 from slslab_lab.studies.measured_rounds import PATTERNS, describe
 from slslab_lab.studies.minibatches import Estimate
 from slslab_lab.studies.patterns import NAMES, TABLES, Comparison
@@ -51,7 +51,7 @@ def build(setup: Setup, compared: Sequence[Sequence[Comparison]]) -> dict[str, A
         COLUMNS,
         [_row(each, recompute_row(paper, table, each.row), profile) for each in comparisons],
         [*_notes(comparisons, profile), *describe(exchanges.values())],
-        profile=describe_profile(profile),
+        profile=profile,
         bars=list(_bars(compared)),
     )
 

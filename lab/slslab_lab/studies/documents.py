@@ -119,7 +119,7 @@ def make_document(
     **own: Any,
 ) -> dict[str, Any]:
     """Return the document of a study of a published table. A column is a name, a title, a unit and optionally digits.
-    `own` are additional entries of this study; they may replace common entries."""
+    `own` are additional entries of this study, profiles and price books among them; they may replace common entries."""
     paper = setup.paper
     return {
         "schema": SCHEMA,
@@ -127,7 +127,7 @@ def make_document(
         "fidelity": setup.fidelity,
         "paper": {"name": paper.name, "title": paper.title, "published": paper.published},
         "table": {"title": published.title, "source": published.source, "notes": list(published.notes)},
-        **own,
+        **{name: _described(entry) for name, entry in own.items()},
         "columns": [dict(zip(("name", "title", "unit", "digits"), column, strict=False)) for column in columns],
         "rows": [row.as_document() for row in rows],
         "rankings": list(rankings),
@@ -151,11 +151,8 @@ def make_curve(
     }
 
 
-def describe_profile(profile: Profile) -> dict[str, str]:
-    """Return a platform's entry in a document."""
-    return {"name": profile.name, "date": profile.date.isoformat(), "description": profile.description}
-
-
-def describe_prices(book: Book) -> dict[str, str]:
-    """Return a price book's entry in a document."""
-    return {"name": book.name, "date": book.date.isoformat()}
+def _described(entry: Any) -> Any:
+    """Return a platform's or a price book's entry in a document, and any other as it is."""
+    if isinstance(entry, Profile):
+        return {"name": entry.name, "date": entry.date.isoformat(), "description": entry.description}
+    return {"name": entry.name, "date": entry.date.isoformat()} if isinstance(entry, Book) else entry

@@ -23,7 +23,7 @@ from slslab.report.formats import percent
 from slslab.toml_files import DataFiles
 from slslab_lab.papers.paper import Paper
 from slslab_lab.studies.aggregation import Fitted, Observed, Setting, fit_network, play_round
-from slslab_lab.studies.documents import Cell, ReproducedRow, describe_profile, make_document
+from slslab_lab.studies.documents import Cell, ReproducedRow, make_document
 from slslab_lab.studies.kept import Entry
 from slslab_lab.studies.minibatches import Estimate
 from slslab_lab.studies.study import Setup
@@ -159,7 +159,7 @@ def build(setup: Setup, _: None = None) -> dict[str, Any]:
             "source": "RQ2 and RQ3, the measurements released with the paper",
             "notes": [note for table in tables for note in table.notes],
         },
-        profile=describe_profile(profile),
+        profile=profile,
         findings=list(_findings(comparison, profile)),
         fit={**vars(fit), "left_out": left_out},
         comparison=comparison,

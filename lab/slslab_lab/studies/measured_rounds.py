@@ -1,7 +1,5 @@
-"""Measured rounds: the exchanges of the steps in recordings of AllReduce and ScatterReduce.
-
-A round lasts from when the last worker begins to exchange until the last one has the sum. So it contains neither waits
-for slower workers nor earlier exchanges of the others. It is wall time of the recording host with its object store."""
+"""Measured rounds of recordings of AllReduce and ScatterReduce: from when the last worker begins to exchange until the
+last one has the sum."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -3,10 +3,11 @@
 Rows may be equal. If a row didn't reach a target, only a lower bound may be known."""
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 from slslab.run.metrics import grouped
 from slslab_lab.studies.minibatches import Estimate
@@ -15,6 +16,7 @@ from slslab_lab.studies.minibatches import Estimate
 EQUAL = 1e-9
 UNDECIDED = "cannot be told"
 HOLDS, FAILS = "holds", "does not hold"
+Member = TypeVar("Member")
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,16 @@ class Standing:
     value: float | None
     more_than: float | None = None
     missing: str = ""
+
+
+def by_variant(members: Iterable[tuple[str, str, Member]]) -> dict[str, dict[str, Member]]:
+    """Return each variant's members by name, from names, variants and members; a name with one variant is in all."""
+    every = list(members)
+    names = Counter(name for name, _, _ in every)
+    return {
+        variant: {name: member for name, of, member in every if of == variant or names[name] == 1}
+        for variant in dict.fromkeys(of for _, of, _ in every)
+    }
 
 
 def rank_rows(

@@ -2,9 +2,7 @@
 
 A profile assumes that a vCPU is as fast as a processor of the recording host. The published seconds of all rows
 together give a better figure: the speed at which half of the rows are modelled longer and half shorter than published.
-All rows share it.
-
-`differences` lists differences that one speed can't explain, and that are outside a run's interval."""
+All rows share it."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -111,24 +109,21 @@ def differences(played: Sequence[Played], calibration: Calibration, profile: Pro
         f"The CPU time of a minibatch, mostly the same gradient in every row, differs between runs: {ranges}. "
         "Intervals are one run's, and don't include this."
     )
-    functions = [run for run in played if run.experiment.architecture != GPU]
-    groups = dict.fromkeys(run.row.group for run in functions)
-    if len(groups) < 2:
-        return
-    alone = {name: fit_speed([run for run in functions if run.row.group == name], profile).speed for name in groups}
+    functions = grouped((run.row.group, run) for run in played if run.experiment.architecture != GPU)
     platform = calibration.apply(profile)
-    first, *others = groups
-    runs = {(run.row.name, run.experiment.variant, run.row.group): run for run in functions}
+    first, *others = functions
+    below = {(run.row.name, run.experiment.variant): run for run in functions[first]}
     for other in others:
         ratios = []
-        for (name, variant, group), run in runs.items():
-            below = runs.get((name, variant, first)) if group == other else None
-            if below is not None:
-                printed = float(run.row.published[TIME]) / float(below.row.published[TIME])
-                modelled = run.seconds(platform).value / below.seconds(platform).value
+        for run in functions[other]:
+            name, variant = run.row.name, run.experiment.variant
+            if base := below.get((name, variant)):
+                printed = float(run.row.published[TIME]) / float(base.row.published[TIME])
+                modelled = run.seconds(platform).value / base.seconds(platform).value
                 ratios.append(f"{name}, {variant} {printed:.2f} and {modelled:.2f}")
+        speed, other_speed = (fit_speed(functions[group], profile).speed for group in (first, other))
         yield (
             f"Ratio of a minibatch of {other} to one of {first}, published and modelled: {'; '.join(ratios)}. Where "
-            f"these differ, no single speed fits both models: fitted to {first} alone it would be {alone[first]:.3g}, "
-            f"to {other} alone {alone[other]:.3g} processors a vCPU."
+            f"these differ, no single speed fits both models: fitted to {first} alone it would be {speed:.3g}, "
+            f"to {other} alone {other_speed:.3g} processors a vCPU."
         )

@@ -61,9 +61,9 @@ class Study:
     """A table or figure of a paper. The docstring of a study is its command's help.
 
     `options` are its command's options in the order of its help, `texts` their help where it is special. `effort` says
-    how much to measure, by fidelity. `kept` names its results in words, and the file of results that are one file. Its
-    files are in reproduce-NAME-FIDELITY unless --out says otherwise. The module `further` adds to the document if the
-    project's own recordings are replayed.
+    how much to measure, by fidelity, and `amounts` the same in words. `kept` names its results in words, and the file
+    of results that are one file. Its files are in reproduce-NAME-FIDELITY unless --out says otherwise. The module
+    `further` adds to the document if the project's own recordings are replayed.
     """
 
     name = ""
@@ -72,6 +72,7 @@ class Study:
     options: tuple[str, ...] = ()
     texts: Mapping[str, str] = NOTHING
     effort: Mapping[str, Any] = NOTHING
+    amounts: tuple[str, ...] = ()
     profile = PROFILE
     kept = "runs"
     further = ""

@@ -1,8 +1,4 @@
-"""Table 2 of Barrak et al. reproduced: time, memory and cost of an epoch of the five architectures with two models.
-
-Measured figures come from recorded runs of some of the 24 minibatches. Modelled ones come from replaying their traces
-on Lambda, with Table 2's memory sizes and one speed of its processors for all rows. Costs are Table 2's own arithmetic
-on modelled seconds."""
+"""Table 2 of Barrak et al. reproduced: time, memory and cost of an epoch of the five architectures with two models."""
 
 import itertools
 from collections import Counter
@@ -26,18 +22,10 @@ from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.kernel.timeline import Timeline
 from slslab_lab.replay.outcome import waits
 from slslab_lab.studies.bills import BillLine, bill
-from slslab_lab.studies.documents import (
-    AGREES_MEMORY,
-    Cell,
-    ReproducedRow,
-    cell_of,
-    describe_profile,
-    make_document,
-    mixed_hosts,
-)
+from slslab_lab.studies.documents import AGREES_MEMORY, Cell, ReproducedRow, cell_of, make_document, mixed_hosts
 from slslab_lab.studies.experiments import BATCHES, GPU, Experiment, Runs, experiments
 from slslab_lab.studies.minibatches import Estimate, cpu_calls, estimate, measured_calls, peak_memory_mb, played_calls
-from slslab_lab.studies.rankings import Standing, rank_rows
+from slslab_lab.studies.rankings import Standing, by_variant, rank_rows
 from slslab_lab.studies.replayed_rows import MEMORY, TIME, Calibration, Played, differences, fit_speed
 from slslab_lab.studies.study import Setup
 from slslab_workers.plan import PlanError
@@ -95,7 +83,7 @@ def build(setup: Setup, runs: Runs) -> dict[str, Any]:
             }
             for row, (lines, reason) in zip(rows, bills, strict=True)
         ],
-        profile=describe_profile(profile),
+        profile=profile,
         calibration={**calibration.as_document(), "further": [speed.as_document() for speed in further]},
         fitted=(
             f"One speed of processors is fitted to the {len(calibration.rows)} rows of functions, so half of them are "
@@ -128,18 +116,14 @@ def rank_costs(
     A row with one variant (instances) is in the order of each variant."""
     ways = _ways(paper)
     published, recomputed = rank(paper, TABLE, COST), rank(paper, TABLE, COST, ways)
-    for group in dict.fromkeys(row.group for row in rows):
-        members = [(row, lines) for row, lines in zip(rows, bills, strict=True) if row.group == group]
-        names = [row.name for row, _ in members]
+    for group, members in grouped((row.group, (row, lines)) for row, lines in zip(rows, bills, strict=True)).items():
         bases = {"recomputed": {name: float(value) for name, value in recomputed[group]}}
-        for variant in dict.fromkeys(row.variant for row, _ in members):
-            costs = bases[f"modelled, {variant}"] = {}
-            whole = bases[f"whole bill, {variant}"] = {}
-            for row, lines in members:
-                if row.variant == variant or names.count(row.name) == 1:
-                    modelled = row.cells[COST].modelled
-                    costs |= {row.name: modelled.value} if modelled else {}
-                    whole |= {row.name: float(sum(line.amount for line in lines))} if lines else {}
+        for variant, named in by_variant((row.name, row.variant, (row, lines)) for row, lines in members).items():
+            costs = {name: row.cells[COST].modelled for name, (row, _) in named.items()}
+            bases[f"modelled, {variant}"] = {name: cost.value for name, cost in costs.items() if cost}
+            bases[f"whole bill, {variant}"] = {
+                name: float(sum(line.amount for line in lines)) for name, (_, lines) in named.items() if lines
+            }
         printed = {name: float(value) for name, value in published[group]}
         # Only compare complete orders.
         standings = {
@@ -150,8 +134,7 @@ def rank_costs(
         ranking = rank_rows(
             f"cost of an epoch, {group}", "USD", printed, standings, "{first} costs {ratio} times as much as {second}"
         )
-        samples = {(row.name, row.variant): _costs_of_recordings(row) for row, _ in members}
-        yield {**ranking, "holds": _holds(ranking, samples)}
+        yield {**ranking, "holds": _holds(ranking, [row for row, _ in members])}
 
 
 def _ways(paper: Paper) -> tuple[str, ...]:
@@ -165,20 +148,18 @@ def _costs_of_recordings(row: ReproducedRow) -> list[float]:
     return [] if mean is None else [mean.value * value / fmean(seconds) for value in seconds]
 
 
-def _holds(ranking: Mapping[str, Any], samples: Mapping[tuple[str, str], list[float]]) -> dict[str, list[Any]]:
+def _holds(ranking: Mapping[str, Any], rows: Sequence[ReproducedRow]) -> dict[str, list[Any]]:
     """Return, by basis, the probability that each row costs less than the next one, where both have recordings."""
-    found: dict[str, list[Any]] = {}
-    for variant in dict.fromkeys(variant for _, variant in samples):
+    found = {}
+    for variant, named in by_variant((row.name, row.variant, row) for row in rows).items():
+        costs = {name: _costs_of_recordings(row) for name, row in named.items()}
         order = [name for name, _ in ranking.get(f"modelled, {variant}", ())]
-        for first, second in itertools.pairwise(order):
-            costs = [
-                next((costs for (name, of), costs in samples.items() if name == row and of == variant), [])
-                or next((costs for (name, _), costs in samples.items() if name == row), [])
-                for row in (first, second)
-            ]
-            if all(len(values) > 1 for values in costs):
-                found.setdefault(f"modelled, {variant}", []).append([first, second, likelihood(*costs)])
-    return found
+        found[f"modelled, {variant}"] = [
+            [first, second, likelihood(costs[first], costs[second])]
+            for first, second in itertools.pairwise(order)
+            if min(len(costs[first]), len(costs[second])) > 1
+        ]
+    return {basis: pairs for basis, pairs in found.items() if pairs}
 
 
 def _row(paper: Paper, recordings: Sequence[tuple[Played, Profile]]) -> ReproducedRow:

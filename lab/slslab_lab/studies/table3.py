@@ -1,8 +1,4 @@
-"""Table 3 of Barrak et al. reproduced: accuracy, and the time to reach it.
-
-As in LambdaML, learning and time are separate. Accuracy by epoch is measured in one process with the architectures'
-update rules (`slslab accuracy`). The time of an epoch is modelled from Table 2's recordings, with its memory sizes and
-the one speed of processors fitted there. Their product is time to accuracy. Curves aren't extrapolated."""
+"""Table 3 of Barrak et al. reproduced: accuracy, and the time to reach it."""
 
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
@@ -26,7 +22,7 @@ from slslab_lab.studies.accuracy_by_time import (
     whole,
 )
 from slslab_lab.studies.curves import common_target, target_note
-from slslab_lab.studies.documents import Cell, ReproducedRow, cell_of, describe_prices, describe_profile, make_document
+from slslab_lab.studies.documents import Cell, ReproducedRow, cell_of, make_document
 from slslab_lab.studies.epochs import FIRST, LAST, Recordings
 from slslab_lab.studies.experiments import BATCHES, WORKERS
 from slslab_lab.studies.rankings import Standing, rank_rows
@@ -60,9 +56,9 @@ def build(setup: Setup, learnt: Learnt) -> dict[str, Any]:
 def platform(recordings: Recordings) -> dict[str, Any]:
     """Return the entries of a document about the platform of its model."""
     return {
-        "profile": describe_profile(recordings.platform),
+        "profile": recordings.platform,
         "calibration": recordings.calibration.as_document(),
-        "prices": describe_prices(recordings.book),
+        "prices": recordings.book,
     }
 
 

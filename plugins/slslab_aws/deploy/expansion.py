@@ -64,6 +64,11 @@ def expand(template: Template, given: Mapping[str, str]) -> Expanded:
     except Exception as error:  # the library doesn't check everything that it reads
         template.wrong(1, f"AWS's SAM library can't expand the template: {type(error).__name__}: {error}.")
         return Expanded({}, {}, parameters, files)
+    for resource in found["Resources"].values():
+        match resource:
+            case {"Properties": {"DefinitionS3Location": {"Key": str(key)}} as properties} if key in files:
+                del properties["DefinitionS3Location"]
+                properties["DefinitionString"] = files.pop(key).decode()
     return Expanded(found["Resources"], found.get("Outputs") or {}, parameters, files)
 
 

@@ -1,26 +1,229 @@
-"""Make, change and remove a template's buckets, queues, topics, roles, tables, log groups and rules."""
+"""Make, change, remove and check a template's queues, topics, rules, buckets, tables and log groups."""
 
 import json
+import re
+from collections.abc import Iterator
 from dataclasses import replace
 
 from botocore.exceptions import ClientError
 
-from slslab_aws.deploy.resources import Made, Properties, Services, change_tags, pairs, tags_of, texts
+from slslab.aws.arns import ACCOUNT, REGION
+from slslab.aws.policies import statements
+from slslab.aws.requests import members
+from slslab.object_store.buckets import ADDRESS, NAME
+from slslab_aws.deploy.resources import (
+    ID,
+    Kind,
+    Made,
+    Properties,
+    Services,
+    arn,
+    as_text,
+    by,
+    change_tags,
+    document,
+    forms,
+    names,
+    pairs,
+    refused,
+    tags_of,
+    texts,
+)
+from slslab_aws.services import PROTOCOLS
+from slslab_aws.services.patterns import pattern_problems
+from slslab_aws.services.rule_targets import target_problems
+from slslab_aws.services.schedules import ScheduleError, read_schedule
 
+# documented: API_CreateQueue.html
+QUEUE_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
+FIFO_NAME = re.compile(r"[A-Za-z0-9_-]{1,75}\.fifo")
+# documented: API_CreateTopic.html
+TOPIC_NAME = re.compile(r"[A-Za-z0-9_-]{1,256}")
 # documented: API_SetQueueAttributes.html.
 QUEUE_DEFAULTS = {
     **{"DelaySeconds": "0", "MessageRetentionPeriod": "345600", "ReceiveMessageWaitTimeSeconds": "0"},
     **{"VisibilityTimeout": "30", "RedrivePolicy": ""},
 }
+# documented: API_PutTargets.html; rules here use the first ones, and only store the last two.
+TARGET_MEMBERS = frozenset("Arn Id Input InputPath InputTransformer SqsParameters RoleArn RetryPolicy".split())
+MOST_TARGETS = 5
 
 
-def create_bucket(services: Services, made: Made, properties: Properties) -> Made:
-    """Create a bucket."""
+def _create_queue(services: Services, made: Made, properties: Properties) -> Made:
+    given = {"QueueName": properties["QueueName"], "Attributes": _attributes(properties), "tags": tags_of(properties)}
+    url = services("sqs").create_queue(**given)["QueueUrl"]
+    return replace(made, ref=url, attributes={**made.attributes, "QueueUrl": url})
+
+
+def _change_queue(services: Services, made: Made, properties: Properties) -> Made:
+    """Change the attributes of a queue; attributes that were removed from its template get their defaults."""
+    attributes = {name: value for name, value in _attributes(properties).items() if name != "FifoQueue"}
+    services("sqs").set_queue_attributes(QueueUrl=made.ref, Attributes=QUEUE_DEFAULTS | attributes)
+    change_tags(services, "sqs", made.ref, properties)
+    return made
+
+
+def _attributes(properties: Properties) -> dict[str, str]:
+    """Return the attributes of a queue; only FIFO queues have FifoQueue."""
+    left_out = ("QueueName", "Tags", *(("FifoQueue",) if not properties.get("FifoQueue") else ()))
+    return texts({name: value for name, value in properties.items() if name not in left_out})
+
+
+def _check_queue(properties: Properties) -> Iterator[str]:
+    fifo = properties.get("FifoQueue", False)
+    name = properties["QueueName"]
+    if not (FIFO_NAME if fifo else QUEUE_NAME).fullmatch(name):
+        yield f"{name!r} cannot be the name of a {'FIFO ' * fifo}queue: letters, digits, - and _{', then .fifo' * fifo}"
+    if properties.get("ContentBasedDeduplication") and not fifo:
+        yield "ContentBasedDeduplication is for FIFO queues"
+    if "RedrivePolicy" not in properties:
+        return
+    policy = document(properties["RedrivePolicy"])
+    if policy is None:
+        yield "RedrivePolicy must be a mapping, or its JSON"
+    elif missing := sorted({"maxReceiveCount", "deadLetterTargetArn"} - policy.keys()):
+        yield f"RedrivePolicy needs {', '.join(missing)}"
+    elif not str(policy["deadLetterTargetArn"]).startswith("arn:aws:sqs:"):
+        yield "RedrivePolicy.deadLetterTargetArn must be the ARN of a queue"
+    elif str(policy["deadLetterTargetArn"]).endswith(".fifo") != fifo:
+        yield "only FIFO queues have a FIFO queue for dead letters, and they need one"
+    elif not re.fullmatch("[1-9][0-9]{0,2}|1000", str(policy["maxReceiveCount"])):
+        yield "RedrivePolicy.maxReceiveCount must be an integer from 1 to 1000"
+
+
+def _put_queue_policy(services: Services, made: Made, properties: Properties) -> Made:
+    queues = properties["Queues"]
+    for queue in queues:
+        services("sqs").set_queue_attributes(
+            QueueUrl=queue, Attributes={"Policy": as_text(properties["PolicyDocument"])}
+        )
+    return replace(made, keys={"queues": queues})
+
+
+def _remove_queue_policy(services: Services, made: Made) -> None:
+    for queue in made.keys["queues"]:
+        services("sqs").set_queue_attributes(QueueUrl=queue, Attributes={"Policy": ""})
+
+
+def _check_queue_policy(properties: Properties) -> Iterator[str]:
+    policy = document(properties["PolicyDocument"])
+    if policy is None or not isinstance(policy.get("Statement"), dict | list):
+        yield "PolicyDocument must be a mapping with Statement"
+    for url in properties["Queues"]:
+        if not url.startswith("http"):
+            yield f"Queues has the URLs of queues, such as !Ref Queue, not {url}"
+
+
+def _create_topic(services: Services, made: Made, properties: Properties) -> Made:
+    services("sns").create_topic(Name=properties["TopicName"])
+    return _change_topic(services, replace(made, keys={"subscriptions": []}), properties)
+
+
+def _change_topic(services: Services, made: Made, properties: Properties) -> Made:
+    """Change a topic and its own subscriptions; other resources' subscriptions stay."""
+    client = services("sns")
+    name = properties.get("DisplayName", "")
+    client.set_topic_attributes(TopicArn=made.ref, AttributeName="DisplayName", AttributeValue=name)
+    change_tags(services, "sns", made.ref, properties)
+    # Subscribing again returns the existing subscription.
+    arns = [
+        client.subscribe(TopicArn=made.ref, ReturnSubscriptionArn=True, **subscription)["SubscriptionArn"]
+        for subscription in properties.get("Subscription") or []
+    ]
+    for gone in sorted(set(made.keys["subscriptions"]) - set(arns)):
+        client.unsubscribe(SubscriptionArn=gone)
+    return replace(made, keys={"subscriptions": arns})
+
+
+def _check_topic(properties: Properties) -> Iterator[str]:
+    if not TOPIC_NAME.fullmatch(name := properties["TopicName"]):
+        yield f"{name!r} cannot be the name of a topic: letters, digits, - and _"
+    for each in properties.get("Subscription") or ():
+        yield from _check_subscription(each)
+
+
+def _subscribe(services: Services, _made: Made, properties: Properties) -> Made:
+    given = {name: properties[name] for name in ("TopicArn", "Protocol", "Endpoint")}
+    attributes = texts({name: value for name, value in properties.items() if name not in given})
+    answer = services("sns").subscribe(**given, Attributes=attributes, ReturnSubscriptionArn=True)
+    return Made(answer["SubscriptionArn"], {"Arn": answer["SubscriptionArn"]})
+
+
+def _check_subscription(properties: Properties) -> Iterator[str]:
+    topic_arn = properties.get("TopicArn", "arn:aws:sns:")
+    if not topic_arn.startswith("arn:aws:sns:"):
+        yield f"TopicArn must be the ARN of a topic, not {topic_arn}"
+    protocol, endpoint = properties["Protocol"], properties.get("Endpoint")
+    if protocol not in PROTOCOLS:
+        yield f"messages go to {' and '.join(PROTOCOLS)} here, not to {protocol}"
+    elif not str(endpoint).startswith(f"arn:aws:{protocol}:"):
+        yield f"the Endpoint of a subscription by {protocol} is an ARN, not {endpoint}"
+    policy = document(properties.get("FilterPolicy", {}))
+    if policy is None or not all(isinstance(each, list | dict) for each in policy.values()):
+        yield "FilterPolicy must be a mapping of lists and mappings"
+
+
+def _create_rule(services: Services, made: Made, properties: Properties) -> Made:
+    made = replace(made, keys={"targets": []})
+    try:
+        return _change_rule(services, made, properties)
+    except ClientError:
+        _remove_rule(services, made)
+        raise
+
+
+def _change_rule(services: Services, made: Made, properties: Properties) -> Made:
+    client = services("events")
+    members = {name: value for name, value in properties.items() if name not in ("Name", "Tags", "Targets")}
+    if "EventPattern" in members:
+        members["EventPattern"] = as_text(members["EventPattern"])
+    client.put_rule(Name=made.ref, **members)
+    targets = properties.get("Targets") or []
+    if targets:
+        client.put_targets(Rule=made.ref, Targets=targets)
+    change_tags(services, "events", made.attributes["Arn"], properties)
+    ids = [target["Id"] for target in targets]
+    if gone := sorted(set(made.keys["targets"]) - set(ids)):
+        client.remove_targets(Rule=made.ref, Ids=gone)
+    return replace(made, keys={"targets": ids})
+
+
+def _remove_rule(services: Services, made: Made) -> None:
+    if made.keys["targets"]:
+        services("events").remove_targets(Rule=made.ref, Ids=made.keys["targets"])
+    services("events").delete_rule(Name=made.ref)
+
+
+def _check_rule(properties: Properties) -> Iterator[str]:
+    schedule, pattern = properties.get("ScheduleExpression"), properties.get("EventPattern")
+    if schedule is None and pattern is None:
+        yield "a rule needs ScheduleExpression or EventPattern"
+    if schedule is not None:
+        try:
+            read_schedule(schedule)
+        except ScheduleError as error:
+            yield str(error)
+    if pattern is not None:
+        yield from pattern_problems(as_text(pattern))
+    targets = properties.get("Targets") or []
+    if len(targets) > MOST_TARGETS or len({target["Id"] for target in targets}) < len(targets):
+        yield f"a rule has at most {MOST_TARGETS} targets, each with its own Id"
+    for target in targets:
+        yield from target_problems(target)
+        for member in sorted(target.keys() - TARGET_MEMBERS):
+            yield f"slslab does not emulate {member} of a target ({target['Id']})"
+
+
+# documented: API_CreateTable.html
+TABLE_NAME = re.compile(r"[a-zA-Z0-9_.-]{3,255}")
+
+
+def _create_bucket(services: Services, made: Made, properties: Properties) -> Made:
     services("s3").create_bucket(Bucket=made.ref)
-    return change_bucket(services, made, properties)
+    return _change_bucket(services, made, properties)
 
 
-def change_bucket(services: Services, made: Made, properties: Properties) -> Made:
+def _change_bucket(services: Services, made: Made, properties: Properties) -> Made:
     """Apply the bucket settings that have an effect here; its objects stay."""
     client, tags = services("s3"), tags_of(properties)
     if tags:
@@ -48,117 +251,31 @@ def _cors(configuration: Properties) -> Properties:
     return {"CORSRules": [{names.get(name, name): value for name, value in rule.items()} for rule in rules]}
 
 
-def put_bucket_policy(services: Services, made: Made, properties: Properties) -> Made:
-    """Set the policy of a bucket."""
-    policy = properties["PolicyDocument"]
-    text = policy if isinstance(policy, str) else json.dumps(policy)
-    services("s3").put_bucket_policy(Bucket=made.ref, Policy=text)
+def _check_bucket(properties: Properties) -> Iterator[str]:
+    name = properties["BucketName"]
+    if not NAME.fullmatch(name) or ADDRESS.fullmatch(name):
+        yield f"{name!r} cannot be the name of a bucket"
+
+
+def _put_bucket_policy(services: Services, made: Made, properties: Properties) -> Made:
+    services("s3").put_bucket_policy(Bucket=made.ref, Policy=as_text(properties["PolicyDocument"]))
     return made
 
 
-def create_queue(services: Services, made: Made, properties: Properties) -> Made:
-    """Create a queue."""
-    given = {"QueueName": properties["QueueName"], "Attributes": _attributes(properties), "tags": tags_of(properties)}
-    url = services("sqs").create_queue(**given)["QueueUrl"]
-    return replace(made, ref=url, attributes={**made.attributes, "QueueUrl": url})
+def _check_bucket_policy(properties: Properties) -> Iterator[str]:
+    try:
+        statements(as_text(properties["PolicyDocument"]), principals=True)
+    except (ValueError, NotImplementedError) as error:
+        yield str(error).rstrip(".")
 
 
-def change_queue(services: Services, made: Made, properties: Properties) -> Made:
-    """Change the attributes of a queue; attributes that were removed from its template get their defaults."""
-    attributes = {name: value for name, value in _attributes(properties).items() if name != "FifoQueue"}
-    attributes = QUEUE_DEFAULTS | attributes
-    services("sqs").set_queue_attributes(QueueUrl=made.ref, Attributes=attributes)
-    change_tags(services, "sqs", made.ref, properties)
-    return made
+def _table(name: str, properties: Properties) -> Made:
+    table = arn("dynamodb", f"table/{name}")
+    stream = {"StreamArn": f"{table}/stream/2026-01-01T00:00:00.000"} if "StreamSpecification" in properties else {}
+    return Made(name, {"Arn": table, **stream})
 
 
-def _attributes(properties: Properties) -> dict[str, str]:
-    """Return the attributes of a queue; only FIFO queues have FifoQueue."""
-    left_out = ("QueueName", "Tags", *(("FifoQueue",) if not properties.get("FifoQueue") else ()))
-    return texts({name: value for name, value in properties.items() if name not in left_out})
-
-
-def put_queue_policy(services: Services, made: Made, properties: Properties) -> Made:
-    """Set the policy of queues."""
-    policy, queues = properties["PolicyDocument"], properties["Queues"]
-    for queue in queues:
-        attributes = {"Policy": policy if isinstance(policy, str) else json.dumps(policy)}
-        services("sqs").set_queue_attributes(QueueUrl=queue, Attributes=attributes)
-    return replace(made, keys={"queues": queues})
-
-
-def remove_queue_policy(services: Services, made: Made) -> None:
-    """Remove the policy of queues."""
-    for queue in made.keys["queues"]:
-        services("sqs").set_queue_attributes(QueueUrl=queue, Attributes={"Policy": ""})
-
-
-def create_topic(services: Services, made: Made, properties: Properties) -> Made:
-    """Create a topic with its subscriptions."""
-    services("sns").create_topic(Name=properties["TopicName"])
-    return change_topic(services, replace(made, keys={"subscriptions": []}), properties)
-
-
-def change_topic(services: Services, made: Made, properties: Properties) -> Made:
-    """Change a topic and its own subscriptions; other resources' subscriptions stay."""
-    client = services("sns")
-    name = properties.get("DisplayName", "")
-    client.set_topic_attributes(TopicArn=made.ref, AttributeName="DisplayName", AttributeValue=name)
-    change_tags(services, "sns", made.ref, properties)
-    # Subscribing again returns the existing subscription.
-    arns = [
-        client.subscribe(TopicArn=made.ref, ReturnSubscriptionArn=True, **subscription)["SubscriptionArn"]
-        for subscription in properties.get("Subscription") or []
-    ]
-    for gone in sorted(set(made.keys["subscriptions"]) - set(arns)):
-        client.unsubscribe(SubscriptionArn=gone)
-    return replace(made, keys={"subscriptions": arns})
-
-
-def subscribe(services: Services, _made: Made, properties: Properties) -> Made:
-    """Subscribe a queue or a function to a topic."""
-    given = {name: properties[name] for name in ("TopicArn", "Protocol", "Endpoint")}
-    attributes = texts({name: value for name, value in properties.items() if name not in given})
-    answer = services("sns").subscribe(**given, Attributes=attributes, ReturnSubscriptionArn=True)
-    return Made(answer["SubscriptionArn"], {"Arn": answer["SubscriptionArn"]})
-
-
-def create_role(services: Services, made: Made, properties: Properties) -> Made:
-    """Create a role with its inline policies, which are not enforced."""
-    client = services("iam")
-    trust = properties["AssumeRolePolicyDocument"]
-    members = {name: properties[name] for name in ("Description", "MaxSessionDuration", "Path") if name in properties}
-    role = client.create_role(
-        RoleName=made.ref,
-        AssumeRolePolicyDocument=trust if isinstance(trust, str) else json.dumps(trust),
-        Tags=pairs(tags_of(properties)),
-        **members,
-    )["Role"]
-    # AWS's managed policies don't exist here, and policies aren't enforced.
-    made = Made(made.ref, {"Arn": role["Arn"], "RoleId": role["RoleId"]}, {"policies": []})
-    for policy in properties.get("Policies") or []:
-        # AWS treats a policy without a version as one of 2008; moto refuses it.
-        document = policy["PolicyDocument"]
-        if not isinstance(document, str):
-            document = json.dumps({"Version": "2012-10-17", **document})
-        try:
-            client.put_role_policy(RoleName=made.ref, PolicyName=policy["PolicyName"], PolicyDocument=document)
-        except ClientError:
-            remove_role(services, made)
-            raise
-        made.keys["policies"].append(policy["PolicyName"])
-    return made
-
-
-def remove_role(services: Services, made: Made) -> None:
-    """Remove a role with its inline policies."""
-    for policy in made.keys["policies"]:
-        services("iam").delete_role_policy(RoleName=made.ref, PolicyName=policy)
-    services("iam").delete_role(RoleName=made.ref)
-
-
-def table_members(properties: Properties) -> Properties:
-    """Return the members of CreateTable."""
+def _table_members(properties: Properties) -> Properties:
     given = {"BillingMode": "PAY_PER_REQUEST", **properties}
     if "ProvisionedThroughput" in properties:
         given["BillingMode"] = properties.get("BillingMode", "PROVISIONED")
@@ -167,36 +284,57 @@ def table_members(properties: Properties) -> Properties:
     return given
 
 
-def create_table(services: Services, made: Made, properties: Properties) -> Made:
-    """Create a table."""
-    table = services("dynamodb").create_table(**table_members(properties))["TableDescription"]
+def _create_table(services: Services, made: Made, properties: Properties) -> Made:
+    table = services("dynamodb").create_table(**_table_members(properties))["TableDescription"]
     stream = {"StreamArn": table["LatestStreamArn"]} if "StreamSpecification" in properties else {}
     return replace(made, attributes={**made.attributes, **stream})
 
 
-def change_table(services: Services, made: Made, properties: Properties) -> Made:
+def _change_table(services: Services, made: Made, properties: Properties) -> Made:
     """Change a table; its items stay."""
-    client, members = services("dynamodb"), table_members(properties)
+    client, wanted = services("dynamodb"), _table_members(properties)
     described = client.describe_table(TableName=made.ref)["Table"]
     before = {index["IndexName"] for index in described.get("GlobalSecondaryIndexes", ())}
-    after = {index["IndexName"]: index for index in members.get("GlobalSecondaryIndexes", ())}
+    after = {index["IndexName"]: index for index in wanted.get("GlobalSecondaryIndexes", ())}
     updates: list[Properties] = [{"Delete": {"IndexName": name}} for name in sorted(before - after.keys())]
     updates += [{"Create": index} for name, index in after.items() if name not in before]
-    names = ("AttributeDefinitions", "BillingMode", "DeletionProtectionEnabled", "ProvisionedThroughput", "TableClass")
-    given = {name: members[name] for name in names if name in members}
-    stream = members.get("StreamSpecification", {"StreamEnabled": False})
+    others = ("AttributeDefinitions", "BillingMode", "DeletionProtectionEnabled", "ProvisionedThroughput", "TableClass")
+    given = {name: wanted[name] for name in others if name in wanted}
+    stream = wanted.get("StreamSpecification", {"StreamEnabled": False})
     if stream["StreamEnabled"] != bool(described.get("LatestStreamArn") and described.get("StreamSpecification")):
         given["StreamSpecification"] = stream
     if updates:
         given["GlobalSecondaryIndexUpdates"] = updates
     client.update_table(TableName=made.ref, **given)
-    arn = made.attributes["Arn"]
-    change_tags(services, "dynamodb", arn, properties)
+    table = made.attributes["Arn"]
+    change_tags(services, "dynamodb", table, properties)
     latest = client.describe_table(TableName=made.ref)["Table"].get("LatestStreamArn")
-    return Made(made.ref, {"Arn": arn, **({"StreamArn": latest} if "StreamSpecification" in members else {})})
+    return Made(made.ref, {"Arn": table, **({"StreamArn": latest} if "StreamSpecification" in wanted else {})})
 
 
-def create_log_group(services: Services, made: Made, properties: Properties) -> Made:
+def _check_table(properties: Properties) -> Iterator[str]:
+    if not TABLE_NAME.fullmatch(name := properties["TableName"]):
+        yield f"{name!r} cannot be the name of a table"
+    provisioned = properties.get("BillingMode", "PROVISIONED") == "PROVISIONED"
+    if "ProvisionedThroughput" in properties and not provisioned:
+        yield "ProvisionedThroughput cannot be specified when BillingMode is PAY_PER_REQUEST"
+    elif "BillingMode" in properties and provisioned and "ProvisionedThroughput" not in properties:
+        yield "BillingMode PROVISIONED needs ProvisionedThroughput"
+    request = json.dumps(_table_members(properties)).encode()
+    if found := list(refused(lambda: members("dynamodb", "CreateTable", request))):
+        yield from found
+        return
+    indexes = [*properties.get("GlobalSecondaryIndexes", ()), *properties.get("LocalSecondaryIndexes", ())]
+    for each in (properties, *indexes):
+        if [key["KeyType"] for key in each["KeySchema"]] not in (["HASH"], ["HASH", "RANGE"]):
+            yield "a KeySchema must have one HASH key, and one RANGE key at most after it"
+    keys = sorted({key["AttributeName"] for each in (properties, *indexes) for key in each["KeySchema"]})
+    defined = sorted(each["AttributeName"] for each in properties.get("AttributeDefinitions", ()))
+    if keys != defined:
+        yield f"AttributeDefinitions must name the keys, {', '.join(keys)}, not {', '.join(defined) or 'none'}"
+
+
+def _create_log_group(services: Services, made: Made, properties: Properties) -> Made:
     """Create a log group, or take over the one that a function's logs have made."""
     tags = tags_of(properties)
     try:
@@ -206,11 +344,10 @@ def create_log_group(services: Services, made: Made, properties: Properties) -> 
         # AWS.
         if error.response["Error"]["Code"] != "ResourceAlreadyExistsException":
             raise
-    return change_log_group(services, made, properties)
+    return _change_log_group(services, made, properties)
 
 
-def change_log_group(services: Services, made: Made, properties: Properties) -> Made:
-    """Change how long a log group keeps events."""
+def _change_log_group(services: Services, made: Made, properties: Properties) -> Made:
     if (days := properties.get("RetentionInDays")) is None:
         services("logs").delete_retention_policy(logGroupName=made.ref)
     else:
@@ -218,35 +355,90 @@ def change_log_group(services: Services, made: Made, properties: Properties) -> 
     return made
 
 
-def create_rule(services: Services, made: Made, properties: Properties) -> Made:
-    """Create a rule with its targets."""
-    made = replace(made, keys={"targets": []})
-    try:
-        return change_rule(services, made, properties)
-    except ClientError:
-        remove_rule(services, made)
-        raise
-
-
-def change_rule(services: Services, made: Made, properties: Properties) -> Made:
-    """Change a rule and its targets."""
-    client = services("events")
-    members = {name: value for name, value in properties.items() if name not in ("Name", "Tags", "Targets")}
-    if "EventPattern" in members and not isinstance(members["EventPattern"], str):
-        members["EventPattern"] = json.dumps(members["EventPattern"])
-    client.put_rule(Name=made.ref, **members)
-    targets = properties.get("Targets") or []
-    if targets:
-        client.put_targets(Rule=made.ref, Targets=targets)
-    change_tags(services, "events", made.attributes["Arn"], properties)
-    ids = [target["Id"] for target in targets]
-    if gone := sorted(set(made.keys["targets"]) - set(ids)):
-        client.remove_targets(Rule=made.ref, Ids=gone)
-    return replace(made, keys={"targets": ids})
-
-
-def remove_rule(services: Services, made: Made) -> None:
-    """Remove a rule and its targets."""
-    if made.keys["targets"]:
-        services("events").remove_targets(Rule=made.ref, Ids=made.keys["targets"])
-    services("events").delete_rule(Name=made.ref)
+URL, TOPIC = f"http://127.0.0.1:4566/{ACCOUNT}/{{name}}", arn("sns", "{name}")
+KINDS = {
+    "AWS::SQS::Queue": Kind(
+        names("""ContentBasedDeduplication DelaySeconds FifoQueue MaximumMessageSize MessageRetentionPeriod
+        QueueName ReceiveMessageWaitTimeSeconds RedrivePolicy SqsManagedSseEnabled Tags VisibilityTimeout"""),
+        forms(URL, Arn=arn("sqs", "{name}"), QueueName="{name}", QueueUrl=URL),
+        _create_queue,
+        by("sqs", "delete_queue", "QueueUrl"),
+        _change_queue,
+        _check_queue,
+        named="QueueName",
+    ),
+    "AWS::SQS::QueuePolicy": Kind(
+        names("PolicyDocument Queues"),
+        forms("{name}", Id="{name}"),
+        _put_queue_policy,
+        _remove_queue_policy,
+        check=_check_queue_policy,
+    ),
+    "AWS::SNS::Topic": Kind(
+        names("DisplayName TopicName Subscription Tags"),
+        forms(TOPIC, TopicArn=TOPIC, TopicName="{name}"),
+        _create_topic,
+        by("sns", "delete_topic", "TopicArn"),
+        _change_topic,
+        _check_topic,
+        named="TopicName",
+    ),
+    "AWS::SNS::Subscription": Kind(
+        names("TopicArn Protocol Endpoint FilterPolicy FilterPolicyScope RawMessageDelivery"),
+        forms(f"{{TopicArn}}:{ID}", Arn=f"{{TopicArn}}:{ID}"),
+        _subscribe,
+        by("sns", "unsubscribe", "SubscriptionArn"),
+        check=_check_subscription,
+    ),
+    "AWS::Events::Rule": Kind(
+        names("Description EventPattern Name RoleArn ScheduleExpression State Tags Targets"),
+        forms("{name}", Arn=arn("events", "rule/{name}"), RuleName="{name}"),
+        _create_rule,
+        _remove_rule,
+        _change_rule,
+        _check_rule,
+        named="Name",
+    ),
+    "AWS::S3::Bucket": Kind(
+        names("BucketName CorsConfiguration PublicAccessBlockConfiguration Tags VersioningConfiguration"),
+        forms(
+            "{name}",
+            Arn="arn:aws:s3:::{name}",
+            # AWS's names, which can't be reached here.
+            DomainName="{name}.s3.amazonaws.com",
+            DualStackDomainName=f"{{name}}.s3.dualstack.{REGION}.amazonaws.com",
+            RegionalDomainName=f"{{name}}.s3.{REGION}.amazonaws.com",
+        ),
+        _create_bucket,
+        by("s3", "delete_bucket", "Bucket"),
+        _change_bucket,
+        _check_bucket,
+        named="BucketName",
+    ),
+    "AWS::S3::BucketPolicy": Kind(
+        names("Bucket PolicyDocument"),
+        forms("{Bucket}"),
+        _put_bucket_policy,
+        by("s3", "delete_bucket_policy", "Bucket"),
+        _put_bucket_policy,
+        _check_bucket_policy,
+    ),
+    "AWS::DynamoDB::Table": Kind(
+        names("""AttributeDefinitions BillingMode DeletionProtectionEnabled GlobalSecondaryIndexes KeySchema
+        LocalSecondaryIndexes ProvisionedThroughput StreamSpecification TableClass TableName Tags"""),
+        _table,
+        _create_table,
+        by("dynamodb", "delete_table", "TableName"),
+        _change_table,
+        _check_table,
+        named="TableName",
+    ),
+    "AWS::Logs::LogGroup": Kind(
+        names("LogGroupClass LogGroupName RetentionInDays Tags"),
+        forms("{name}", Arn=arn("logs", "log-group:{name}:*")),
+        _create_log_group,
+        by("logs", "delete_log_group", "logGroupName"),
+        _change_log_group,
+        named="LogGroupName",
+    ),
+}

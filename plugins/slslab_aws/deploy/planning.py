@@ -9,10 +9,11 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from slslab_aws.deploy import checks
 from slslab_aws.deploy.expansion import Expanded
+from slslab_aws.deploy.functions import visibility
 from slslab_aws.deploy.intrinsics import Scope, Unresolvable, references
-from slslab_aws.deploy.kinds import expected, kinds, with_name
+from slslab_aws.deploy.kinds import KINDS, expected, with_name
+from slslab_aws.deploy.resources import Planned
 from slslab_aws.deploy.schemas import closest, convert, fixed_properties, properties_of, text_of, violations
 from slslab_aws.deploy.template import PSEUDO, SERVERLESS, Template
 
@@ -98,7 +99,7 @@ def plan(stack: str, template: Template, expanded: Expanded) -> list[str]:
         own = resource.properties.get("Name" if resource.kind == RULE else f"{resource.kind.rpartition('::')[2]}Name")
         if own is not None and (first := owners.setdefault((resource.kind, str(own)), name)) != name:
             template.wrong(template.line(name), f"{name} has the name of {first}, {own}.")
-        for problem in checks.visibility(resource, planned.values()):
+        for problem in visibility(resource, planned.values()):
             template.wrong(template.line(name), f"{name}: {problem}.")
     if not template.problems:
         for name, value in output_values(expanded.outputs, scope):
@@ -110,7 +111,7 @@ def plan(stack: str, template: Template, expanded: Expanded) -> list[str]:
 def _check_form(template: Template, name: str, resource: Mapping[str, Any]) -> None:
     """Note an unknown type, property or member."""
     line, kind = template.line(name), str(resource.get("Type"))
-    if kind not in kinds():
+    if kind not in KINDS:
         if not kind.startswith("AWS::Serverless::"):
             template.wrong(line, f"slslab does not deploy {kind} ({name}).")
         elif "Transform" not in template.root:  # otherwise another problem prevented its expansion
@@ -124,7 +125,7 @@ def _check_form(template: Template, name: str, resource: Mapping[str, Any]) -> N
     if (policy := resource.get("DeletionPolicy", "Delete")) not in list(POLICIES):
         template.wrong(line, f"the DeletionPolicy {policy} of {name} must be one of {', '.join(POLICIES)}.")
     written, properties = template.properties(name), resource.get("Properties") or {}
-    for property_ in sorted(properties.keys() - kinds()[kind].properties) if isinstance(properties, dict) else ():
+    for property_ in sorted(properties.keys() - KINDS[kind].properties) if isinstance(properties, dict) else ():
         at = written.lines.get(property_, line)
         if property_ in properties_of(kind):
             template.wrong(at, f"slslab does not deploy the property {property_} of {kind} ({name}).")
@@ -152,7 +153,7 @@ def _order(template: Template, expanded: Expanded) -> list[str]:
         return []
 
 
-def _planned(template: Template, expanded: Expanded, name: str, scope: Scope) -> checks.Planned:
+def _planned(template: Template, expanded: Expanded, name: str, scope: Scope) -> Planned:
     resource, line, written = expanded.resources[name], template.line(name), template.properties(name)
     kind = resource["Type"]
     try:
@@ -162,9 +163,9 @@ def _planned(template: Template, expanded: Expanded, name: str, scope: Scope) ->
         properties = {}
     else:
         found = [(closest(written, path, line), problem) for path, problem in violations(kind, properties)]
-        found = found or [(line, problem) for problem in kinds()[kind].check(properties, expanded.files)]
+        found = found or [(line, problem) for problem in KINDS[kind].check(properties)]
         for at, problem in found:
             template.wrong(at, f"{name}: {problem}.")
     made = expected(kind, physical_name(scope.stack, name), properties)
     scope.refs[name], scope.attributes[name] = made.ref, made.attributes
-    return checks.Planned(kind, properties, made)
+    return Planned(kind, properties, made)

@@ -14,34 +14,21 @@ from typing import Any
 FILE = files("slslab_aws.deploy") / "schemas.json"
 INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 NUMBER = re.compile(r"[+-]?\d{1,18}(\.\d{1,18})?([eE][+-]?\d{1,2})?", re.ASCII)
-ARTICLES = {
-    **{"string": "a text", "integer": "an integer", "number": "a number", "boolean": "true or false"},
-    **{"object": "a mapping", "array": "a list"},
-}
-BOUNDS = {
-    **{"minimum": "a value of at least {}", "maximum": "a value of at most {}"},
-    **{"minLength": "at least {} characters", "maxLength": "at most {} characters"},
-    **{"minItems": "at least {} items", "maxItems": "at most {} items"},
-}
-# Messages show at most this much of a value.
-SHOWN = 80
+# Messages contain values, which may be long.
+SHOWN = 1000
 Path = tuple[str | int, ...]
 
 
 @cache
-def _document() -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(FILE.read_text())
-    return document
-
-
-def source() -> str:
-    """Return where the schemas come from."""
-    return str(_document()["source"])
+def document() -> dict[str, Any]:
+    """Return the `source` of the schemas, and the `types`: JSON Schema with CloudFormation's additions."""
+    found: dict[str, Any] = json.loads(FILE.read_text())
+    return found
 
 
 def schema_of(kind: str) -> dict[str, Any]:
-    """Return the schema of a type, in the form of JSON Schema with CloudFormation's additions."""
-    schema: dict[str, Any] = _document()["types"][kind]
+    """Return the schema of a type."""
+    schema: dict[str, Any] = document()["types"][kind]
     return schema
 
 
@@ -118,40 +105,15 @@ def _member(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def violations(kind: str, properties: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
-    """Yield where converted properties break their type's rules, and how, without a full stop."""
+    """Yield where converted properties break their type's rules, and how, in the words of cfn-lint."""
     from jsonschema import Draft7Validator
 
     for error in Draft7Validator(schema_of(kind)).iter_errors(properties):
         path: Path = tuple(error.absolute_path)
-        yield path, _sentence(kind, path, error)
-
-
-def _sentence(kind: str, path: Path, error: Any) -> str:
-    where, rule = ".".join(map(str, path)) or kind, error.validator_value
-    if error.validator == "type":
-        kinds = [rule] if isinstance(rule, str) else rule
-        return f"{where} must be {' or '.join(ARTICLES[each] for each in kinds)}, not {_shown(error.instance)}"
-    if error.validator == "required":
-        missing = [name for name in rule if name not in error.instance]
-        return f"{where} needs {', '.join(missing)}"
-    if error.validator == "additionalProperties":
-        patterns = error.schema.get("patternProperties", ())
-        unknown = set(error.instance) - set(error.schema.get("properties", ()))
-        others = sorted(name for name in unknown if not any(re.search(pattern, name) for pattern in patterns))
-        form = f"; names must match {' or '.join(patterns)}" if patterns else ""
-        return f"{where} has no property {', '.join(others)}{form}"
-    if error.validator == "enum":
-        return f"{where} must be one of {', '.join(map(text_of, rule))}, not {_shown(error.instance)}"
-    if error.validator == "pattern":
-        return f"{where} must match {rule}, which {_shown(error.instance)} does not"
-    if error.validator in BOUNDS:
-        return f"{where} must have {BOUNDS[error.validator].format(rule)}, not {_shown(error.instance)}"
-    return f"{where} breaks a rule of {kind}: {error.validator} {_shown(rule)}"
-
-
-def _shown(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+        message = error.message
+        if len(message) > SHOWN:
+            message = f"{message[: SHOWN // 2]}…{message[-SHOWN // 2 :]}"
+        yield path, f"{'.'.join(map(str, path)) or kind}: {message}"
 
 
 def closest(root: Any, path: Sequence[str | int], line: int) -> int:

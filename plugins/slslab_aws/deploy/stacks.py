@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,9 @@ import botocore.exceptions
 import botocore.parsers
 
 from slslab.errors import RequestError, RunError
-from slslab_aws.deploy.expansion import expand
+from slslab_aws.deploy.expansion import Expanded, expand
 from slslab_aws.deploy.intrinsics import Scope, Unresolvable
-from slslab_aws.deploy.kinds import expected, kinds
+from slslab_aws.deploy.kinds import KINDS, expected
 from slslab_aws.deploy.planning import identity, output_values, physical_name, plan, resolved, scope_of
 from slslab_aws.deploy.resources import Made, Services
 from slslab_aws.deploy.template import Template
@@ -34,39 +34,60 @@ REFUSALS = (
 Told = Callable[[str, str, str, str], object]
 
 
+@dataclass(frozen=True)
+class Checked:
+    """A template without mistakes, as it was expanded for a stack, with its resources in the order of making."""
+
+    template: Template
+    expanded: Expanded
+    order: list[str]
+
+
+def check(stack: str, template: Template, given: Mapping[str, str]) -> Checked:
+    """Return the template with these parameters; RequestError with every mistake in it, or for the stack's name.
+
+    It needs no service.
+    """
+    _check_name(stack)
+    expanded = expand(template, given)
+    order = plan(stack, template, expanded)
+    template.raise_problems()
+    return Checked(template, expanded, order)
+
+
+def _check_name(stack: str) -> None:
+    if not NAME.fullmatch(stack):
+        raise RequestError(
+            f"{stack!r} cannot be the name of a stack.", "give --stack-name: a letter, then letters, digits or hyphens."
+        )
+
+
 class Stack:
     """One stack of the running service, which has its temporary directory at `home`."""
 
     def __init__(self, home: Path, name: str) -> None:
-        if not NAME.fullmatch(name):
-            raise RequestError(
-                f"{name!r} cannot be the name of a stack.",
-                "give --stack-name: a letter, then letters, digits or hyphens.",
-            )
+        _check_name(name)
         self.name = name
         self._path = home / FOLDER / f"{name}.json"
         self.made: dict[str, dict[str, Any]] = json.loads(self._path.read_text()) if self._path.exists() else {}
 
     def deploy(
         self,
-        template: Template,
-        given: Mapping[str, str],
+        checked: Checked,
         services: Callable[[Mapping[str, bytes]], Services],
         told: Told,
     ) -> dict[str, Any]:
-        """Deploy a template with these parameters; return its outputs.
+        """Deploy a template; return its outputs.
 
         `told` receives the action (made, changed, unchanged, removed, kept) for each resource: its id, type and
-        reference. RequestError with every mistake in the template before anything is made; RunError if a service
-        refuses a resource. The resources made so far stay, and the next deployment continues.
+        reference. RunError if a service refuses a resource. The resources made so far stay, and the next deployment
+        continues.
         """
-        expanded = expand(template, given)
-        order = plan(self.name, template, expanded)
-        template.raise_problems()
+        template, expanded = checked.template, checked.expanded
         scope = scope_of(self.name, template, expanded)
         clients = services(expanded.files)
         try:
-            for name in order:
+            for name in checked.order:
                 self._put(template, name, expanded.resources[name], scope, clients, told)
             for name in [name for name in reversed(self.made) if name not in scope.attributes]:
                 self._remove(name, clients, told)
@@ -82,7 +103,7 @@ class Stack:
     def _put(
         self, template: Template, name: str, resource: Mapping[str, Any], scope: Scope, services: Services, told: Told
     ) -> None:
-        kind, before = kinds()[resource["Type"]], self.made.get(name)
+        kind, before = KINDS[resource["Type"]], self.made.get(name)
         where = f"{template.path}:{template.line(name)}: {name} ({resource['Type']})"
         try:
             properties = resolved(name, resource, scope)
@@ -97,7 +118,7 @@ class Stack:
                     what, made = "changed", kind.update(services, _made(before), properties)
                 else:
                     if before is not None:
-                        kinds()[before["type"]].delete(services, _made(before))
+                        KINDS[before["type"]].delete(services, _made(before))
                         del self.made[name]
                     what = "made" if before is None else "replaced"
                     upcoming = expected(resource["Type"], physical_name(self.name, name), properties)
@@ -119,7 +140,7 @@ class Stack:
         entry = self.made[name]
         if not entry["kept"]:
             try:
-                kinds()[entry["type"]].delete(services, _made(entry))
+                KINDS[entry["type"]].delete(services, _made(entry))
             except botocore.exceptions.ClientError as error:
                 gone = error.response["ResponseMetadata"]["HTTPStatusCode"] == 404
                 if not gone and not error.response["Error"]["Code"].endswith("NonExistentQueue"):

@@ -35,6 +35,22 @@ main()
     assert ended(program, "runs") == (128 + number, "", "")
 
 
+@pytest.mark.parametrize("module", ["slslab.installation", "slslab.cli.main", "slslab.host.interrupts"])
+def test_while_python_m_slslab_is_imported(module: str) -> None:
+    program = f"""
+import runpy, sys
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "{module}":
+            signal.raise_signal(signal.SIGINT)
+
+sys.meta_path.insert(0, Finder())
+runpy.run_module("slslab", run_name="__main__", alter_sys=True)
+"""
+    assert ended(program, "runs") == (130, "", "")
+
+
 # A command that is there to be ended.
 COMMAND = """
 import click, collections, functools, io, operator, os, sys, threading, time, types

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -134,6 +136,21 @@ def command(process: psutil.Process) -> str:
         return " ".join(process.cmdline())
     except psutil.NoSuchProcess:
         return ""
+
+
+def test_the_interpreter_may_be_found_by_a_relative_path() -> None:
+    code = "import sys; print(sys.executable); from slslab.host.namespaces import detect; print(detect().mode)"
+    done = subprocess.run(
+        ["python", "-c", code],
+        cwd=sys.prefix,
+        env={**os.environ, "PATH": f"bin:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    relative, mode = done.stdout.splitlines()
+    assert relative == "bin/python", "what the test is about"
+    assert mode == detect().mode
 
 
 def test_a_spawner_that_is_gone_is_started_anew(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Concurrency of the account and of functions, the scaling rate, and the host's memory, without an emulator."""
 
 import asyncio
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -9,10 +10,10 @@ from tests.emulator.lambda_.registry import make_functions
 
 from slslab.aws.errors import ServiceError
 from slslab.aws.limits import lambda_limits
-from slslab.lambda_ import concurrency
-from slslab.lambda_.concurrency import Admission, Concurrency
+from slslab.lambda_ import pool
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.hosts import ExecutionEnvironment, Host
+from slslab.lambda_.pool import Admission, Concurrency
 
 RESERVED = "ReservedFunctionConcurrentInvocationLimitExceeded"
 ACCOUNT = "ConcurrentInvocationLimitExceeded"
@@ -23,7 +24,7 @@ LIMITS = lambda_limits().changed(account_concurrency=4, unreserved_concurrency=1
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A clock of the module under test that stands at `now` seconds."""
     fake = SimpleNamespace(now=100.0)
-    monkeypatch.setattr(concurrency, "time", SimpleNamespace(monotonic=lambda: fake.now))
+    monkeypatch.setattr(pool, "time", SimpleNamespace(monotonic=lambda: fake.now))
     return fake
 
 
@@ -33,15 +34,25 @@ def throttle_reason(error: pytest.ExceptionInfo[ServiceError]) -> str:
     return str(error.value.fields["Reason"])
 
 
+@contextmanager
+def lease(leases: Concurrency, name: str) -> Iterator[None]:
+    """One execution, during the block."""
+    leases.take(name)
+    try:
+        yield
+    finally:
+        leases.give_back(name)
+
+
 def test_functions_share_what_the_account_has() -> None:
     leases = Concurrency(make_functions("one", "two", limits=LIMITS), LIMITS)
     with ExitStack() as stack:
         for name in ("one", "two", "one", "two"):
-            stack.enter_context(leases.lease(name))
-        with pytest.raises(ServiceError) as error, leases.lease("one"):
+            stack.enter_context(lease(leases, name))
+        with pytest.raises(ServiceError) as error, lease(leases, "one"):
             pytest.fail("it has a lease")
         assert throttle_reason(error) == ACCOUNT
-    with leases.lease("one"):
+    with lease(leases, "one"):
         pass  # what has ended is free again
 
 
@@ -51,13 +62,13 @@ def test_a_reservation_is_a_limit_of_its_function_and_not_for_others() -> None:
     leases = Concurrency(functions, LIMITS)
     with ExitStack() as stack:
         for name in ("two", "two"):
-            stack.enter_context(leases.lease(name))
-        with pytest.raises(ServiceError) as error, leases.lease("two"):
+            stack.enter_context(lease(leases, name))
+        with pytest.raises(ServiceError) as error, lease(leases, "two"):
             pytest.fail("it has what is reserved for another")
         assert throttle_reason(error) == ACCOUNT
         for name in ("one", "one"):
-            stack.enter_context(leases.lease(name))
-        with pytest.raises(ServiceError) as error, leases.lease("one"):
+            stack.enter_context(lease(leases, name))
+        with pytest.raises(ServiceError) as error, lease(leases, "one"):
             pytest.fail("it has more than is reserved for it")
         assert throttle_reason(error) == RESERVED
 
@@ -65,7 +76,7 @@ def test_a_reservation_is_a_limit_of_its_function_and_not_for_others() -> None:
 def test_a_reservation_of_none_admits_none() -> None:
     functions = make_functions("one", limits=LIMITS)
     functions.reserve("one", {"ReservedConcurrentExecutions": 0})
-    with pytest.raises(ServiceError) as error, Concurrency(functions, LIMITS).lease("one"):
+    with pytest.raises(ServiceError) as error, lease(Concurrency(functions, LIMITS), "one"):
         pytest.fail("it has a lease")
     assert throttle_reason(error) == RESERVED
 
@@ -74,13 +85,13 @@ def test_a_lease_ends_with_its_block_also_after_an_error_and_a_deletion() -> Non
     functions = make_functions("one", "two", limits=LIMITS)
     leases = Concurrency(functions, LIMITS)
     for _ in range(5):
-        with pytest.raises(RuntimeError), leases.lease("one"):
+        with pytest.raises(RuntimeError), lease(leases, "one"):
             raise RuntimeError
     with ExitStack() as stack:
         for _ in range(3):
-            stack.enter_context(leases.lease("one"))
+            stack.enter_context(lease(leases, "one"))
         functions.delete("one", None)
-        with leases.lease("two"), pytest.raises(ServiceError), leases.lease("two"):
+        with lease(leases, "two"), pytest.raises(ServiceError), lease(leases, "two"):
             pytest.fail("executions of a deleted function do not count")
 
 
@@ -120,7 +131,7 @@ def test_memory_is_reserved_while_it_fits() -> None:
     admission = Admission(lambda: [host])
     assert [admission.take(400), admission.take(600), admission.take(1)] == [host, host, None]
     admission.give_back(400, host)
-    assert (host.used_mb, admission.take(401), admission.take(400)) == (600, None, host)
+    assert (host.left_mb, admission.take(401), admission.take(400)) == (400, None, host)
 
 
 def test_environments_spread_over_hosts_or_fill_one_before_the_next() -> None:
@@ -169,13 +180,13 @@ def test_ten_requests_a_second_for_each_unit_of_concurrency(clock: SimpleNamespa
         ("two", 30, "FunctionInvocationRateLimitExceeded"),
     ):
         for _ in range(most):
-            with leases.lease(name):
+            with lease(leases, name):
                 pass
-        with pytest.raises(ServiceError) as error, leases.lease(name):
+        with pytest.raises(ServiceError) as error, lease(leases, name):
             pytest.fail("it is one too many in this second")
         assert throttle_reason(error) == reason
     clock.now += 0.125
-    with leases.lease("one"), leases.lease("two"):
+    with lease(leases, "one"), lease(leases, "two"):
         pass
-    with pytest.raises(ServiceError), leases.lease("one"):
+    with pytest.raises(ServiceError), lease(leases, "one"):
         pytest.fail("a tenth of a second is one request of one unit")

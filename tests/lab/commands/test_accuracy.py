@@ -199,9 +199,28 @@ def test_what_is_refused(slslab: Slslab, tmp_path: Path, monkeypatch: pytest.Mon
         refused(slslab("allreduce", *small), 2, "does not say what its workers compute", "set `learns`")
     checkpoint = tmp_path / "out" / "checkpoint.bin"
     whole = checkpoint.read_bytes()
-    for broken in (b"", whole[:5], whole[:100], whole[:-1], b"\x02" + bytes(7) + b"{}"):
+    for broken, wrong in (
+        (b"", "it is empty"),
+        (whole[:5], "it is cut off"),
+        (whole[:100], "it is cut off"),
+        (whole[:-1], "it is cut off"),
+        (b"a text of a user", "it is cut off"),
+        (b"\x02" + bytes(7) + b"{}", "it has no schema"),
+        (b"\x02" + bytes(7) + b"[]", "its schema isn't 1"),
+        (b"\x02" + bytes(7) + b"no", "it doesn't begin with a curve's JSON"),
+        (b"\x0c" + bytes(7) + b'{"schema":1}', "it has no plan"),
+    ):
         checkpoint.write_bytes(broken)
-        refused(slslab("allreduce", *small, "--epochs", "2", "--resume"), 1, "checkpoint.bin cannot be read")
+        refused(slslab("allreduce", *small, "--epochs", "2", "--resume"), 1, f"checkpoint.bin cannot be read: {wrong}.")
+    checkpoint.write_bytes(whole)
+
+    def fail(_: Replicas) -> None:
+        raise KeyError("a fault of the training")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Replicas, "train_epoch", fail)
+        with pytest.raises(KeyError, match="a fault of the training"):
+            slslab("allreduce", *small, "--epochs", "2", "--resume")
     checkpoint.write_bytes(whole)
     directory = CurveDirectory(tmp_path / "out")
     with directory.held():

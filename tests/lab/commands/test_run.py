@@ -1,5 +1,6 @@
 """Whole runs through the command line: plans that are run again, runs that end early, and wrong requests."""
 
+import json
 import os
 import subprocess
 import tomllib
@@ -12,6 +13,7 @@ from tests import commands
 from tests.leftovers import leftovers
 from tests.recorded_runs import RecordedRuns
 
+from slslab.predict.profiles import DEFAULT_PROFILE
 from slslab_lab.runs.planning import architectures
 
 pytestmark = pytest.mark.server
@@ -78,7 +80,19 @@ def test_a_run_on_a_platform_has_the_figures_of_its_replay_there(slslab: Slslab)
     assert (document["status"], document["device"]) == ("done", "cpu")
     assert (document["plan"]["platform"], document["plan"]["prices"]) == ("modal-t4", "modal")
     found = document["lambda"]
-    rows = slslab("replay", document["run"], "--platform", "modal-t4", "--json").document["rows"]
+    replayed_there = slslab("replay", document["run"], "--platform", "modal-t4", "--json").document
+    own = slslab("replay", document["run"], "--json").document
+    assert own == replayed_there, "a run's platform is the default"
+    assert (own["profile"]["name"], own["prices"]["name"], own["timeout_s"]) == ("modal-t4", "modal", 5400)
+    on_lambda = slslab("replay", document["run"], "--profile", DEFAULT_PROFILE, "--json").document
+    assert (on_lambda["profile"]["name"], on_lambda["timeout_s"]) == (DEFAULT_PROFILE, 900)
+    assert "GPU T4" not in json.dumps(on_lambda["rows"][1])
+    refused = slslab("ask", "memory", document["run"])
+    assert refused.code == 2
+    assert "On modal-t4 all functions have 8192 MB." in refused.err
+    assert f"--profile {DEFAULT_PROFILE}" in refused.err
+    assert "modelled on modal-t4 of " in slslab("ask", "path", document["run"]).out
+    rows = own["rows"]
     assert float(rows[0]["cost"]["value"]) == float(document["cost"]["total"])
     for figure, value in (("seconds", found["seconds"]), ("cost", float(found["cost"]["total"]))):
         replayed = rows[1][figure]
@@ -234,11 +248,16 @@ def test_a_run_that_its_host_cannot_begin_leaves_nothing(
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (("run", "spirt", "--workers", "4000"), 3, "1 environment at once: 1 × 1,024 MB + 1,076,000 MB of smaller"),
+        (
+            ("run", "spirt", "--workers", "80", "--memory", "10240", "--light-memory", "10240"),
+            3,
+            "1 environment at once: 1 × 10,240 MB + 819,920 MB of smaller",
+        ),
+        (("run", "spirt", "--workers", "4000"), 2, "default allows only 1,000 concurrent functions"),
         (("run", "spirt", "--join", "0:1"), 2, "--epochs 2, or more"),
         (("run", "spirt", "--epochs", "3", "--join", "4:1"), 2, "Peer 4 doesn't exist, so it can't join"),
         (("run", "allreduce", "--workers", "900"), 3, "900 environments at once: 900 × 1,024 MB = 921,600 MB"),
-        (("run", "allreduce", "--workers", "4000"), 2, "default allows only 1,000 (account_concurrency)"),
+        (("run", "allreduce", "--workers", "4000"), 2, "default allows only 1,000 concurrent functions"),
         (("run", "allreduce", "--batches", "50"), 2, "= 12,800 samples an epoch, but the training set has 1,433"),
         (("run", "nothing"), 2, "There is no architecture 'nothing'"),
         (("run", "spirt", "--combine", "sum"), 2, "'sum' is not one of 'mean', 'median'"),
@@ -248,7 +267,7 @@ def test_a_run_that_its_host_cannot_begin_leaves_nothing(
             2,
             "/nowhere is not a directory",
         ),
-        (("run", "allreduce", "--account", "new", "--workers", "12"), 2, "new allows only 10 (account_concurrency)"),
+        (("run", "allreduce", "--account", "new", "--workers", "12"), 2, "new allows only 10 concurrent functions"),
         (
             ("run", "spirt", "--model", "resnet18", "--dataset", "synthetic", "--batches", "100", *TINY_HOST),
             2,

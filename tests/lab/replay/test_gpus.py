@@ -157,7 +157,7 @@ def test_managed_instances_are_as_uncertain_as_the_profile_they_are_based_on() -
 
 
 def setup(name: str, platform: str | None, **options: str) -> ReplaySetup:
-    given = {"profile": "aws-us-east-1-2026-11", "network": None, "prices": None, "arch": None, **options}
+    given = {"profile": None, "network": None, "prices": None, "arch": None, **options}
     return read_setup(str(RESULTS / name), **given, platform=platform)  # type: ignore[arg-type]
 
 

@@ -54,8 +54,11 @@ def test_a_host_that_the_book_cannot_bill_is_refused_unless_it_is_the_default(op
         (
             "allreduce",
             {"account": "new", "workers": 12},
-            "needs 12 functions at once, but the account new allows only 10",
+            "needs 12 functions at once, but the account new allows only 10 concurrent functions.",
         ),
+        ("spirt", {"account": "new", "batches": 6}, "spirt needs 12 functions at once, but the account new allows"),
+        ("mlless", {"account": "new", "workers": 10}, "mlless needs 11 functions at once, but the account new allows"),
+        ("kubeml", {"account": "new", "workers": 10}, "kubeml needs 11 functions at once, but the account new allows"),
         ("allreduce", {"account": "new", "workers": 10, "dataset": "cifar10"}, "There is no CIFAR-10 archive in "),
         ("allreduce", {"dataset": "folder:/nowhere"}, "/nowhere is not a directory."),
     ],

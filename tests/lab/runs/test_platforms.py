@@ -70,8 +70,20 @@ def test_functions_know_the_memory_of_the_platforms_gpu(tmp_path: Path) -> None:
         (
             "allreduce",
             {"workers": 11},
-            "allreduce needs 11 functions at once, but the platform modal-t4 allows only 10",
+            "allreduce needs 11 functions at once, but the platform modal-t4 allows only 10 concurrent functions.",
             "choose --workers 10 or fewer, or another --platform.",
+        ),
+        (
+            "spirt",
+            {"workers": 4, "batches": 3},
+            "spirt needs 12 functions at once, but the platform modal-t4 allows only 10",
+            "choose --workers 3 or fewer, or another --platform.",
+        ),
+        (
+            "spirt",
+            {"workers": 4, "batches": 24},
+            "spirt needs 96 functions at once, but the platform modal-t4 allows only 10",
+            "choose fewer --workers and --batches, or another --platform.",
         ),
         (
             "allreduce",

@@ -35,9 +35,8 @@ from slslab_lab.studies.in_database.arms import (
     stacked_mean,
     take_turns,
 )
-from slslab_lab.studies.in_database.comparisons import Exchange, compare_released, seconds
 from slslab_lab.studies.in_database.measurements import IN_DATABASE, Measurements, measure_models
-from slslab_lab.studies.in_database.table import build
+from slslab_lab.studies.in_database.table import Exchange, build, compare_released, seconds
 from slslab_lab.studies.rankings import middle
 from slslab_lab.studies.study import Setup
 

@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from tests.emulator.lambda_.registry import make_functions
 
 from slslab.aws.limits import lambda_limits
 from slslab.lambda_.emulator import Emulator
@@ -325,7 +326,7 @@ def test_a_log_beyond_its_maximum_sends_tails_alone(monkeypatch: pytest.MonkeyPa
             assert environment == "e"
             sent.append(what)
 
-    log = ForwardedLog("e", Sending(), 10)  # type: ignore[arg-type]
+    log = ForwardedLog(make_functions("f").entry("f").latest, "", "e", Sending(), 10)  # type: ignore[arg-type]
     for _ in range(4):
         log.write(b"x" * 600)
     log.close()

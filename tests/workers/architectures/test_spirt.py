@@ -540,6 +540,7 @@ def test_the_death_of_all_peers_ends_the_run(peers: Peers, make_plan: MakePlan) 
         ({"options": {"accumulate": 0}}, "accumulate is 0"),
         ({"options": {"gradients": "json", "averaging": "naive"}}, "JSON gradients are averaged by a round trip"),
         ({"options": {"barrier-timeout": 0.0}}, "barrier-timeout is 0.0"),
+        ({"timeout": 5}, "With a time-out of 5 s peers can't wait for others"),
         ({"options": {"light-memory": 2048}}, "more than the 1024 MB of functions with torch"),
         ({"options": {"gradients": "json", "averaging": "naive"}}, "averaged by a round trip"),
         ({"mode": "per-batch"}, "invoked by its state machines"),

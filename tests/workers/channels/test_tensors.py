@@ -66,6 +66,16 @@ def test_vectors_come_back_bit_for_bit(database: TensorDatabase, size: int) -> N
     assert database.get("t", "other").flags.writeable
 
 
+def test_all_keys_with_a_prefix_are_deleted_and_named(database: TensorDatabase, events: list[dict[str, Any]]) -> None:
+    for key in ("run:one", "run:två", "other"):
+        database.set(key, np.ones(2, np.float32), "other")
+    events.clear()
+    database.delete_all("run:")
+    assert bytes(database.command("KEYS", "*")[0]) == b"other"
+    scanned, deleted = (event["resource"].partition("/")[2] for event in events[:2])
+    assert (scanned, deleted) in [("0", "run:one"), ("0", "run:två")]
+
+
 def test_events_tell_bytes_and_what_a_script_reads(database: TensorDatabase, events: list[dict[str, Any]]) -> None:
     one, two = vectors(2)
     database.set("a", one, "synchronise", overhead=False)

@@ -182,6 +182,16 @@ def test_a_model_that_does_not_fit_is_refused(values: dict[str, Any], said: str)
     assert refused.value.hint.endswith(".")
 
 
+@pytest.mark.parametrize("name", ["torchvision:mlp", "torchvision.models:mlp"])
+def test_a_model_of_torchvision_is_refused_also_if_it_is_installed(name: str, tmp_path: Path) -> None:
+    (tmp_path / "torchvision").mkdir()
+    for module in ("__init__", "models"):
+        (tmp_path / "torchvision" / f"{module}.py").write_text(NETS)
+    with pytest.raises(PlanError, match=f"{name} isn't a function of a sample's shape") as refused:
+        planned(model=name)
+    assert "docs/own.md" in refused.value.hint
+
+
 def test_samples_that_no_built_in_model_takes_need_a_model() -> None:
     np.savez("series.npz", x=np.zeros((40, 7, 2)), y=np.arange(40) % 2)
     with pytest.raises(PlanError, match=r"There is no default model for series\.npz"):

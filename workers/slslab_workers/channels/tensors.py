@@ -77,12 +77,12 @@ class TensorDatabase(Channel):
 
     def delete_all(self, prefix: str) -> None:
         """Delete all keys that begin with a prefix."""
-        cursor, beginning = b"0", prefix.encode()
+        cursor, beginning = "0", prefix.encode()
         while True:
-            cursor, keys = self.command("SCAN", cursor, "COUNT", SCANNED)
-            if names := [key for key in map(bytes, keys) if key.startswith(beginning)]:
+            following, keys = self.command("SCAN", cursor, "COUNT", SCANNED)
+            if names := [key.decode() for key in map(bytes, keys) if key.startswith(beginning)]:
                 self.command("DEL", *names)
-            if bytes(cursor) == b"0":
+            if (cursor := bytes(following).decode()) == "0":
                 return
 
     def execute(

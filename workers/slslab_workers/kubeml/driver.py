@@ -112,6 +112,10 @@ class KubeML(FunctionArchitecture):
         functions = settings.most_functions(plan)
         return (ResidentPhase(self.name, functions, _job_mb(plan) + (functions + 1) * gradient_mb(plan)),)
 
+    def concurrency(self, plan: Plan) -> int:
+        """Return the most functions that may train at once, and the job."""
+        return settings.most_functions(plan) + 1
+
     def counts_in(self, run: Recorded, epochs: int) -> Counts:
         """Return the `counts` of a recorded run; PlanError if a function failed."""
         if run.document is not None and run.document["details"].get("failed_functions"):

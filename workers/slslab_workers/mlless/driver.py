@@ -161,6 +161,10 @@ class MLLess(FunctionArchitecture):
             beside_mb += vectors * gradient_mb(plan)
         return (ResidentPhase(self.name, plan.workers, beside_mb),)
 
+    def concurrency(self, plan: Plan) -> int:
+        """Return the number of workers, and the supervisor."""
+        return plan.workers + 1
+
     def counts_in(self, run: Recorded, epochs: int) -> Counts:
         """Return the `counts` of a recorded run; PlanError if a filter or the tuner decided them."""
         if run.plan.options["filter"] != "none" or settings.scales_in(run.plan):

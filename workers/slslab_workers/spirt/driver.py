@@ -25,6 +25,7 @@ from slslab_workers.spirt.averaging import average_alone
 from slslab_workers.spirt.deployment import TEXT, WRITTEN_TEXT, SpirtDeployment, has_texts, light_mb
 from slslab_workers.spirt.pattern import COVERED, pattern
 from slslab_workers.spirt.roster import JOIN, Roster
+from slslab_workers.spirt.settings import RESERVE_S
 from slslab_workers.training import attacks, robust
 from slslab_workers.training.options import PARTITION
 
@@ -117,6 +118,11 @@ class Spirt(FunctionArchitecture):
                 f"barrier-timeout is {float(options['barrier-timeout'])}.",
                 f"give seconds, more than 0, at most {LONGEST_BARRIER_S}.",
             )
+        if plan.timeout <= RESERVE_S:
+            raise PlanError(
+                f"With a time-out of {plan.timeout} s peers can't wait for others: they keep {RESERVE_S:g} s of it.",
+                f"choose a --timeout of more than {RESERVE_S:g} s.",
+            )
         Roster.of(plan.workers, options).check(plan.epochs)
         why = "SPIRT's peers announce their averages before they read the others'"
         robust.check(plan, why, "choose gpu, or --attack sign-flip.")
@@ -136,6 +142,13 @@ class Spirt(FunctionArchitecture):
         # Plus four vectors: parameters, momentum, average and aggregate.
         database_mb = (gradients + 4) * gradient_mb(plan)
         return (ResidentPhase(self.name, 1, plan.workers * (light_mb(plan) + database_mb)),)
+
+    def concurrency(self, plan: Plan) -> int:
+        """Return the functions of all peers' minibatches, or of the start, where one function of a peer calls another.
+
+        State machines don't retry throttled functions.
+        """
+        return plan.workers * max(plan.batches, 2)
 
     def counts(
         self,

@@ -8,8 +8,8 @@ from typing import Any
 from slslab_workers.channels.objects import aws_client
 from slslab_workers.channels.stream import Unreachable
 from slslab_workers.spirt import joining
-from slslab_workers.spirt.peer import LOOK_S, RESERVE_S, Peer
-from slslab_workers.spirt.settings import Execution, password_queue, waiting_queue
+from slslab_workers.spirt.peer import LOOK_S, Peer
+from slslab_workers.spirt.settings import RESERVE_S, Execution, password_queue, waiting_queue
 from slslab_workers.spirt.trust import Identity, Untrusted, encrypt, verify
 from slslab_workers.training.lifetime import remaining_s
 

@@ -20,9 +20,8 @@ from slslab_workers.spirt.settings import PING_INTERVAL_S, PINGS, Execution, Key
 from slslab_workers.spirt.trust import Identity
 
 PING_ANSWER_S = 1.0
-# How long a peer waits before it pings missing peers, and the part of the function's time-out that it keeps in reserve.
+# How long a peer waits before it pings missing peers.
 LOOK_S = 1.0
-RESERVE_S = 5.0
 # In the hash of absent peers, fields with this prefix hold the peers left out of an epoch.
 LATE = "late "
 

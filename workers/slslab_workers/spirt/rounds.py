@@ -18,7 +18,8 @@ from slslab_workers.plan import thread_count
 from slslab_workers.spirt import joining
 from slslab_workers.spirt.arithmetic import step_outside
 from slslab_workers.spirt.membership import on_peer
-from slslab_workers.spirt.peer import LOOK_S, RESERVE_S, Peer
+from slslab_workers.spirt.peer import LOOK_S, Peer
+from slslab_workers.spirt.settings import RESERVE_S
 from slslab_workers.training import robust
 from slslab_workers.training.attacks import Attack
 from slslab_workers.training.keys import result_key

@@ -8,6 +8,8 @@ from slslab_workers.plan import InvocationInput, Plan
 # A peer has failed if it doesn't answer three pings in a row, a second apart (docs/protocols.md, "SPIRT").
 PINGS = 3
 PING_INTERVAL_S = 1.0
+# The part of a function's time-out that it doesn't wait for other peers.
+RESERVE_S = 5.0
 
 
 @dataclass(frozen=True)

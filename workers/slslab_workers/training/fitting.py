@@ -1,5 +1,6 @@
 """Fit a model to a data set when a plan is made, so that a mismatch shows before anything is deployed."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -28,6 +29,11 @@ def fit(name: str | None, dataset: str, source: Source, options: Mapping[str, Va
     samples. Raise PlanError if it can't be imported or built, or if its outputs don't fit the data set.
     """
     name = name or _usual(dataset, source.shape)
+    if re.match(r"torchvision[.:]", name):
+        raise PlanError(
+            f"{name} isn't a function of a sample's shape and of the number of outputs.",
+            "write a function that returns torchvision's model, and give --model module:function (docs/own.md).",
+        )
     outputs = source.classes or 1
     if (builder := value_of(name)) is not None:
         return measure(ModelSpec(name, source.shape, 0, 1, builder, outputs), source)

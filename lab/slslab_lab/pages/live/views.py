@@ -13,7 +13,7 @@ from slslab.report import formats
 from slslab.report.html.page import inline_hash, make_page, page_file, templates
 from slslab.report.page import Live
 from slslab.report.services import open_run
-from slslab.report.summaries import modelled_figures, replayed
+from slslab.report.summaries import modelled_figures, platform_of, replayed
 from slslab.run.bill import Book
 from slslab.run.directory import PLAN, RunDirectory, list_runs
 from slslab.run.run import Run
@@ -27,7 +27,8 @@ RUNNING = "running"
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the list of runs: its time and bill on AWS, and this host's time and the price of its seconds.
+    """A line of the list of runs: its time and bill on AWS or its platform, and this host's time and the price of its
+    seconds.
 
     Texts are empty where the figure is unknown."""
 
@@ -117,13 +118,15 @@ class Views:
         except FileNotFoundError:
             return Row(run.id, "gone")
         cost, spent, found = document.get("cost"), document.get("seconds"), replayed(document)
-        modelled = modelled_figures(found) if found else ("", "")
+        seconds, bill = modelled_figures(found) if found else ("", "")
+        platform = platform_of(document)
         return Row(
             run.id,
             str(document["status"]),
             str(document.get("architecture", "")),
             str(document.get("model", "")),
-            *modelled,
+            f"{seconds} on {platform}" if seconds and platform else seconds,
+            bill,
             formats.seconds(spent["measured"]) if spent else "",
             f"{formats.money(cost['total'])} {cost['currency']}" if cost else "",
             comparable=underway is None and "architecture" in document,

@@ -188,7 +188,8 @@ def make_curve(
             if resume:
                 document, bodies = held.enter_context(directory.checkpoint())
                 held.enter_context(directory.held())
-                curve.resume(document, directory)
+                with directory.reading():
+                    curve.resume(document, directory)
             else:
                 held.enter_context(directory.held())
                 directory.check_empty()
@@ -197,7 +198,8 @@ def make_curve(
                 samples = Samples(plan, lambda done, total: watcher.report("load", done, total))
                 replicas = kind(plan, samples, curve.device["kind"], progress.count_minibatch)
                 if bodies is not None:
-                    replicas.restore(bodies)
+                    with directory.reading():
+                        replicas.restore(bodies)
                 return _train(curve, replicas, directory, progress)
 
 

@@ -101,18 +101,20 @@ class CurveDirectory:
             ) from error
         with file:
             parts = _read_parts(file)
-            try:
-                document = json.loads(next(parts))
-                if document["schema"] != SCHEMA:
-                    raise ValueError(f"its schema is {document['schema']!r}")
-                if "rows" in document:  # as slslab 0.2 wrote it
-                    document |= {"epochs": document["rows"], "device": {"kind": document["device"]}}
-                yield document, parts
-            except (StopIteration, TypeError, ValueError, KeyError) as error:
-                raise RunError(
-                    f"{path} cannot be read: {error or 'it is empty'}.",
-                    "remove the directory, and run the command again.",
-                ) from error
+            with self.reading():
+                document = _read_document(next(parts, bytearray()))
+            yield document, parts
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Raise RunError that names the checkpoint for what it lacks (KeyError), and for wrong values in it."""
+        try:
+            yield
+        except (KeyError, TypeError, ValueError) as error:
+            wrong = f"it has no {error.args[0]}" if isinstance(error, KeyError) else str(error)
+            raise RunError(
+                f"{self.path / CHECKPOINT} cannot be read: {wrong}.", "remove the directory, and run the command again."
+            ) from error
 
     @contextmanager
     def _replacing(self, name: str) -> Iterator[BinaryIO]:
@@ -127,8 +129,24 @@ class CurveDirectory:
 
 
 def _read_parts(file: io.BufferedReader) -> Iterator[bytearray]:
+    left = os.fstat(file.fileno()).st_size
     while size := file.read(LENGTH):
-        part = bytearray(int.from_bytes(size, "little"))
-        if file.readinto(part) != len(part):
+        left -= len(size)
+        part_bytes = int.from_bytes(size, "little")
+        if len(size) < LENGTH or part_bytes > left:
             raise ValueError("it is cut off")
+        part = bytearray(part_bytes)
+        left -= file.readinto(part)
         yield part
+
+
+def _read_document(header: bytearray) -> dict[str, Any]:
+    try:
+        document = json.loads(header)
+    except ValueError:
+        raise ValueError("it doesn't begin with a curve's JSON" if header else "it is empty") from None
+    if not isinstance(document, dict) or document["schema"] != SCHEMA:
+        raise ValueError(f"its schema isn't {SCHEMA}")
+    if "rows" in document:  # as slslab 0.2 wrote it
+        document |= {"epochs": document["rows"], "device": {"kind": document["device"]}}
+    return document

@@ -1,12 +1,6 @@
-"""Compare points of the atlas with real runs that the atlas was not made from.
-
-Each point is a small run here. Its workers' times and bill are compared with what the atlas predicts for the same plan
-on this host's profile, with latencies fitted to that run. The run's replay on AWS is compared with the atlas's figures
-for AWS.
-"""
+"""Compare points of the atlas with real runs that the atlas was not made from."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -31,71 +25,58 @@ from slslab_lab.studies.recording import Recording, make_missing, small_run
 MEASURED, REPLAYED = "measured here", "replayed on AWS"
 
 
-@dataclass(frozen=True)
-class Check:
-    """A point of the atlas without a recording, as a small run."""
-
-    system: System
-    model: str
-    dataset: str
-    workers: int
-    memory_mb: int
-    batches: int
-    epochs: int
-
-    @property
-    def label(self) -> str:
-        """Return the point in words."""
-        return f"{self.model}, {self.system.name}, {self.workers} workers of {self.memory_mb:,} MB"
-
-    @property
-    def recording(self) -> Recording:
-        """Return the run to make."""
-        shape = (self.workers, BATCH_SIZE, self.batches, self.epochs, self.memory_mb)
-        values = small_run(self.model, self.dataset, *shape, record="alone")
-        name = f"{self.model}-{self.system.name.replace('/', '-')}"
-        return Recording(name, self.system.architecture, values, self.system.chosen)
+def _run(system: System, model: str, dataset: str, workers: int, *more: int) -> Recording:
+    """Return a small run; `more` are its minibatches, epochs and memory size, MB."""
+    name = f"{model}-{system.name.replace('/', '-')}"
+    values = small_run(model, dataset, workers, BATCH_SIZE, *more, record="alone")
+    return Recording(name, system.architecture, values, system.chosen)
 
 
-# None of these systems was recorded with that model.
-CHECKS = (
-    Check(System("scatterreduce", "memcached", "ga"), "lenet", "digits", 2, 1024, 1, 6),
-    Check(System("scatterreduce", "redis", "ga"), "mobilenet", "synthetic", 2, 3008, 2, 2),
-    Check(System("allreduce", "s3", "ma"), "mobilenet", "synthetic", 3, 3008, 2, 2),
-)
+# A small run for each point; none of these systems was recorded with that model.
+CHECKS = {
+    system: _run(system, *shape)
+    for system, shape in (
+        (System("scatterreduce", "memcached", "ga"), ("lenet", "digits", 2, 1, 6, 1024)),
+        (System("scatterreduce", "redis", "ga"), ("mobilenet", "synthetic", 2, 2, 2, 3008)),
+        (System("allreduce", "s3", "ma"), ("mobilenet", "synthetic", 3, 2, 2, 3008)),
+    )
+}
 
 
 def run_all(directory: Path, watcher: Watcher) -> list[Measured]:
     """Make the missing runs of a directory, and return all; RunError if one fails."""
-    recordings = [check.recording for check in CHECKS]
-    make_missing(directory, recordings, watcher)
-    return [read_measured(directory / each.name, architectures()) for each in recordings]
+    make_missing(directory, [*CHECKS.values()], watcher)
+    return [read_measured(directory / each.name, architectures()) for each in CHECKS.values()]
 
 
 def compare(recordings: Recordings, runs: Sequence[Measured], job: Job) -> dict[str, Any]:
     """Return the document of all checks."""
     rows = [
-        {"point": check.label, "figure": figure, "run": real, "atlas": modelled, "error": modelled / real - 1}
-        for check, run in zip(CHECKS, runs, strict=True)
-        for figure, real, modelled in _figures(check, run, recordings, job)
+        {"point": _label(system, run), "figure": figure, "run": real, "atlas": modelled, "error": modelled / real - 1}
+        for system, run in zip(CHECKS, runs, strict=True)
+        for figure, real, modelled in _figures(system, run, recordings, job)
     ]
     return {"rows": rows, "notes": list(_notes(rows, runs))}
 
 
-def _figures(check: Check, run: Measured, recordings: Recordings, job: Job) -> Iterator[tuple[str, float, float]]:
-    costs = measure(check.system, recordings, BATCH_SIZE)
+def _label(system: System, run: Measured) -> str:
+    return f"{run.plan.model}, {system.name}, {run.plan.workers} workers of {run.plan.memory_mb:,} MB"
+
+
+def _figures(system: System, run: Measured, recordings: Recordings, job: Job) -> Iterator[tuple[str, float, float]]:
+    costs, plan = measure(system, recordings, BATCH_SIZE), run.plan
     parameters = int(run.document["parameters"])
-    program = generate(costs.at(parameters), check.workers, check.batches, check.epochs)
-    program = with_memory(program, costs.nearest(parameters).run.plan.memory_mb, check.memory_mb)
+    program = generate(costs.at(parameters), plan.workers, plan.batches, plan.epochs)
+    program = with_memory(program, costs.nearest(parameters).run.plan.memory_mb, plan.memory_mb)
     here = outcome(play(program, run.host_profile()), run.arch)
-    here_s = fmean(worker.duration for worker in here.workers if 0 <= worker.worker < check.workers)
+    here_s = fmean(worker.duration for worker in here.workers if 0 <= worker.worker < plan.workers)
     # On the Lambda clock.
     worker_s = fmean(float(record["duration_ms"]) for record in run.invocations) / 1000
     yield f"{MEASURED}: seconds of a worker", worker_s, here_s
     yield f"{MEASURED}: billed seconds", float(run.document["billed_seconds"]), here.billed_seconds
     real, modelled = (outcome(play(each, job.profile)) for each in (run.program, program))
     yield f"{REPLAYED}: seconds", real.seconds, modelled.seconds
-    hosts = run.hosts(check.workers)
+    hosts = run.hosts(plan.workers)
     bills = (float(compute_bill(each.usage(hosts), job.book).total) for each in (real, modelled))
     yield f"{REPLAYED}: USD", next(bills), next(bills)
 

@@ -6,13 +6,13 @@ from typing import Any
 
 from slslab.predict.uncertainty import NONE
 from slslab.report.formats import percent
-from slslab_lab.studies.atlas.gpu_functions import compare
 from slslab_lab.studies.atlas.grid import (
     GROUPS,
     OBJECTIVES,
     WORKERS,
     Grid,
     best,
+    compare_gpus,
     contests,
     crossings,
     members,
@@ -59,7 +59,7 @@ def build(recordings: Recordings, grid: Grid, job: Job) -> dict[str, Any]:
             for objective in OBJECTIVES
             for crossing in crossings(grid, group, objective)
         ],
-        **({"gpu_functions": list(compare(grid))} if job.platform else {}),
+        **({"gpu_functions": list(compare_gpus(grid))} if job.platform else {}),
         "published": [each.as_document() for each in beside(grid)],
         "elsewhere": [{"crossing": crossing, "why": why} for crossing, why in ELSEWHERE],
         "axes": {

@@ -15,7 +15,7 @@ from slslab_lab.studies.atlas.costs import SystemCosts, measure
 from slslab_lab.studies.atlas.points import Job, Point, gpu_refusal, megabytes, points, refusal, significant
 from slslab_lab.studies.atlas.recordings import Recordings
 from slslab_lab.studies.atlas.systems import System
-from slslab_lab.studies.experiments import BATCH_SIZE
+from slslab_lab.studies.experiments import BATCH_SIZE, GPU
 
 # Parameters of the models: LeNet's, MobileNet's, ResNet-18's and ResNet-50's, and sizes between and beyond them.
 PARAMETERS = (15_000, 61_706, 250_000, 1_000_000, 3_217_226, 6_000_000, 11_173_962, 23_520_842)
@@ -25,6 +25,8 @@ OBJECTIVES = ("seconds", "usd")
 # The compared groups: systems that learn the same, and all.
 EQUAL, ALL = "equal", "all"
 GROUPS = (EQUAL, ALL)
+# Functions with GPUs, and what they are compared with.
+MINE, OTHERS = "GPU functions", ("CPU functions", "GPU instances")
 
 Place = tuple[int, int]
 
@@ -86,9 +88,8 @@ def compute(
     job: Job,
     report: Callable[[str, int, int], None],
     on: str | None = None,
-    further: Callable[[Sequence[Point]], Iterable[Point]] = lambda _: (),
 ) -> Grid:
-    """Play every point, and find the ranges of the leading ones and of `further` ones; `report` receives the progress.
+    """Play every point, and find the ranges of the leading ones; `report` receives the progress.
 
     With `on` None, a few thousand points take a minute in this process; otherwise `on` says where to compute them
     (`slslab_lab.runs.sweeps.sweep`).
@@ -106,7 +107,7 @@ def compute(
             refused.append(each)
         else:
             found += each
-    leading = dict.fromkeys([*leaders(found), *further(found)])
+    leading = dict.fromkeys([*leaders(found), *(point for *_, point in leaders_of_kinds(found))])
     led = grouped(((point.system, point.parameters, point.workers), point.memory_mb) for point in leading)
     ranging = [(place, tuple(sizes)) for place, sizes in led.items()]
     ranges = sweep(playing.play_ranges, ranging, on, partial(report, "finding ranges"), results(playing.play_ranges))
@@ -244,3 +245,40 @@ def _between(low: int, high: int, figures: Sequence[float]) -> float:
     """
     before, after = (math.log(first / second) for first, second in (figures[:2], figures[2:]))
     return float(low * (high / low) ** (before / (before - after)))
+
+
+def compare_gpus(grid: Grid) -> Iterator[dict[str, Any]]:
+    """Yield, by objective, workers and other kind, the 80 % range of GPU functions ÷ the best point of that kind at
+    each size, and the sizes in MB at which the better one changes (interpolated as in `Crossing`)."""
+    leading = {(*place, objective, kind): point for place, objective, kind, point in leaders_of_kinds(grid.points)}
+    for objective, workers, other in product(OBJECTIVES, WORKERS, OTHERS):
+        sizes = sorted({size for size, at, of, kind in leading if (at, of, kind) == (workers, objective, MINE)})
+        ratios = []
+        for size in sizes:
+            mine, theirs = (leading[size, workers, objective, kind] for kind in (MINE, other))
+            low, high = mine.times(theirs, objective)
+            ratios.append({"megabytes": significant(megabytes(size)), "low": low, "high": high})
+        if ratios:
+            figures = {
+                (kind, size, workers): float(getattr(leading[size, workers, objective, kind], objective))
+                for size, kind in product(sizes, (MINE, other))
+            }
+            cross = map(significant, pair_crossings(figures, MINE, other, workers))
+            yield {"objective": objective, "workers": workers, "against": other, "ratios": ratios, "cross": list(cross)}
+
+
+def leaders_of_kinds(every: Sequence[Point]) -> Iterator[tuple[tuple[int, int], str, str, Point]]:
+    """Yield the best point of each kind by each objective, at the places that have functions with GPUs."""
+    places = grouped(((point.parameters, point.workers), point) for point in every if point.system.equal)
+    for place, those in places.items():
+        kinds = grouped((_kind(point), point) for point in those)
+        for (kind, of_kind), objective in product(kinds.items(), OBJECTIVES):
+            if MINE in kinds and kind in (MINE, *OTHERS):
+                yield place, objective, kind, best(of_kind, objective)
+
+
+def _kind(point: Point) -> str:
+    """Return the kind of a point's system; empty for instances without GPUs."""
+    if point.system.platform:
+        return MINE
+    return OTHERS[0] if not point.system.instances else OTHERS[1] if point.system.architecture == GPU else ""

@@ -24,7 +24,7 @@ from slslab_lab.studies.atlas.costs import measure
 from slslab_lab.studies.atlas.points import Job, Point, megabytes, points
 from slslab_lab.studies.atlas.recordings import COMPUTES, Recordings, read_all
 from slslab_lab.studies.atlas.systems import S3, SYSTEMS, System, on_gpus
-from slslab_lab.studies.documents import Cell, ReproducedRow, describe_prices, describe_profile, make_document
+from slslab_lab.studies.documents import Cell, ReproducedRow, make_document
 from slslab_lab.studies.minibatches import Estimate
 from slslab_lab.studies.study import Setup
 from slslab_workers.models import spec
@@ -95,8 +95,8 @@ def build(setup: Setup, recordings: Recordings) -> dict[str, Any]:
             "notes": [],
         },
         fidelity="modelled",
-        profile=describe_profile(load_profile(DEFAULT_PROFILE)),
-        prices=describe_prices(setup.book),
+        profile=load_profile(DEFAULT_PROFILE),
+        prices=setup.book,
         ranged=True,
         findings=sentences,
         matrices=[_matrix(NAMES[model], each) for model, each in found.items()],

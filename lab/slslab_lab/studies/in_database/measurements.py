@@ -1,6 +1,8 @@
 """Measurements of SPIRT's operations, naive and in the database, and their file."""
 
+import json
 import os
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -8,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from statistics import median
 from typing import Annotated, Any, Self
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from slslab.errors import RunError
@@ -16,6 +19,7 @@ from slslab.stack.channels import EmbeddedRedis, find_server
 from slslab.stack.tensors import EmbeddedTensorDatabases
 from slslab_lab.studies import MODELS
 from slslab_lab.studies.in_database.arms import (
+    AVERAGE,
     NAIVE,
     OPERATIONS,
     Arm,
@@ -25,12 +29,14 @@ from slslab_lab.studies.in_database.arms import (
     Vectors,
     gradient_keys,
     naive_arms,
+    stacked_mean,
     take_turns,
     thin,
 )
-from slslab_lab.studies.in_database.redis import time_json
 from slslab_lab.studies.kept import Entry, Kept, made_now
 from slslab_lab.studies.study import Setup
+from slslab_workers.channels.scripts import LUA_AVERAGE
+from slslab_workers.channels.tensors import TensorDatabase
 from slslab_workers.models import spec
 
 IN_DATABASE = "in the database"
@@ -183,6 +189,34 @@ def _samples(taken: Sequence[Taken], arm: str, scripts: Sequence[float]) -> Samp
         arithmetic_cpu_s=tuple(max(0.0, turn.cpu_s - turn.moving.get_cpu_s - turn.moving.put_cpu_s) for turn in taken),
         put_cpu_s=tuple(turn.put_cpu_s for turn in moved),
     )
+
+
+def time_json(server: str, numbers: int, count: int, repeat: int) -> dict[str, Any]:
+    """Return the bytes and times of both ways to average a list of `count` gradients of `numbers` numbers, each
+    `repeat` times, as in a file of measurements; RunError for a wrong mean."""
+    vectors = Vectors.random(numbers, count)
+    texts = [json.dumps(gradient.tolist()).encode() for gradient in vectors.gradients]
+    script, decode, reply = [], [], b""
+    with thin(server) as client:
+        for text in texts:
+            client.command("RPUSH", "gradients", text)
+        for _ in range(repeat):
+            cpu = _server_cpu_s(client)
+            reply = bytes(client.command("EVAL", LUA_AVERAGE, 1, "gradients", count))
+            script.append(_server_cpu_s(client) - cpu)
+            cpu = time.process_time()
+            mean = stacked_mean(np.array(json.loads(text), np.float32) for text in texts)
+            decode.append(time.process_time() - cpu)
+            for computed in (np.array(json.loads(reply)), mean):
+                if not np.allclose(computed, vectors.expected[AVERAGE], atol=1e-6):
+                    raise RunError("The average of JSON texts is wrong.", "don't use its seconds; look for the reason.")
+    return {"json_bytes": list(map(len, texts)), "mean_bytes": len(reply), "lua_cpu_s": script, "decode_cpu_s": decode}
+
+
+def _server_cpu_s(client: TensorDatabase) -> float:
+    lines = bytes(client.command("INFO", "cpu")).decode().splitlines()
+    known = dict(line.split(":") for line in lines if ":" in line)
+    return float(known["used_cpu_user"]) + float(known["used_cpu_sys"])
 
 
 def versions() -> dict[str, str]:

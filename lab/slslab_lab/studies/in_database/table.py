@@ -1,22 +1,33 @@
 """SPIRT's in-database operations reproduced (Section 4.2 of Barrak et al.): averaging and update, without and with.
 
-Both are measured on this host's embedded tensor database. The model plays the requests and bytes of each on a
-platform's profile, with the measured CPU seconds. Nothing is fitted to a row."""
+The replay kernel plays small programs, a naive function and a script. Bytes and requests are the protocol's; CPU
+seconds are given. The function's environment is warm and uses its worker's own database. Time before its first request
+and after its last one isn't included."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from decimal import Decimal
+from statistics import median
 from typing import Any
 
+from slslab.predict.environment import NS
 from slslab.predict.profiles.profile import Profile
 from slslab_lab.papers.recomputation import Recomputed, percent, recompute_row
+from slslab_lab.replay.kernel.kernel import play
+from slslab_lab.replay.kernel.program import Program, Step, Track
 from slslab_lab.studies import MODELS, NAMES
 from slslab_lab.studies.accuracy_by_time import whole
-from slslab_lab.studies.documents import Cell, ReproducedRow, describe_profile, make_document
-from slslab_lab.studies.in_database.arms import AVERAGE, OPERATIONS, UPDATE
-from slslab_lab.studies.in_database.comparisons import FLOAT_BYTES, RATIO, RELEASED, WITH, WITHOUT, Comparison, compare
-from slslab_lab.studies.in_database.measurements import IN_DATABASE, Measurements
+from slslab_lab.studies.documents import Cell, ReproducedRow, make_document
+from slslab_lab.studies.in_database.arms import AVERAGE, NAIVE, OPERATIONS, UPDATE
+from slslab_lab.studies.in_database.measurements import IN_DATABASE, Measurements, Released, Samples
+from slslab_lab.studies.minibatches import Estimate
+from slslab_lab.studies.rankings import middle
 from slslab_lab.studies.study import Setup
 
+WITHOUT, WITH, RATIO = "without", "with", "ratio"
+RELEASED = "as released"
+FLOAT_BYTES = 4
+PHASES = {AVERAGE: "synchronise", UPDATE: "update"}
 TABLE = "optimizations"
 ROWS = {
     AVERAGE: "SPIRT, averaging of gradients: in the database",
@@ -29,6 +40,181 @@ COLUMNS = (
     (WITH, "With: computed in the database", "s", 3),
     (RATIO, "Without ÷ with", "ratio", 2),
 )
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One operation on vectors of `parameters` numbers, float32, with `count` gradients, in a `memory_mb` function."""
+
+    operation: str
+    parameters: int
+    count: int
+    memory_mb: int
+
+    @property
+    def size(self) -> int:
+        """Return bytes of a vector."""
+        return FLOAT_BYTES * self.parameters
+
+    @property
+    def numbers(self) -> int:
+        """Return how many numbers are read."""
+        return self.gets * self.parameters
+
+    @property
+    def gets(self) -> int:
+        """Return how many vectors a naive function fetches: all gradients, or parameters and a gradient."""
+        return self.count if self.operation == AVERAGE else 2
+
+    def naive(
+        self, get_cpu_s: float, arithmetic_cpu_s: float, put_cpu_s: float, *, text_bytes: int | None = None
+    ) -> Program:
+        """Fetch, compute, put back; CPU seconds of the client in all gets, in the arithmetic, in the put.
+
+        With `text_bytes` each gradient is fetched as that many bytes of JSON, and the mean is put back as a tensor.
+        """
+        phase, size = PHASES[self.operation], self.size if text_bytes is None else text_bytes
+        share = round(get_cpu_s * NS / self.gets)
+        gets = [Step("tensor.get", phase, cpu_ns=share, requests=1, bytes=size) for _ in range(self.gets)]
+        compute = Step(self.operation, phase, cpu_ns=round(arithmetic_cpu_s * NS))
+        put = Step("tensor.set", phase, cpu_ns=round(put_cpu_s * NS), requests=1, bytes=self.size)
+        return self._program((*gets, compute, put))
+
+    def in_database(self, script_cpu_s: float) -> Program:
+        """Return a request for a script that takes `script_cpu_s` CPU seconds on the database's host."""
+        script_ns = round(script_cpu_s * NS)
+        return self._program((Step("tensor.script", PHASES[self.operation], requests=1, server_cpu_ns=script_ns),))
+
+    def round_trip(self, script_s: float, mean_bytes: int, decode_cpu_s: float) -> Program:
+        """Return a script that returns the mean as JSON, which is decoded and put back as a tensor."""
+        phase, script_ns = PHASES[self.operation], round(script_s * NS)
+        script = Step("tensor.script", phase, requests=1, bytes=mean_bytes, server_cpu_ns=script_ns)
+        compute = Step(self.operation, phase, cpu_ns=round(decode_cpu_s * NS))
+        return self._program((script, compute, Step("tensor.set", phase, requests=1, bytes=self.size)))
+
+    def _program(self, steps: tuple[Step, ...]) -> Program:
+        track = Track(self.operation, "invocation", 0, steps, self.memory_mb)
+        return Program("spirt", 1, (track,), (), recorded=False)
+
+
+def seconds(program: Program, profile: Profile) -> float:
+    """Return modelled seconds from the first request to the end of the last step."""
+    timeline = play(program, profile)
+    return (max(timeline.end) - min(timeline.begin)) / NS
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Both ways of one operation: seconds by column, and their parts in words (`said`) and in numbers (`parts`).
+
+    `measured` is empty if the model was too large to measure."""
+
+    exchange: Exchange
+    variant: str
+    modelled: Mapping[str, float]
+    said: Mapping[str, str]
+    parts: Mapping[str, float]
+    measured: Mapping[str, Estimate] = field(default_factory=dict)
+
+    def reasons(self, published: Mapping[str, Decimal]) -> dict[str, str]:
+        """Return why these seconds and their ratio differ from the published ones: the parts of ours, and the time per
+        number that the published ones imply."""
+        if not published:
+            return {}
+        without, inside = (float(published[name]) for name in (WITHOUT, WITH))
+        ours = self.modelled[WITHOUT]
+        if without > ours:
+            rest = f"{without - ours:.1f} s of the published {without:g} s remain unexplained"
+        else:
+            rest = f"that is {ours - without:.1f} s more than the published {without:g} s"
+        needed = ours * inside / without
+        side = "too" if self.modelled[RATIO] > 1 else "not"
+        return {
+            WITHOUT: f"without, {self.said[WITHOUT]}; {rest}.",
+            WITH: f"with, {self.said[WITH]}; the published {inside:g} s are {each(inside, self.exchange.numbers)}.",
+            RATIO: f"the database is faster as published, modelled {side}; the published ratio would need "
+            f"{needed:.2f} s with, {each(needed, self.exchange.numbers)}.",
+        }
+
+
+def compare_tensors(exchange: Exchange, samples: Mapping[str, Samples], profile: Profile) -> Iterator[Comparison]:
+    """Yield a comparison for each naive client with the database's script, all on float32 tensors."""
+    inside = samples[IN_DATABASE]
+    script_s = median(inside.script_cpu_s)
+    with_s, request_s = (seconds(exchange.in_database(cpu_s), profile) for cpu_s in (script_s, 0.0))
+    for arm in NAIVE:
+        naive = samples[arm]
+        cpu_s = tuple(median(part) for part in (naive.get_cpu_s, naive.arithmetic_cpu_s, naive.put_cpu_s))
+        without_s, moving_s = (seconds(exchange.naive(*spent), profile) for spent in (cpu_s, (0.0, 0.0, 0.0)))
+        ratios = [outer / inner for outer, inner in zip(naive.seconds, inside.seconds, strict=True)]
+        yield Comparison(
+            exchange,
+            arm,
+            {WITHOUT: without_s, WITH: with_s, RATIO: without_s / with_s},
+            {
+                WITHOUT: f"{exchange.gets} gets and a set of {exchange.size / 1e6:.1f} MB take {moving_s:.2f} s"
+                f"{_speed(profile)} and the arithmetic {cpu_s[1]:.2f} s of CPU",
+                WITH: f"the gradients don't move: the request takes {1e3 * request_s:.2f} ms and the script "
+                f"{script_s:.3f} s of CPU, {each(script_s, exchange.numbers)}",
+            },
+            _parts((exchange.gets + 1) * exchange.size, moving_s, cpu_s[1], script_s, request_s),
+            {WITHOUT: middle(naive.seconds), WITH: middle(inside.seconds), RATIO: middle(ratios)},
+        )
+
+
+def compare_released(exchange: Exchange, released: Released, profile: Profile) -> Comparison:
+    """Compare a client that decodes all gradients with Redis's Lua, on JSON texts; both put the mean back as a tensor.
+
+    Bytes and CPU seconds are scaled, by the number, from smaller gradients."""
+    size = exchange.parameters
+    text_bytes, mean_bytes = round(released.text_bytes * size), round(released.mean_bytes / released.numbers * size)
+    decode_s, lua_s = (spent * exchange.numbers for spent in (released.decode_s, released.lua_s))
+    mean_s = released.decode_s * size
+    without_s, moving_s = (
+        seconds(exchange.naive(0.0, cpu_s, 0.0, text_bytes=text_bytes), profile) for cpu_s in (decode_s, 0.0)
+    )
+    with_s = seconds(exchange.round_trip(lua_s, mean_bytes, mean_s), profile)
+    trip_s = seconds(exchange.round_trip(0.0, mean_bytes, 0.0), profile)
+    return Comparison(
+        exchange,
+        RELEASED,
+        {WITHOUT: without_s, WITH: with_s, RATIO: without_s / with_s},
+        {
+            WITHOUT: f"{exchange.gets} gets of {text_bytes / 1e6:.0f} MB of JSON and a set take {moving_s:.1f} s"
+            f"{_speed(profile)}, decoding and averaging {decode_s:.1f} s of CPU",
+            WITH: f"Lua takes {lua_s:.0f} s of CPU, {each(lua_s, exchange.numbers)}, and the mean's way out and back "
+            f"{trip_s:.1f} s",
+        },
+        _parts(exchange.gets * text_bytes + exchange.size, moving_s, decode_s, lua_s, trip_s),
+    )
+
+
+def compare(
+    measurements: Measurements, model: str, operation: str, memory_mb: int, profile: Profile
+) -> Iterator[Comparison]:
+    """Yield all comparisons of one operation and model; as released only if that was measured."""
+    known = measurements.models[model]
+    exchange = Exchange(operation, known.parameters, measurements.gradients, memory_mb)
+    yield from compare_tensors(exchange, known.operations[operation], profile)
+    if measurements.released is not None and operation == AVERAGE:
+        yield compare_released(exchange, measurements.released, profile)
+
+
+def _parts(*figures: float) -> dict[str, float]:
+    """Return, under a document's names, the bytes that a naive function fetches and puts back, and seconds."""
+    names = ("bytes_moved", "requests_and_bytes_s", "arithmetic_cpu_s", "script_cpu_s", "request_s")
+    return dict(zip(names, map(float, figures), strict=True))
+
+
+def each(spent_s: float, count: int) -> str:
+    """Return the time per number, in words."""
+    spent_ns = 1e9 * spent_s / count
+    return f"{spent_ns:,.{0 if spent_ns >= 100 else 2}f} ns a number"
+
+
+def _speed(profile: Profile) -> str:
+    bandwidth = profile.operation("tensor.get").bandwidth_mb_s
+    return f" at {bandwidth.value:.1f} MB/s" if bandwidth else ""
 
 
 def build(setup: Setup, measurements: Measurements) -> dict[str, Any]:
@@ -52,7 +238,7 @@ def build(setup: Setup, measurements: Measurements) -> dict[str, Any]:
         COLUMNS,
         rows,
         _notes(measurements, models, profile),
-        profile=describe_profile(profile),
+        profile=profile,
         measurements=measurements.about("models"),
     )
 

@@ -1,8 +1,4 @@
-"""KubeML's accuracy by global batch, on what two processors can train: LeNet on 3,584 of MNIST's images.
-
-All functions are in one process, with the same bits as a run. The paper's figure uses ResNet34 on CIFAR-10; the
-comparison is whether accuracy falls as the global batch grows.
-"""
+"""KubeML's accuracy by global batch, on what two processors can train: LeNet on 3,584 of MNIST's images."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass

@@ -1,12 +1,7 @@
-"""KubeML's times of ResNet34 by merges: its pattern played on a profile, with one fitted constant.
-
-The constant was named before the fit: the rate at which a tensor moves between a process and the database, everything
-included. Computing and loading in an epoch isn't modelled. For each size of minibatches it is the rest of the published
-time with one merge an epoch. So these four rows are given, and the other twelve are modelled.
-"""
+"""KubeML's times of ResNet34 by merges: its pattern played on a profile, with one fitted constant."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean
 from typing import Any
@@ -14,14 +9,21 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize_scalar
 
+from slslab.predict.environment import NS
 from slslab.predict.profiles.profile import Profile
 from slslab.report.formats import percent
 from slslab_lab.papers.paper import Paper, Row
+from slslab_lab.replay.kernel.kernel import play
+from slslab_lab.replay.programs.scaling import generate
+from slslab_lab.replay.rounds import without_compute
+from slslab_lab.replay.speeds import with_figures
 from slslab_lab.studies.accuracy_by_time import whole
-from slslab_lab.studies.documents import Cell, ReproducedRow, describe_profile, make_curve, make_document
-from slslab_lab.studies.kubeml.rounds import BUFFERS, MODEL_MB, PARAMETERS, TENSORS, merging_seconds, with_rate
+from slslab_lab.studies.documents import Cell, ReproducedRow, make_curve, make_document
 from slslab_lab.studies.study import Setup
+from slslab_workers.kubeml.driver import KubeML
+from slslab_workers.kubeml.pattern import pattern_of
 from slslab_workers.kubeml.shares import ALL, DOCUMENT, Epoch, document_count
+from slslab_workers.patterns import Activity, Pattern, Workload
 
 TABLE = "epochs"
 SAMPLES = 50_000
@@ -30,6 +32,9 @@ FUNCTIONS, FUNCTIONS_OF_ONE_MERGE = (2, 4), (2, 4, 8)
 # Rates in 10⁶ bytes a second at which epochs are played; between them, seconds are linear in seconds per byte.
 RATES = (60.0, 120.0, 240.0, 480.0, 960.0)
 COLUMNS = (("seconds", "30 epochs of ResNet34 on CIFAR-10", "s", 1),)
+# ResNet34 as released: torchvision's, with 1,000 classes.
+PARAMETERS, TENSORS, BUFFERS = 21_797_672, 218, 17_060
+MODEL_MB = 4 * (PARAMETERS + BUFFERS) / 1e6
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,43 @@ def settings_of(paper: Paper) -> list[Setting]:
     return found
 
 
+class _Released(KubeML):
+    """KubeML with the paper's documents, which needn't divide into a plan's minibatches."""
+
+    def __init__(self, epoch: Epoch) -> None:
+        self._epoch = epoch
+
+    def pattern(self, workload: Workload) -> Pattern:
+        """Return the pattern of the epoch without validation, and without loading documents."""
+        workload = replace(workload, parameters=PARAMETERS, tensors=TENSORS, buffers=BUFFERS, evaluation=False)
+        made = pattern_of(workload, self._epoch)
+
+        def is_kept(part: Any) -> bool:
+            return not (isinstance(part, Activity) and part.op == "object.get")
+
+        return replace(
+            made, roles=tuple(replace(role, start=tuple(filter(is_kept, role.start))) for role in made.roles)
+        )
+
+
+def merging_seconds(epoch: Epoch, profile: Profile) -> float:
+    """Return the seconds of an epoch without CPU time: the second of two, with warm environments."""
+    costs = without_compute(_Released(epoch))
+    any_function = costs.functions["invocation"]
+    functions = {name: replace(any_function, name=name) for name in ("invocation", "init", "job")}
+    program = generate(replace(costs, functions=functions), epoch.functions, 1, 2)
+    timeline = play(program, profile)
+    calls = list(zip(program.tracks, timeline.calls, strict=True))
+    first, second = (max(call.ended for track, call in calls if track.epoch == number) for number in range(2))
+    return (second - first) / NS
+
+
+def with_rate(profile: Profile, rate_mb_s: float) -> Profile:
+    """Return the profile with tensors that move at this rate, in 10⁶ bytes a second."""
+    change = {"value": rate_mb_s}
+    return with_figures(profile, "tensor", "bandwidth_mb_s", lambda figure: figure.model_copy(update=change))
+
+
 def merging(settings: Sequence[Setting], profile: Profile) -> Callable[[float], list[float]]:
     """Return a function that maps a rate to the merging seconds in an epoch of each setting."""
     epochs = {epoch for setting in settings for epoch in setting.of_functions()}
@@ -92,27 +134,22 @@ def fit(
     minibatch. Return it, in 10⁶ bytes a second, with the seconds of all settings at that rate."""
 
     def modelled(rate_mb_s: float) -> list[float]:
-        by_merging = merged(rate_mb_s)
-        rest = {
-            setting.batch_size: setting.seconds / setting.epochs - seconds
-            for setting, seconds in zip(settings, by_merging, strict=True)
-            if setting.given
-        }
-        return [
-            setting.epochs * (rest[setting.batch_size] + seconds)
-            for setting, seconds in zip(settings, by_merging, strict=True)
-        ]
+        pairs = list(zip(settings, merged(rate_mb_s), strict=True))
+        rest = {one.batch_size: one.seconds / one.epochs - seconds for one, seconds in pairs if one.given}
+        return [one.epochs * (rest[one.batch_size] + seconds) for one, seconds in pairs]
 
     def squares(inverse: float) -> float:
-        return sum(
-            (seconds / setting.seconds - 1) ** 2
-            for setting, seconds in zip(settings, modelled(1 / inverse), strict=True)
-            if not setting.given and setting.batch_size != left_out
-        )
+        return sum(error**2 for error in errors_of(settings, modelled(1 / inverse), left_out))
 
     found = minimize_scalar(squares, bounds=(1 / RATES[-1], 1 / RATES[0]), method="bounded", options={"xatol": 1e-7})
     rate_mb_s = float(1 / found.x)
     return rate_mb_s, modelled(rate_mb_s)
+
+
+def errors_of(settings: Sequence[Setting], seconds: Sequence[float], left_out: int | None = None) -> list[float]:
+    """Return the relative errors of the modelled settings, without those with `left_out` samples a minibatch."""
+    pairs = zip(settings, seconds, strict=True)
+    return [value / one.seconds - 1 for one, value in pairs if not one.given and one.batch_size != left_out]
 
 
 def straightness(settings: Sequence[Setting], seconds: Sequence[float]) -> float:
@@ -149,14 +186,7 @@ def build(setup: Setup, _: None = None) -> dict[str, Any]:
         }
         for name, seconds in timings.items()
     }
-    errors = {
-        name: [
-            seconds / setting.seconds - 1
-            for setting, seconds in zip(settings, values, strict=True)
-            if not setting.given
-        ]
-        for name, values in (("fitted", fitted), ("left_out", left_out))
-    }
+    errors = {"fitted": errors_of(settings, fitted), "left_out": errors_of(settings, left_out)}
     figures: dict[str, Any] = {
         "fit": {"rate_mb_s": rate_mb_s, "errors": errors},
         "lines": lines,
@@ -170,7 +200,7 @@ def build(setup: Setup, _: None = None) -> dict[str, Any]:
         _notes(profile, rate_mb_s),
         curves=[_picture(settings, fitted, size) for size in sizes],
         fidelity="modelled",
-        profile=describe_profile(profile),
+        profile=profile,
         findings=list(_findings(figures)),
         **figures,
         fitted="The rate of tensors is fitted to the modelled rows, so their agreement doesn't test the model.",
@@ -183,27 +213,20 @@ def _of_size(settings: Sequence[Setting], seconds: Sequence[float], size: int) -
 
 
 def _row(setting: Setting, seconds: float) -> ReproducedRow:
-    merges = {"merges": setting.merges, "k": setting.k, "batch_size": setting.batch_size}
+    more = {"merges": setting.merges, "k": setting.k, "batch_size": setting.batch_size}
     every = "merged once an epoch" if setting.given else f"merged every {setting.k}"
+    name, group = f"{every}, M = {setting.merges:g}", f"minibatches of {setting.batch_size}"
     # These rows provide the given figures, so their agreement would show nothing.
-    cell = Cell(setting.row.published["seconds"], modelled=None if setting.given else whole(seconds))
-    variant = "given" if setting.given else "modelled"
-    return ReproducedRow(
-        f"{every}, M = {setting.merges:g}",
-        f"minibatches of {setting.batch_size}",
-        variant,
-        {"seconds": cell},
-        more=merges,
-    )
+    cells = {"seconds": Cell(setting.row.published["seconds"], modelled=None if setting.given else whole(seconds))}
+    return ReproducedRow(name, group, "given" if setting.given else "modelled", cells, more=more)
 
 
 def _picture(settings: Sequence[Setting], seconds: Sequence[float], size: int) -> dict[str, Any]:
-    chosen, modelled = _of_size(settings, seconds, size)
-    order = sorted(range(len(chosen)), key=lambda number: chosen[number].merges)
-    merges = [chosen[number].merges for number in order]
+    pairs = sorted(zip(*_of_size(settings, seconds, size), strict=True), key=lambda pair: pair[0].merges)
+    merges = [one.merges for one, _ in pairs]
     lines = [
-        ("published", merges, [chosen[number].seconds for number in order]),
-        ("modelled", merges, [modelled[number] for number in order]),
+        ("published", merges, [one.seconds for one, _ in pairs]),
+        ("modelled", merges, [value for _, value in pairs]),
     ]
     x, y = ("merges", "merges of an epoch", ""), ("seconds", "30 epochs", "s")
     title = f"Minibatches of {size}: seconds of 30 epochs by merges"

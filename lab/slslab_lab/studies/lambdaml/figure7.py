@@ -1,8 +1,4 @@
-"""Figure 7 of LambdaML: which algorithm needs fewer rounds of communication to a loss.
-
-Logistic regression and a linear SVM by GA-SGD, MA-SGD and ADMM, and k-means by EM, are computed in one process, with
-the same bits as a run. MobileNet by GA-SGD and MA-SGD comes from accuracy curves (`slslab accuracy`).
-"""
+"""Figure 7 of LambdaML: which algorithm needs fewer rounds of communication to a loss."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,6 +12,7 @@ from slslab.report.formats import percent
 from slslab.run.metrics import grouped
 from slslab_lab.pages.grids import ROUNDS
 from slslab_lab.studies import committed
+from slslab_lab.studies.accuracy_by_time import percentages
 from slslab_lab.studies.curves import LOWEST_TARGET, Curve, Point, read_curves
 from slslab_lab.studies.documents import Cell, ReproducedRow, make_curve, make_document
 from slslab_lab.studies.lambdaml.losses import Losses, Series, Training, by_round, collect
@@ -141,11 +138,8 @@ def pair(curves: Sequence[Curve]) -> tuple[Curve, ...]:
         if replace(ga.plan, run="", epochs=1, options={**ga.plan.options, ALGORITHM.name: "ma"})
         == replace(ma.plan, run="", epochs=1)
     ]
-    epochs, both = max(
-        ((min(len(curve.points) for curve in both), both) for both in pairs),
-        key=lambda found: found[0],
-        default=(0, ()),
-    )
+    both = max(pairs, key=lambda both: min(len(curve.points) for curve in both), default=())
+    epochs = min((len(curve.points) for curve in both), default=0)
     return tuple(replace(curve, points=curve.points[:epochs]) for curve in both)
 
 
@@ -204,14 +198,9 @@ def _row(series: Series) -> ReproducedRow:
 def _network_row(curve: Curve) -> ReproducedRow:
     losses = [point.loss for point in curve.points if point.loss is not None]
     cells = {"loss": Cell(measured=middle([min(losses)]) if losses else None)}
-    algorithm = _algorithm(curve)
-    return ReproducedRow(
-        ALGORITHMS[algorithm],
-        f"MobileNet on {curve.dataset}",
-        "recorded curve",
-        cells,
-        more={"curve": curve.as_document(curve.plan.architecture), "plan": curve.plan.to_document()},
-    )
+    more = {"curve": curve.as_document(curve.plan.architecture), "plan": curve.plan.to_document()}
+    name, group = ALGORITHMS[_algorithm(curve)], f"MobileNet on {curve.dataset}"
+    return ReproducedRow(name, group, "recorded curve", cells, more=more)
 
 
 def _picture(members: Sequence[Series]) -> dict[str, Any]:
@@ -222,15 +211,12 @@ def _picture(members: Sequence[Series]) -> dict[str, Any]:
 
 
 def _network_pictures(networks: Sequence[Curve]) -> Iterator[dict[str, Any]]:
-    if not networks:
-        return
-    names = [ALGORITHMS[_algorithm(curve)] for curve in networks]
-    places = [[_rounds(curve, point) for point in curve.points] for curve in networks]
     figures = ("test loss", "", "loss"), ("test accuracy", "%", "accuracy"), ("training loss", "", "training_loss")
-    for what, unit, figure in figures:
-        values = [[getattr(point, figure) for point in curve.points] for curve in networks]
-        shown = [[100 * value for value in of_curve] if unit else of_curve for of_curve in values]
-        lines = zip(names, places, shown, strict=True)
+    for what, unit, figure in figures if networks else ():
+        lines = []
+        for curve in networks:
+            values = percentages(curve) if unit else [getattr(point, figure) for point in curve.points]
+            lines.append((ALGORITHMS[_algorithm(curve)], [_rounds(curve, point) for point in curve.points], values))
         yield _by_rounds(f"MobileNet on {networks[0].dataset}", what, unit, lines)
 
 

@@ -1,9 +1,5 @@
 """Figure 8 of LambdaML: the loss of workers that never wait (S-ASP) is less steady than the loss of workers that wait
-for all (BSP).
-
-S-ASP's result depends on which worker is faster, so it is run. BSP is computed in one process, with the same bits as a
-run.
-"""
+for all (BSP)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict

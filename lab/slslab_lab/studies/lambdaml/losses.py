@@ -1,9 +1,4 @@
-"""Losses of small models by LambdaML's algorithms, round by round or epoch by epoch, and the file that keeps them.
-
-All workers compute in one process, with the same bits as a run. S-ASP depends on which worker is faster, so it is run.
-Defaults are the released code's: SGD with a constant rate of 0.01, without momentum and weight decay, ρ = λ = 0.01, one
-local pass between two exchanges of MA-SGD and two for ADMM.
-"""
+"""Losses of small models by LambdaML's algorithms, round by round or epoch by epoch, and the file that keeps them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

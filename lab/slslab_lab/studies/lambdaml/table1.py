@@ -17,7 +17,7 @@ from slslab_lab.replay.measured import Measured
 from slslab_lab.replay.outcome import outcome
 from slslab_lab.replay.programs.scaling import generate
 from slslab_lab.studies.accuracy_by_time import whole
-from slslab_lab.studies.documents import AGREES, Cell, ReproducedRow, describe_prices, describe_profile, make_document
+from slslab_lab.studies.documents import AGREES, Cell, ReproducedRow, make_document
 from slslab_lab.studies.lambdaml.recordings import (
     BASE,
     COLUMNS,
@@ -130,8 +130,8 @@ def build(setup: Setup, recordings: Mapping[str, Measured]) -> dict[str, Any]:
         ],
         [row for each in rows for row in _rows(each)],
         _notes(rows, recordings, profile),
-        profile=describe_profile(profile),
-        prices=describe_prices(book),
+        profile=profile,
+        prices=book,
         findings=[sentence for column in COLUMNS for sentence in _findings(column, rows)],
     )
 
@@ -150,11 +150,8 @@ def _compare(setup: Setup, row: Row, recordings: Mapping[str, Measured], refusal
             played, boot_s = _play(run, job, workers, profile), 0.0 if boot is None else boot.value
             against[column] = Against(played, with_s3, boot_s, setup.book)
             measured[column] = exchange_ratio(run, base)
-    refused = {
-        column: refusals[job.recording(channel)]
-        for column, channel in COLUMNS.items()
-        if job.recording(channel) in refusals
-    }
+    reasons = {column: refusals.get(job.recording(channel)) for column, channel in COLUMNS.items()}
+    refused = {column: reason for column, reason in reasons.items() if reason}
     return Compared(row, job, workers, against, refused, measured)
 
 
@@ -167,18 +164,15 @@ def _play(run: Measured, job: Job, workers: int, profile: Profile) -> Played:
 
 def _rows(compared: Compared) -> Iterator[ReproducedRow]:
     """Yield the row with each way to count a node's start, with channels without a node, and with unmodelled ones."""
-    with_node = [column for column, each in compared.against.items() if each.boot_s]
-    for variant in (RUNNING, STARTED, WAITING) if with_node else ():
-        cells = {}
-        for column in with_node:
-            if variant != WAITING:
-                cells[f"{column}_slowdown"] = _slowdown(compared, column, booted=variant == STARTED)
-            cells[f"{column}_cost"] = _cost(compared, column, variant)
-        yield _row(compared, variant, cells)
-    if without := [column for column in compared.against if column not in with_node]:
-        cells = {f"{column}_slowdown": _slowdown(compared, column, booted=True) for column in without}
-        cells |= {f"{column}_cost": _cost(compared, column, STARTED) for column in without}
-        yield _row(compared, NO_NODE, cells)
+    for variant in (RUNNING, STARTED, WAITING, NO_NODE):
+        cells: dict[str, Cell] = {}
+        for column, each in compared.against.items():
+            if bool(each.boot_s) == (variant != NO_NODE):
+                if variant != WAITING:
+                    cells[f"{column}_slowdown"] = _slowdown(compared, column, booted=variant != RUNNING)
+                cells[f"{column}_cost"] = _cost(compared, column, variant)
+        if cells:
+            yield _row(compared, variant, cells)
     names = [f"{column}_{figure}" for column in COLUMNS if column not in compared.against for figure in FIGURES]
     missing = {f"{column}_{FIGURES[0]}": reason for column, reason in compared.refused.items()}
     cells = {name: Cell(compared.row.published.get(name), missing=missing.get(name, "")) for name in names}
@@ -210,21 +204,20 @@ def _row(compared: Compared, variant: str, cells: Mapping[str, Cell]) -> Reprodu
 
 
 def _slowdown(compared: Compared, column: str, *, booted: bool) -> Cell:
-    each = compared.against[column]
+    each, measured = compared.against[column], compared.measured[column]
     published = compared.row.published.get(f"{column}_slowdown")
-    modelled = whole(each.slowdown(booted=booted))
-    running = each.slowdown(booted=False)
+    modelled, running = each.slowdown(booted=booted), each.slowdown(booted=False)
     if not booted:
-        return Cell(measured=compared.measured[column], modelled=modelled)
-    reason = f"published {published}, modelled {each.slowdown(booted=True):.2f}"
+        return Cell(measured=measured, modelled=whole(modelled))
+    reason = f"published {published}, modelled {modelled:.2f}"
     if each.boot_s and published is not None and float(published) > running:
         implied = each.boot_s / (float(published) - running)
         reason += (
             f"; with a start of {each.boot_s:.0f} s and these savings, the published ratio fits a job of "
             f"{implied:.0f} s with S3; the model has {each.base.seconds:.0f} s"
         )
-    measured = None if each.boot_s else compared.measured[column]
-    return RatioCell(published, measured=measured, modelled=modelled, reason=reason)
+    measured = None if each.boot_s else measured
+    return RatioCell(published, measured=measured, modelled=whole(modelled), reason=reason)
 
 
 def _cost(compared: Compared, column: str, variant: str) -> Cell:

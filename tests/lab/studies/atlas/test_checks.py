@@ -17,17 +17,16 @@ from slslab_lab.replay.outcome import outcome
 from slslab_lab.runs.planning import architectures
 from slslab_lab.studies import committed
 from slslab_lab.studies.atlas import checks
-from slslab_lab.studies.atlas.checks import CHECKS, Check, compare, run_all
+from slslab_lab.studies.atlas.checks import CHECKS, compare, run_all
 from slslab_lab.studies.atlas.points import Job
 from slslab_lab.studies.atlas.recordings import Recordings
 from slslab_lab.studies.atlas.systems import SYSTEMS, System
 
 JOB = Job(10, load_profile("aws-us-east-1"), load_book("aws-us-east-1"))
-CHECK = Check(System("allreduce", "s3", "ga"), "lenet", "digits", 2, 1769, 1, 5)
 
 
 def test_a_run_stands_beside_what_the_atlas_says_of_it(recordings: Recordings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "CHECKS", (CHECK,))
+    monkeypatch.setattr(checks, "CHECKS", {System("allreduce", "s3", "ga"): None})
     run = read_measured(committed("atlas") / "lenet-allreduce", architectures())
     document = compare(recordings, [run], JOB)
     rows = {row["figure"]: row for row in document["rows"]}
@@ -47,11 +46,11 @@ def test_a_run_stands_beside_what_the_atlas_says_of_it(recordings: Recordings, m
 
 
 def test_no_check_was_recorded() -> None:
-    for check in CHECKS:
-        assert (check.system.architecture, check.system.channel, check.system.algorithm) in {
+    for checked, recording in CHECKS.items():
+        assert (checked.architecture, checked.channel, checked.algorithm) in {
             (system.architecture, system.channel, system.algorithm) for system in SYSTEMS
         }
-        assert not (committed("atlas") / check.recording.name).exists()
+        assert not (committed("atlas") / recording.name).exists()
 
 
 def test_a_check_that_fails_says_which(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -59,5 +58,5 @@ def test_a_check_that_fails_says_which(monkeypatch: pytest.MonkeyPatch, tmp_path
         return {"status": "failed", "error": {"message": "It broke.", "hint": "mend it."}}
 
     monkeypatch.setattr("slslab_lab.studies.recording.run_plan", run_plan)
-    with pytest.raises(RunError, match=rf"The run {tmp_path / CHECKS[0].recording.name} failed: It broke\."):
+    with pytest.raises(RunError, match=rf"The run {tmp_path / next(iter(CHECKS.values())).name} failed: It broke\."):
         run_all(tmp_path, Watching())

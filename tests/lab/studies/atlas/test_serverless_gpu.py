@@ -16,8 +16,7 @@ from slslab_lab.pages.reproduction import describe_reproduction
 from slslab_lab.pages.verdicts import agreement
 from slslab_lab.studies.atlas import serverless_gpu
 from slslab_lab.studies.atlas.costs import measure
-from slslab_lab.studies.atlas.gpu_functions import compare, leaders
-from slslab_lab.studies.atlas.grid import Grid
+from slslab_lab.studies.atlas.grid import Grid, compare_gpus, leaders_of_kinds
 from slslab_lab.studies.atlas.points import Job, Point, gpu_refusal, gpu_step, points
 from slslab_lab.studies.atlas.recordings import Recordings
 from slslab_lab.studies.atlas.serverless_gpu import CPU, FLOOR, FUNCTIONS, RENTED, STOPPED, Way, answer, build
@@ -156,8 +155,8 @@ def test_the_atlas_compares_gpu_functions_with_both_others(recordings: Recording
         return list(points(measure(system, recordings, BATCH_SIZE), size, 4, job, [3008, 3538, 8192]))
 
     every = [point for system in systems for size in (MOBILENET, RESNET) for point in play(system, size)]
-    assert {kind for _, _, kind, _ in leaders(every)} == {"GPU functions", "CPU functions", "GPU instances"}
-    compared = list(compare(Grid(every, ())))
+    assert {kind for _, _, kind, _ in leaders_of_kinds(every)} == {"GPU functions", "CPU functions", "GPU instances"}
+    compared = list(compare_gpus(Grid(every, ())))
     assert [(each["objective"], each["workers"], each["against"]) for each in compared] == [
         ("seconds", 4, "CPU functions"), ("seconds", 4, "GPU instances"),
         ("usd", 4, "CPU functions"), ("usd", 4, "GPU instances"),

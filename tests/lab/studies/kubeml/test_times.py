@@ -11,17 +11,19 @@ from tests.lab.studies.setups import setup
 from slslab.predict.profiles.profile import Profile
 from slslab.run.metrics import grouped
 from slslab_lab.studies.kubeml import times
-from slslab_lab.studies.kubeml.rounds import MODEL_MB, merging_seconds, with_rate
 from slslab_lab.studies.kubeml.times import (
     FUNCTIONS,
+    MODEL_MB,
     SAMPLES,
     Setting,
     build,
     fit,
     merging,
+    merging_seconds,
     settings_of,
     slopes,
     straightness,
+    with_rate,
 )
 from slslab_workers.kubeml.shares import ALL, Epoch
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from slslab.aws.arns import REGION
-from slslab_aws.deploy.kinds import kinds
+from slslab_aws.deploy.kinds import KINDS
 from slslab_aws.deploy.schemas import FILE
 
 KEPT = ("additionalProperties", "createOnlyProperties", "definitions", "properties", "readOnlyProperties", "required")
@@ -23,7 +23,7 @@ def build() -> dict[str, Any]:
     folder = files("cfnlint") / "data" / "schemas"
     names = json.loads((folder / "providers" / f"{REGION}.json").read_text())
     schemas = {}
-    for kind in sorted(kinds()):
+    for kind in sorted(KINDS):
         schema = json.loads((folder / "resources" / f"{names[kind]}.json").read_text())
         schemas[kind] = _stripped({name: schema[name] for name in KEPT if name in schema}, is_schema=True)
     return {"source": f"CloudFormation's registry, as in cfn-lint {version('cfn-lint')}", "types": schemas}

@@ -422,10 +422,27 @@ def test_a_function_that_is_refused_half_way_can_be_deployed_again(service: Serv
     assert service.done("reserved/template.yaml", "--delete") == {"Fn": "removed"}
 
 
+@pytest.mark.usefixtures("deployed")
+def test_the_url_of_an_alias_is_removed(service: Service) -> None:
+    text = TEMPLATE.replace("      FunctionUrlConfig: {AuthType: NONE}\n", "")
+    (service.folder / "template.yaml").write_text(text.replace("  Url: {Value: !GetAtt HelloUrl.FunctionUrl}\n", ""))
+    assert service.done()["HelloUrl"] == "removed"
+    with service.client("lambda") as functions:
+        names = [function["FunctionName"] for function in functions.list_functions()["Functions"]]
+        assert not any(functions.list_function_url_configs(FunctionName=name)["FunctionUrlConfigs"] for name in names)
+
+
 def test_without_a_service_it_says_how_to_start_one(tmp_path: Path) -> None:
     state = {**os.environ, "SLSLAB_STATE": str(tmp_path)}
-    done = commands.slslab("deploy", variables=state, directory=tmp_path)
-    assert (done.code, done.err) == (2, "Error: slslab is not up.\nHint: start it with `slslab up --detach`.\n")
+    template = "Resources:\n  Store:\n    Type: AWS::S3::Bucket\n"
+    (tmp_path / "template.yaml").write_text(template)
+    not_up = (2, "Error: slslab is not up.\nHint: start it with `slslab up --detach`.\n")
+    for more in ((), ("--delete",)):
+        done = commands.slslab("deploy", "--stack-name", "app", *more, variables=state, directory=tmp_path)
+        assert (done.code, done.err) == not_up
+    (tmp_path / "template.yaml").write_text(template.replace("Bucket", "Bukket"))
+    wrong = commands.slslab("deploy", "--stack-name", "app", variables=state, directory=tmp_path)
+    assert (wrong.code, "slslab does not deploy AWS::S3::Bukket (Store)" in wrong.err) == (2, True), wrong.err
 
 
 def test_the_page_does_what_it_says(service: Service, tmp_path: Path) -> None:

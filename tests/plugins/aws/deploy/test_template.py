@@ -179,15 +179,15 @@ NO_CONDITION = "a condition is one of Condition, Fn::And, Fn::Equals, Fn::Not an
         (
             QUEUE + "RedrivePolicy: {deadLetterTargetArn: a, colour: red}\n",
             5,
-            "Q: RedrivePolicy has no property colour.",
+            "Q: RedrivePolicy: Additional properties are not allowed ('colour' was unexpected).",
         ),
-        (QUEUE + "VisibilityTimeout: long\n", 5, 'Q: VisibilityTimeout must be an integer, not "long".'),
+        (QUEUE + "VisibilityTimeout: long\n", 5, "Q: VisibilityTimeout: 'long' is not of type 'integer'."),
         (
             QUEUE + "VisibilityTimeout: 99999\n",
             5,
-            "Q: VisibilityTimeout must have a value of at most 43200, not 99999.",
+            "Q: VisibilityTimeout: 99999 is greater than the maximum of 43200.",
         ),
-        (QUEUE + "Tags: {a: b}\n", 5, 'Q: Tags must be a list, not {"a": "b"}.'),
+        (QUEUE + "Tags: {a: b}\n", 5, "Q: Tags: {'a': 'b'} is not of type 'array'."),
         (
             "Resources:\n  A: {Type: AWS::S3::Bucket, Properties: {BucketName: data}}\n"
             "  B: {Type: AWS::S3::Bucket, DependsOn: A, Properties: {BucketName: data}}\n",
@@ -218,7 +218,7 @@ NO_CONDITION = "a condition is one of Condition, Fn::And, Fn::Equals, Fn::Not an
             QUEUE + "{FifoQueue: true, RedrivePolicy: {maxReceiveCount: 1, "
             "deadLetterTargetArn: 'arn:aws:sqs:us-east-1:000000000000:q'}}\n",
             2,
-            "Q: the dead letter queue of a FIFO queue is a FIFO queue, and that of another is not.",
+            "Q: only FIFO queues have a FIFO queue for dead letters, and they need one.",
         ),
         (
             "Resources:\n  B: {Type: AWS::S3::Bucket, Properties: {BucketName: 192.168.0.1}}\n",
@@ -236,12 +236,16 @@ NO_CONDITION = "a condition is one of Condition, Fn::And, Fn::Equals, Fn::Not an
             2,
             "Q: 'not a name' cannot be the name of a queue: letters, digits, - and _.",
         ),
-        (FUNCTION + "      Environment: abc\n", 9, 'F: Environment must be a mapping, not "abc".'),
-        (FUNCTION + "      Environment: {Colour: red}\n", 9, "F: Environment has no property Colour."),
+        (FUNCTION + "      Environment: abc\n", 9, "F: Environment: 'abc' is not of type 'object'."),
+        (
+            FUNCTION + "      Environment: {Colour: red}\n",
+            9,
+            "F: Environment: Additional properties are not allowed ('Colour' was unexpected).",
+        ),
         (
             FUNCTION + "      Environment: {Variables: {N: 1}}\n",
             9,
-            "F: Environment.Variables has no property N; names must match [a-zA-Z][a-zA-Z0-9_]+.",
+            "F: Environment.Variables: 'N' does not match any of the regexes: '[a-zA-Z][a-zA-Z0-9_]+'.",
         ),
         (
             FUNCTION + "  M:\n    Type: AWS::Lambda::EventSourceMapping\n    Properties: {FunctionName: !Ref F, "
@@ -261,7 +265,7 @@ NO_CONDITION = "a condition is one of Condition, Fn::And, Fn::Equals, Fn::Not an
             2,
             "M: Invalid Logging Configuration: Must specify exactly one Log Destination.",
         ),
-        (FUNCTION + "      MemorySize: 64\n", 9, "F: MemorySize must have a value of at least 128, not 64."),
+        (FUNCTION + "      MemorySize: 64\n", 9, "F: MemorySize: 64 is less than the minimum of 128."),
         (
             FUNCTION.replace("python3.11", "nodejs22.x"),
             2,
@@ -270,7 +274,7 @@ NO_CONDITION = "a condition is one of Condition, Fn::And, Fn::Equals, Fn::Not an
         (
             "Resources:\n  P: {Type: AWS::Lambda::Permission, Properties: {Action: a}}\n",
             2,
-            "P: AWS::Lambda::Permission needs FunctionName, Principal.",
+            "P: AWS::Lambda::Permission: 'FunctionName' is a required property.",
         ),
         (
             MACHINE + "    Definition: {StartAt: A, States: {A: {Type: Pas}}}}}\n",
@@ -347,7 +351,7 @@ NO_CONDITION = "a condition is one of Condition, Fn::And, Fn::Equals, Fn::Not an
         (
             "Resources:\n  L: {Type: AWS::Logs::LogGroup, Properties: {LogGroupName: a b}}\n",
             2,
-            r'L: LogGroupName must match ^[.\-_/#A-Za-z0-9]{1,512}\Z, which "a b" does not.',
+            r"L: LogGroupName: 'a b' does not match '^[.\\-_/#A-Za-z0-9]{1,512}\\Z'.",
         ),
     ],
 )

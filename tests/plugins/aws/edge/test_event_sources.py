@@ -15,7 +15,7 @@ from tests.plugins.aws.edge.conftest import Endpoint
 
 from slslab.aws.arns import ACCOUNT, REGION
 from slslab.aws.errors import ServiceError, throttled
-from slslab.lambda_ import concurrency
+from slslab.lambda_ import pool
 from slslab.lambda_.references import function_arn
 from slslab.run.bill import Bill
 from slslab.run.records import InvocationRecord
@@ -195,7 +195,10 @@ def test_what_cannot_be_mapped(source: Source, members: dict[str, Any], message:
 
 
 def test_a_batch_is_processed_and_deleted(source: Source, invocations: Sequence[InvocationRecord]) -> None:
-    attributes = {"kind": {"DataType": "String", "StringValue": "test"}}
+    attributes = {
+        "kind": {"DataType": "String", "StringValue": "test"},
+        "key": {"DataType": "Binary", "BinaryValue": b"\0\xff"},
+    }
     sent = source.sqs.send_message(QueueUrl=source.url, MessageBody='"work"', MessageAttributes=attributes)
     source.map()
     (record,) = source.event()
@@ -209,7 +212,8 @@ def test_a_batch_is_processed_and_deleted(source: Source, invocations: Sequence[
         "body": '"work"',
         "attributes": {"ApproximateReceiveCount": "1"},
         "messageAttributes": {
-            "kind": {"stringValue": "test", "stringListValues": [], "binaryListValues": [], "dataType": "String"}
+            "kind": {"stringValue": "test", "stringListValues": [], "binaryListValues": [], "dataType": "String"},
+            "key": {"binaryValue": "AP8=", "stringListValues": [], "binaryListValues": [], "dataType": "Binary"},
         },
         "md5OfBody": sent["MD5OfMessageBody"],
         "md5OfMessageAttributes": sent["MD5OfMessageAttributes"],
@@ -276,7 +280,7 @@ def test_a_throttled_batch_stays_in_its_queue(source: Source, monkeypatch: pytes
         throttles.set()
         return throttled(reason, retry_after_s)
 
-    monkeypatch.setattr(concurrency, "throttled", throttle)
+    monkeypatch.setattr(pool, "throttled", throttle)
     source.functions.put_function_concurrency(FunctionName="worker", ReservedConcurrentExecutions=0)
     source.map()
     source.send("later")
