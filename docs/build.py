@@ -75,7 +75,7 @@ def services() -> str:
         LAMBDA_NOTES,
         LAMBDA_REFUSALS,
     )
-    refusal = f"`{states.refused('').error_type}`"
+    refusal = "`UnknownOperationException`"
     return insert_operations(page, "stepfunctions", states.OPERATIONS, refusal, notes=STATES_NOTES)
 
 

@@ -46,9 +46,14 @@ def counted(number: int, noun: str, plural: str = "") -> str:
 
 
 @contextmanager
-def writable(path: Path, hint: str) -> Iterator[None]:
-    """Raise RequestError with this hint if the block can't write the path, which the user named."""
+def writable(
+    path: Path, hint: str, error: type[SlslabError] = RequestError, *, done: str = "written"
+) -> Iterator[None]:
+    """Raise an error with this hint if the block can't write (or what `done` says) the path.
+
+    That is a RequestError for a path that the user named.
+    """
     try:
         yield
-    except OSError as error:
-        raise RequestError(f"{path} cannot be written: {error.strerror}.", hint) from error
+    except OSError as reason:
+        raise error(f"{path} cannot be {done}: {reason.strerror or reason}.", hint) from reason

@@ -146,17 +146,16 @@ class CostReport:
             return
         from slslab.predict.invocation import make_predictor
         from slslab.processor.kept import load_processor
-        from slslab.report.html.page import write_page
-        from slslab.report.html.session import session_page
+        from slslab.report.html.page import make_page, write_page
         from slslab.report.predictions import requests_of
-        from slslab.report.sessions import session_document
+        from slslab.report.sessions import session_document, session_page
 
         predictor = make_predictor(load_processor(), None, self._enforced)
         document = session_document(self._invoked, predictor, requests_of(self._requests), warnings)
         self._answer = document["answer"]
         for path in self._paths:
             html = path.suffix == ".html"
-            write_page(path, session_page(document) if html else json.dumps(document, indent=1) + "\n")
+            write_page(path, make_page(session_page(document)) if html else json.dumps(document, indent=1) + "\n")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -30,7 +30,7 @@ from tests.memory.tensors import PLACE, Databases, Stream, compiled_once
 from slslab.run.bill import load_book
 from slslab.run.run import Run, bill_document
 from slslab.run.table import tabulate
-from slslab.tensordb.executions import Usage
+from slslab.tensordb.executions import Report
 from slslab.tensordb.trace import reporter
 from slslab_lab.runs.on_lambda import play
 from slslab_lab.runs.planning import architectures
@@ -166,7 +166,7 @@ def _state_machines() -> ModuleType:
     return import_module("tests.memory.state_machines")
 
 
-def _reporter(recorder: Recorder) -> Callable[[int, str, Usage], None]:
+def _reporter(recorder: Recorder) -> Report:
     """Return what writes to the trace what scripts in databases took."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SLSLAB_TRACE_FD", "")

@@ -4,7 +4,7 @@ A command takes effect in its middle, as a request to `stores` does.
 """
 
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache, partial
 from itertools import count
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ from tests.memory.stores import Wait
 
 from slslab.tensordb import server  # noqa: F401 - it enters all commands into the table
 from slslab.tensordb.connections import REDIS_VERSION
-from slslab.tensordb.executions import Settings, Usage
+from slslab.tensordb.executions import Report, Settings
 from slslab.tensordb.lua_engine import Engine
 from slslab.tensordb.replies import Encoder
 from slslab.tensordb.resp import Reader, Request
@@ -34,7 +34,7 @@ FIRST_PORT = 7001
 class Database:
     """One database, until a client's SHUTDOWN."""
 
-    def __init__(self, number: int, report: Callable[[int, str, Usage], None]) -> None:
+    def __init__(self, number: int, report: Report) -> None:
         self.closed = False
         self.url = f"redis://:{quote(PASSWORD, safe='')}@{PLACE}:{FIRST_PORT + number}"
         self.store = Store()
@@ -68,7 +68,7 @@ def compiled_once(source: bytes, entry_points: Sequence[bytes], tag: bytes, sett
 class Databases:
     """The databases of a run; `wait` waits for half of a command, `report` receives what scripts took."""
 
-    def __init__(self, number: int, wait: Wait, report: Callable[[int, str, Usage], None]) -> None:
+    def __init__(self, number: int, wait: Wait, report: Report) -> None:
         self.wait = wait
         self.peers = [Database(peer, report) for peer in range(number)]
 

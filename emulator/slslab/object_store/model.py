@@ -193,12 +193,8 @@ def header_fields(operation: Operation, output: Mapping[str, Any]) -> Iterator[t
             for name, text in value.items():
                 yield at.name + name, text
         elif at.location == "header":
-            yield at.name, _header_text(value)
-
-
-def http_date(time: datetime) -> str:
-    """Return a time in HTTP's format."""
-    return email.utils.format_datetime(time, usegmt=True)
+            is_time = isinstance(value, datetime)
+            yield at.name, email.utils.format_datetime(value, usegmt=True) if is_time else _xml_text(value)
 
 
 def parse_date(text: str) -> datetime | None:
@@ -344,7 +340,3 @@ def _xml_text(value: Any) -> str:
     if isinstance(value, datetime):
         return f"{value:%Y-%m-%dT%H:%M:%S.000Z}"
     return str(value)
-
-
-def _header_text(value: Any) -> str:
-    return http_date(value) if isinstance(value, datetime) else _xml_text(value)

@@ -1,7 +1,4 @@
-"""Read the errors of modelled figures from accuracy.toml.
-
-The replay's errors are for plans that a host hasn't run, a profile's are for times on AWS.
-"""
+"""Read the errors of modelled figures: the replay's for plans that a host hasn't run, a profile's for times on AWS."""
 
 import math
 from collections.abc import Mapping
@@ -72,9 +69,7 @@ class MeanErrors:
 def mean_errors(profile: str, *, instances: bool) -> MeanErrors:
     """Return the mean errors of the replay and of a profile.
 
-    The cost's error is the billed seconds' error, because everything else on the bill follows from them or counts
-    requests. For instances, which are billed from launch to end, and for a profile that predicted no costs, it is the
-    error of seconds.
+    The cost's are the billed seconds', or for instances, and profiles that predicted no costs, the seconds'.
     """
     accuracy = _load(FILE)
     seconds = accuracy.seconds.mean

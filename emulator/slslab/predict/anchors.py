@@ -58,10 +58,7 @@ class Workload(TomlTable):
     python: Mapping[str, Positive] = {}
 
     def seconds(self, form: Form, python: str = "") -> float:
-        """Return the seconds of one form in a version of Python, such as 3.12; for an unknown version, the reference's.
-
-        AnchorError if the workload has no short form.
-        """
+        """Return the seconds of a form in a Python such as 3.12, if known; AnchorError if it has no such form."""
         seconds = self.whole_s if form == "whole" else self.short_s
         if seconds is None:
             raise AnchorError("A workload has no short form.", "measure it whole.")
@@ -173,18 +170,11 @@ class Anchors(TomlTable):
         return [self.constant(name) for name in self.fitted(kind)]
 
     def deviation(self, kind: Kind) -> float:
-        """Return how uncertain a kind's constant is: the standard deviation of its logarithm, without the year.
-
-        It is the larger of two: the value in the file, and half the distance between the kind's anchors. More anchors
-        never make it smaller.
-        """
+        """Return how uncertain a kind's constant is, without its year: as the file says, or as its anchors differ."""
         return max(self.kinds[kind].deviation, envelope(self.constants(kind))[1])
 
     def arm64(self, kind: Kind) -> tuple[float, float]:
-        """Return arm64's seconds ÷ x86_64's for a kind, and a deviation that covers the ratios of all its anchors.
-
-        A kind without an anchor on arm64 gets all anchors' ratios, and 1.
-        """
+        """Return arm64's seconds ÷ x86_64's for a kind (by default any's, and 1), with a deviation to cover all."""
         ratios = {
             name: anchor.seconds["arm64"] / anchor.seconds["x86_64"]
             for name, anchor in self.usable().items()

@@ -11,11 +11,7 @@ NS = 1_000_000_000
 
 
 class Environment:
-    """An environment or an instance, with a quota of CPU nanoseconds in each period.
-
-    `seen` holds the operations that it has requested. A function's network is a token bucket for each direction; on an
-    instance, only the connections limit the network.
-    """
+    """An environment or an instance, with a quota of CPU nanoseconds a period, and the operations `seen` so far."""
 
     __slots__ = (
         "buckets", "network", "period", "period_ns", "processors", "quota", "seen", "serial", "speeds", "threads",

@@ -38,10 +38,7 @@ class Gpus(TomlTable):
     gpus: Mapping[str, Gpu]
 
     def step(self, gpu: str, model: str, images: int) -> Figure:
-        """Return the seconds of a network's step with minibatches of this size.
-
-        RequestError without an anchor: one for another GPU, network or minibatch isn't used.
-        """
+        """Return the seconds of a network's step with minibatches of this size; RequestError without an anchor."""
         figure = self.gpus[gpu].steps.get(model) if gpu in self.gpus else None
         share = images / self.images
         if figure is None or not 1 / MOST_TIMES <= share <= MOST_TIMES:

@@ -58,11 +58,7 @@ NOTHING = Range(0.0, 0.0, 0.0)
 
 @dataclass(frozen=True)
 class Request:
-    """A request that one of our servers answered for a function, or for the event source that invokes it.
-
-    `op` is its operation as in a trace (`object.get`), and `size` the bytes that it moved. Times are ns of
-    CLOCK_MONOTONIC.
-    """
+    """A request, moving `size` bytes, that one of our servers answered for a function or for its event source."""
 
     op: str
     start_ns: int
@@ -217,9 +213,7 @@ class Model:
 class Predictor:
     """Predicts the times on Lambda of invocations that were metered on one host.
 
-    `processor` compares the host's processor with Lambda's. If the profile's speed was measured or fitted (to AWS's
-    REPORT lines), that speed is used instead. `kind` is the handlers' kind of work. `enforced` tells whether the host
-    held functions to their CPU share.
+    A speed in the profile that was measured or fitted replaces the processor's. `enforced`: the host kept CPU shares.
     """
 
     processor: Processor
@@ -228,10 +222,7 @@ class Predictor:
     enforced: bool = True
 
     def predict(self, record: Record, requests: Sequence[Request] = ()) -> Prediction | None:
-        """Return an invocation's predicted times on Lambda, from its metered record and its requests to our servers.
-
-        None for a cold start if its record doesn't separate init's CPU time from the invocation's.
-        """
+        """Return an invocation's times on Lambda; None for a cold start without a separate CPU time of init."""
         model = self.model(record, requests)
         if model is None:
             return None
@@ -328,11 +319,7 @@ class Predictor:
 def make_predictor(
     processor: Processor, kind: str | None, enforced: bool | None, profile: str | Path = DEFAULT_PROFILE
 ) -> Predictor:
-    """Return the predictor of a host, by the host's processor, the handlers' kind of work and a profile's name or file.
-
-    `enforced` tells whether the host held functions to their CPU share; None counts as true. RequestError for a kind of
-    work that handlers don't have.
-    """
+    """Return the predictor of a host by its processor, the kind of work and a profile; RequestError for a wrong one."""
     if kind not in (None, *HANDLER_KINDS):
         raise RequestError(f"There is no kind of work {kind!r}.", f"choose one of {', '.join(HANDLER_KINDS)}.")
     return Predictor(processor, load_profile(profile), kind or UNKNOWN, enforced is not False)
@@ -348,10 +335,7 @@ def billed(requests: Iterable[Request]) -> Counter[str]:
 
 
 def match_requests(records: Sequence[Record], requests: Mapping[str, Sequence[Request]]) -> dict[int, list[Request]]:
-    """Return each invocation's own requests by its position in `records`; `requests` are by function.
-
-    If several invocations of a function ran at once, a request counts for the one that began last.
-    """
+    """Return invocations' requests by position in `records`; of several at once, the last one begun gets them."""
     matched: dict[int, list[Request]] = {}
     windows: dict[str, list[tuple[int, int, int]]] = {}
     for position, record in enumerate(records):

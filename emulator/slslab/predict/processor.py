@@ -1,8 +1,7 @@
 """Compare a host's processor with Lambda's: seconds of one full Lambda vCPU per CPU second here, by kind of work.
 
-A factor has two steps. From this host to the reference machine: the same work, measured on both. From the reference
-machine to Lambda: one constant for each kind of work, from its anchor. The second step's uncertainty is the same for
-all hosts and all systems, so a comparison must draw it once for both sides.
+A factor has two steps: to the reference machine, by the same work on both, and from there to Lambda, by a constant for
+each kind of work. All hosts and systems share the second step's error, so a comparison draws it once for both.
 """
 
 import math
@@ -37,10 +36,7 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True)
 class Factor:
-    """Seconds of one full Lambda vCPU per CPU second of a host.
-
-    `deviations` are standard deviations of its logarithm, by source; the sources are independent.
-    """
+    """Seconds of one full Lambda vCPU per CPU second of a host; its logarithm's independent deviations by source."""
 
     value: Positive
     deviations: Mapping[Source, Deviation] = field(default_factory=dict)
@@ -60,11 +56,10 @@ class Factor:
         """The upper end of the 80 % range."""
         return self.value * math.exp(Z80 * self.deviation)
 
-    def scaled(self, by: float, anchors: float = 0.0) -> "Factor":
-        """Return the factor times `by`, with this additional deviation of the anchors."""
-        return Factor(
-            self.value * by, {**self.deviations, "anchors": math.hypot(self.deviations.get("anchors", 0.0), anchors)}
-        )
+    def scaled(self, by: float, source: Source = "host", deviation: float = 0.0) -> "Factor":
+        """Return the factor times `by`, with this additional deviation of a source."""
+        total = math.hypot(self.deviations.get(source, 0.0), deviation)
+        return Factor(self.value * by, {**self.deviations, source: total})
 
 
 @dataclass(frozen=True)
@@ -88,10 +83,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Host:
-    """A host's measurements, and the versions of Python and PyTorch (3.11, 2.13) that they were made with.
-
-    `checks` are other timings of the same workloads, such as short forms in addition to whole ones.
-    """
+    """A host's measurements with these versions of Python and PyTorch, and `checks`: other timings of the same work."""
 
     timings: Mapping[str, Timing]
     python: str
@@ -137,12 +129,7 @@ class Host:
 
 @dataclass(frozen=True)
 class Processor:
-    """A host's factors by kind of work, and the one for work of an unknown kind.
-
-    `name` says what was measured (processor and interpreter), `form` how: whole anchors, short ones, or not at all.
-    `anchors` are the names of the anchors that were used, with their year. `missing` is a sentence about an anchor that
-    is missing or contradicts another.
-    """
+    """A host's factors by kind of work and for unknown work, with the anchors used, by year, and what is missing."""
 
     name: str
     form: Form | Literal["not anchored"]
@@ -160,14 +147,12 @@ class Processor:
         return self.form != NOT_ANCHORED
 
     def factor(self, kind: str, architecture: Architecture = "x86_64") -> Factor:
-        """Return the factor of a kind of work on one of Lambda's architectures.
-
-        Any kind not in KINDS is unknown.
-        """
+        """Return the factor of a kind of work, or of unknown work, on one of Lambda's architectures."""
         factor = self.factors.get(cast(Kind, kind), self.unknown)
         if architecture == "x86_64":
             return factor
-        return factor.scaled(*self.arm64[kind if kind in self.factors else UNKNOWN])
+        ratio, deviation = self.arm64[kind if kind in self.factors else UNKNOWN]
+        return factor.scaled(ratio, "anchors", deviation)
 
     def drifted(self, before: Mapping[str, float], after: Mapping[str, float]) -> "Processor":
         """Return the processor's state between two probes, each of CPU seconds then ÷ when it was measured, by kind.
@@ -178,9 +163,9 @@ class Processor:
         for kind in KINDS:
             if kind in before and kind in after:
                 middle = math.sqrt(before[kind] * after[kind])
-                half = abs(math.log(after[kind] / before[kind])) / 2
-                deviations = {**factors[kind].deviations, "host": math.hypot(factors[kind].deviations["host"], half)}
-                factors[kind] = Factor(factors[kind].value / middle, deviations)
+                half = math.log(after[kind] / before[kind]) / 2
+                factor = factors[kind]
+                factors[kind] = Factor(factor.value / middle, factor.deviations).scaled(1.0, "host", half)
         return replace(self, factors=factors)
 
     def to_dict(self) -> dict[str, Any]:
@@ -193,10 +178,7 @@ class Processor:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> "Processor":
-        """Return the processor in a document; RequestError if it is invalid.
-
-        A kind of work that an older document lacks counts as unknown.
-        """
+        """Return the processor in a document, which may lack kinds of work; RequestError if it is invalid."""
         with suppress(ValidationError):
             processor = _ADAPTER.validate_python(document)
             if processor.factors and {*processor.factors, UNKNOWN} <= set(processor.arm64):
@@ -218,11 +200,9 @@ def make_processor(
     anchors: Anchors | None = None,
     checks: Mapping[str, Timing] | None = None,
 ) -> Processor:
-    """Return the processor of a host on which these workloads were measured.
+    """Return the processor of a host on which these workloads were measured, with the versions of its libraries.
 
-    `python` and `torch` are the interpreter's versions, by default the reference machine's. `checks` are other timings
-    of the same workloads: where they disagree, the host's own range widens. A kind of work that none of the workloads
-    measures gets the factor for unknown work.
+    `checks` are other timings of the same workloads: where they disagree, the host's own range widens.
     """
     anchors = anchors or load_anchors()
     host = Host(timings, minor_version(python), minor_version(torch), anchors, checks or {})
@@ -251,10 +231,7 @@ def make_processor(
 
 
 def anchor_residuals(factors: Mapping[str, float], anchors: Anchors) -> dict[str, tuple[float, list[str]]]:
-    """Return for each anchor the error of predicting it from others, as a share, and the names of these others.
-
-    They are the anchors that give its kind's factor. A kind's only anchor is left out.
-    """
+    """Return the error of predicting each anchor from the others of its kind, as a share, and their names."""
     residuals = {}
     for name, factor in factors.items():
         near = [near for near in anchors.fitted(anchors.anchors[name].kind) if near != name and near in factors]

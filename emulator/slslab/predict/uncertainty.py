@@ -23,10 +23,7 @@ PER_MEAN_ERROR = math.sqrt(math.pi / 2)
 
 @dataclass(frozen=True)
 class Uncertainty:
-    """Standard deviations of a figure's logarithm, by source.
-
-    `shared` ones are the same error in every figure, and signed; `own` ones belong only to this figure.
-    """
+    """Standard deviations of a figure's logarithm, by source: signed `shared` ones of all figures, and its `own`."""
 
     shared: Mapping[str, float]
     own: Mapping[str, float]

@@ -3,22 +3,11 @@
 from collections.abc import Iterator
 from decimal import Decimal
 
+from slslab.report import summaries
 from slslab.report.cards import functions_card
 from slslab.report.formats import significant, span
 from slslab.report.page import Cell, Document, Note, Part, Table
-from slslab.report.summaries import (
-    HOST_PRICED,
-    PREDICTED_RANGES,
-    modelled_figures,
-    predicted,
-    predicted_cost,
-    quantity,
-    ranges_made_of,
-    region,
-    replayed,
-)
 
-ALONE = "total_alone"
 SHARE = (
     "Totals and comparisons have a share, by the second, of hosts that are always on. With hosts of its own, each hour "
     "that its cache begins would be billed."
@@ -29,28 +18,30 @@ def both_bills(document: Document) -> Iterator[Part]:
     """Yield what `bill` prints for a run: Lambda's bill, then this host's seconds, priced."""
     if "profile" in document:
         yield _modelled_bill(document, document, f"{span(**document['range'])} {document['currency']}")
-        note = ranges_made_of([document["uncertainty"]]) if "uncertainty" in document else PREDICTED_RANGES
+        note = (
+            summaries.ranges_made_of([document["uncertainty"]])
+            if "uncertainty" in document
+            else summaries.PREDICTED_RANGES
+        )
         yield Note(f"The lines are at the middle of the range. {note}", "muted")
     else:
         yield Note(f"No bill, because it is not modelled: {document['reason']}", "answer warn")
     if (functions := functions_card(document)) is not None:
         yield functions
-    yield bill_table(document["host"], HOST_PRICED.capitalize())
+    yield bill_table(document["host"], summaries.HOST_PRICED.capitalize())
     book = document["host"]["book"]
     yield Note(f"Prices: {book['name']} of {book['date']}.", "muted")
 
 
 def run_bill(document: Document) -> Table:
     """Return a run's bill on Lambda, or this host's seconds, priced, if the run isn't modelled."""
-    if (found := replayed(document)) is not None:
-        return _modelled_bill(found, found["cost"], modelled_figures(found, 4)[1])
-    if (found := predicted(document)) is not None:
-        return _modelled_bill(found, found["cost"], predicted_cost(found))
-    return bill_table(document["cost"], HOST_PRICED.capitalize())
+    if (found := summaries.replayed(document) or summaries.predicted(document)) is not None:
+        return _modelled_bill(found, found["cost"], summaries.cost_text(found, 4))
+    return bill_table(document["cost"], summaries.HOST_PRICED.capitalize())
 
 
 def _modelled_bill(found: Document, cost: Document, shown: str) -> Table:
-    return bill_table(cost, f"Bill ({region(found)}, modelled): {shown}")
+    return bill_table(cost, f"Bill ({summaries.region(found)}, modelled): {shown}")
 
 
 def bill_table(cost: Document, title: str = "", *, folded: bool = False) -> Table:
@@ -58,7 +49,7 @@ def bill_table(cost: Document, title: str = "", *, folded: bool = False) -> Tabl
     rows = [
         (
             f"{line['item']} (assumed)" if line.get("assumed") else line["item"],
-            quantity(line["quantity"]),
+            summaries.quantity(line["quantity"]),
             line["unit"],
             Cell(_price(line["price"]), line["status"], title=line["price"]),
             _amount(line["amount"]),
@@ -68,11 +59,13 @@ def bill_table(cost: Document, title: str = "", *, folded: bool = False) -> Tabl
     unpriced = [
         (
             Cell(f"{line['item']} (no price in {cost['book']['name']})", mood="muted"),
-            *(quantity(line["quantity"]), line["unit"], "", ""),
+            *(summaries.quantity(line["quantity"]), line["unit"], "", ""),
         )
         for line in cost["not_billed"]
     ]
-    alone = [("with hosts of its own", "", "", "", _amount(cost["total_alone"]))] if ALONE in cost else []
+    alone = []
+    if "total_alone" in cost:
+        alone.append(("with hosts of its own", "", "", "", _amount(cost["total_alone"])))
     notes = [SHARE] * bool(alone) + cost.get("notes", [])
     price = f"price {cost['currency']}"
     return Table(

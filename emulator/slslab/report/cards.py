@@ -8,14 +8,13 @@ from slslab.report import formats
 from slslab.report.formats import percent
 from slslab.report.page import Card, Cell, Document, Row, Table
 from slslab.report.summaries import (
+    cost_text,
     cpu_share_enforced,
     figure_text,
     half_widths,
     handler_seconds,
     platform_of,
     predicted,
-    predicted_cost,
-    predicted_ms,
     processor_note,
     replayed,
     seconds,
@@ -80,7 +79,7 @@ def _function(name: str, memory: str, figures: Document, about: str = "") -> Row
         memory,
         *(formats.integer(figures[key]) for key in ("invocations", "cold_starts", "errors")),
         *(f"{figures['reports']['duration_ms'][key]:,.2f}" for key in SPREAD),
-        predicted_ms(figures),
+        "" if (found := predicted(figures)) is None else figure_text(found, "duration_ms"),
         f"{figures['billed_seconds']:,.3f}",
         Cell(formats.megabytes(figures["peak_memory_mb"]), about),
     )
@@ -89,7 +88,7 @@ def _function(name: str, memory: str, figures: Document, about: str = "") -> Row
 def cost_cell(row: Document) -> str:
     """Return what a row's invocations cost on Lambda."""
     found = predicted(row)
-    return formats.MISSING if found is None else predicted_cost(found)
+    return formats.MISSING if found is None else cost_text(found)
 
 
 def phases_card(document: Document) -> Card | None:

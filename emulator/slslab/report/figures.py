@@ -3,32 +3,19 @@
 from collections.abc import Iterator
 
 from slslab.errors import counted
-from slslab.report import formats
+from slslab.report import formats, summaries
 from slslab.report.page import Document, Figure, Note, Table
-from slslab.report.summaries import (
-    HOST_PRICED,
-    buffers_note,
-    cpu_share_enforced,
-    figure_text,
-    gpu_memory,
-    imports_notes,
-    limit_notes,
-    peak_limit_mb,
-    platform_of,
-    predicted,
-    replayed,
-    uncertain_note,
-)
 
 
 def figures(document: Document) -> Iterator[Figure]:
     """Yield what was measured, and for time and cost what they are on Lambda, if the document has that."""
-    found, own = replayed(document), predicted(document)
+    found: Document = summaries.replayed(document) or summaries.predicted(document) or {}
 
-    def both(title: str, there: str | None, here: str, named: str = "") -> Figure:
-        if there is None:
+    def both(title: str, figure: str, here: str, named: str = "") -> Figure:
+        if figure not in found:
             return Figure(named or title, here, "measured")
-        note = "80 % range" if own or (found and "ranges" in found) else ""
+        there = f"{summaries.figure_text(found, figure)}{'' if figure == 'cost' else ' s'}"
+        note = "80 % range" if summaries.has_range(found) else ""
         return Figure(title, there, "modelled", note, (f"{here} {named}".strip(), "measured"))
 
     def measured(title: str, value: str, note: str = "") -> Figure:
@@ -36,26 +23,21 @@ def figures(document: Document) -> Iterator[Figure]:
 
     if spent := document.get("seconds"):
         name = "first to last" if "span" in spent else "wall time"
-        theirs = f"{figure_text(found, 'seconds')} s" if found else None
-        yield both(name, theirs, formats.seconds(spent.get("span", spent["measured"])))
+        yield both(name, "seconds", formats.seconds(spent.get("span", spent["measured"])))
     if cost := document.get("cost"):
-        theirs = figure_text(found, "cost") if found else None
-        theirs = formats.span(**own["cost"]["range"]) if own else theirs
-        named = f"{HOST_PRICED}, {cost['currency']}" if {"lambda", "predicted"} & document.keys() else ""
-        yield both(f"bill, {cost['currency']}", theirs, formats.money(cost["total"]), named)
+        named = f"{summaries.HOST_PRICED}, {cost['currency']}" if {"lambda", "predicted"} & document.keys() else ""
+        yield both(f"bill, {cost['currency']}", "cost", formats.money(cost["total"]), named)
     if "billed_seconds" in document:
-        theirs = f"{figure_text(found, 'billed_seconds')} s" if found else None
-        if own:
-            theirs = f"{formats.span(own['billed_seconds']['low'], own['billed_seconds']['high'])} s"
-        yield both("billed time", theirs, formats.seconds(document["billed_seconds"]))
+        yield both("billed time", "billed_seconds", formats.seconds(document["billed_seconds"]))
     if document.get("orchestration_seconds") is not None:
         yield measured("orchestration", formats.seconds(document["orchestration_seconds"]))
     if document.get("peak_memory_mb"):
-        limit_mb = peak_limit_mb(document)
+        limit_mb = summaries.peak_limit_mb(document)
         limit = "" if limit_mb is None else f"of {formats.megabytes(limit_mb)}"
         yield measured("peak memory", formats.megabytes(document["peak_memory_mb"]), limit)
-    if peak := gpu_memory(document):
-        yield measured("peak GPU memory", f"{peak} MB")
+    if (peak_mb := document.get("gpu", {}).get("peak_memory_mb")) is not None:
+        gpu_mb = document["gpu"]["memory_mb"]
+        yield measured("peak GPU memory", f"{peak_mb:,}{f' of {gpu_mb:,}' if gpu_mb else ''} MB")
     if accuracy := [value for value in document.get("accuracy", ()) if value is not None]:
         note = f"after {counted(len(document['accuracy']), 'epoch')}"
         yield measured("test accuracy", formats.share(accuracy[-1]), note)
@@ -81,7 +63,9 @@ def figures_table(document: Document) -> Table:
         for each in figures(document)
     ]
     if any(there for _, there, _ in rows):
-        return Table(("", f"on {platform_of(document) or 'AWS'}, modelled", "this machine"), rows, dispensable=())
+        return Table(
+            ("", f"on {summaries.platform_of(document) or 'AWS'}, modelled", "this machine"), rows, dispensable=()
+        )
     return Table(("", "this machine"), [(title, here) for title, _, here in rows], dispensable=())
 
 
@@ -99,11 +83,11 @@ def warnings(document: Document) -> Iterator[Note]:
     launched = document.get("instances")
     notes = document.get("cost", {}).get("notes", ())
     said = (
-        buffers_note(document),
-        uncertain_note(document),
-        *limit_notes(document),
-        *imports_notes(document),
-        "This host could not enforce Lambda's CPU share." if cpu_share_enforced(document) is False else "",
+        summaries.buffers_note(document),
+        summaries.uncertain_note(document),
+        *summaries.limit_notes(document),
+        *summaries.imports_notes(document),
+        "This host could not enforce Lambda's CPU share." if summaries.cpu_share_enforced(document) is False else "",
         f"The vCPUs and memory of {launched[0]['type']} weren't enforced." if launched else "",
         "The trace breaks off in the middle of its last line; later events are missing here."
         if document.get("trace_torn")

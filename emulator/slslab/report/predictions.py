@@ -25,11 +25,7 @@ Bill = Callable[[Records], Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Predicted:
-    """Metered records with what each of them takes on Lambda.
-
-    `requests` are billed requests to S3 and SQS by the record's position. `profiles`, by function, were fitted to times
-    on AWS.
-    """
+    """Metered records, what each takes on Lambda, its billed `requests`, and `profiles` fitted to times on AWS."""
 
     predictor: Predictor
     records: Records
@@ -128,11 +124,7 @@ class Predicted:
 def predict(
     records: Records, requests: Requests, predictor: Predictor, profiles: Mapping[str, Profile] | None = None
 ) -> Predicted:
-    """Predict what these records take on Lambda.
-
-    `requests` are each function's requests to S3 and SQS, and `profiles` the profiles that were fitted to its times on
-    AWS.
-    """
+    """Predict what records take on Lambda, with each function's requests and its profile from AWS's times, if any."""
     profiles = profiles or {}
     own = {name: replace(predictor, profile=profile) for name, profile in profiles.items()}
     matched = assign(records, requests)
@@ -144,10 +136,7 @@ def predict(
 
 
 def assign(records: Records, requests: Requests) -> dict[int, list[Request]]:
-    """Return each record's requests by its position.
-
-    A poll of a function's event source counts for the last invocation that had begun.
-    """
+    """Return each record's requests by its position; an event source's poll counts for the last one begun before."""
     assigned = match_requests(records, requests)
     begun = grouped((record["function"], (record["start_ns"], place)) for place, record in enumerate(records))
     for function, own in begun.items():

@@ -6,46 +6,18 @@ from datetime import UTC, datetime
 from typing import Any
 
 from slslab.errors import counted
+from slslab.report import cards, summaries
 from slslab.report.bills import run_bill
-from slslab.report.cards import (
-    faults_card,
-    functions_card,
-    host_card,
-    invocations_card,
-    learning_card,
-    modelled_card,
-    phases_card,
-    traffic_card,
-)
 from slslab.report.figures import failure, figures_table, warnings
 from slslab.report.formats import MISSING, percent
 from slslab.report.page import WORDS, Card, Document, Note, Part, Table
-from slslab.report.summaries import (
-    advice,
-    alone_note,
-    epochs_of,
-    epochs_text,
-    figure_text,
-    headline,
-    instances_note,
-    peak_limit_mb,
-    platform_of,
-    predicted,
-    predicted_notes,
-    range_note,
-    replayed,
-    unanchored_note,
-)
 
 # Long runs show only this many epochs.
 EPOCHS = 10
 
 
 def brief(document: Document) -> Iterator[Part]:
-    """Yield what `run` and `show` print: the run's time and cost on Lambda next to the measurements.
-
-    For a failed run, that is the reason and what to do. Records of `slslab up` are printed in full.
-    """
+    """Yield what `run` and `show` print: for a failed run the reason and what to do; records of `up` in full."""
     if "architecture" not in document:
         yield from summary(document)
         return
@@ -64,24 +36,26 @@ def brief(document: Document) -> Iterator[Part]:
 
 def summary(document: Document) -> Iterator[Part]:
     """Yield what `show --full` prints: the run's time and cost on Lambda, then the measurements."""
-    found = replayed(document)
+    found = summaries.replayed(document)
     yield from _headline(document)
     yield _identity(document)
     if error := document["error"]:
         yield failure(error)
     yield from warnings(document)
-    yield from _cards(document, faults_card)
+    yield from _cards(document, cards.faults_card)
     if found:
         yield run_bill(document)
-    yield from _cards(document, modelled_card)
+    yield from _cards(document, cards.modelled_card)
     if alone := document.get("alone"):
-        yield Note(alone_note(alone), "" if alone.get("quiet") else "warn")
+        yield Note(summaries.alone_note(alone), "" if alone.get("quiet") else "warn")
     yield figures_table(document)
-    yield from _cards(document, functions_card, phases_card, invocations_card, traffic_card, _learning)
+    yield from _cards(
+        document, cards.functions_card, cards.phases_card, cards.invocations_card, cards.traffic_card, _learning
+    )
     yield from _details(document.get("details", {}))
     if not found:
         yield run_bill(document)
-    yield from _cards(document, host_card)
+    yield from _cards(document, cards.host_card)
 
 
 def interrupted(document: Document) -> Iterator[Part]:
@@ -91,32 +65,32 @@ def interrupted(document: Document) -> Iterator[Part]:
     yield f"`slslab show {document['run']}` prints what it did until then."
 
 
-def _cards(document: Document, *cards: Callable[[Document], Card | None]) -> Iterator[Card]:
-    return filter(None, (card(document) for card in cards))
+def _cards(document: Document, *makers: Callable[[Document], Card | None]) -> Iterator[Card]:
+    return filter(None, (make(document) for make in makers))
 
 
 def runs(documents: Sequence[Document]) -> Table:
     """Return a table with one line per run, with its seconds and bill on Lambda."""
     named = ("architecture", "model", "dataset", "workers")
-    time = "modelled s" if any(map(platform_of, documents)) else "AWS s"
+    time = "modelled s" if any(map(summaries.platform_of, documents)) else "AWS s"
     rows = []
     for document in documents:
-        found = replayed(document)
+        found = summaries.replayed(document)
         rows.append(
             (
                 document["run"],
                 document["status"],
                 *(str(document.get(name, "")) for name in named),
-                f"{epochs_of(document):,}" if "epochs" in document else "",
-                figure_text(found, "seconds") if found else "",
-                figure_text(found, "cost") if found else "",
+                f"{summaries.epochs_of(document):,}" if "epochs" in document else "",
+                summaries.figure_text(found, "seconds") if found else "",
+                summaries.figure_text(found, "cost") if found else "",
                 percent(document["accuracy"][-1], ".1") if document.get("accuracy") else "",
             )
         )
     return Table(
         ("run", "status", *named, "epochs", time, "bill USD", "accuracy"),
         rows,
-        note=range_note(*map(replayed, documents)),
+        note=summaries.range_note(*map(summaries.replayed, documents)),
         # The run's id contains the architecture and the model.
         dispensable=("dataset", "model", "architecture", "epochs", "workers", "accuracy", time),
     )
@@ -124,7 +98,7 @@ def runs(documents: Sequence[Document]) -> Table:
 
 def _learning(document: Document) -> Card | None:
     """Return loss and accuracy of up to ten epochs, spread over the run, including the last."""
-    card = learning_card(document)
+    card = cards.learning_card(document)
     if card is None or len(rows := card.tables[0].rows) <= EPOCHS:
         return card
     shown = sorted({round(number * (len(rows) - 1) / (EPOCHS - 1)) for number in range(EPOCHS)})
@@ -132,14 +106,14 @@ def _learning(document: Document) -> Card | None:
 
 
 def _headline(document: Document, *, brief: bool = False) -> Iterator[Note]:
-    found = replayed(document)
-    notes = predicted_notes(document)
+    found = summaries.replayed(document)
+    notes = summaries.predicted_notes(document)
     if found is not None:
-        wide = unanchored_note([document], ["this run"]) if brief else ""
-        notes += [range_note(found), wide, instances_note(document)]
+        wide = summaries.unanchored_note([document], ["this run"]) if brief else ""
+        notes += [summaries.range_note(found), wide, summaries.instances_note(document)]
     parts = (
-        (headline(document), "answer" if found or predicted(document) else "answer warn"),
-        (advice(document), "answer"),
+        (summaries.headline(document), "answer" if found or summaries.predicted(document) else "answer warn"),
+        (summaries.advice(document), "answer"),
         ("\n".join(filter(None, notes)), "muted"),
     )
     yield from (Note(text, mood) for text, mood in parts if text)
@@ -149,7 +123,7 @@ def _identity(document: Document) -> Note:
     if "architecture" not in document:
         line = f"{document['run']}: functions since {document['started_at']} — {document['status']}"
         return Note(line, "answer bad" if document["error"] else "answer")
-    launched, platform = document.get("instances"), platform_of(document)
+    launched, platform = document.get("instances"), summaries.platform_of(document)
     machines = f"on {launched[0]['type']}" if launched else f"at {document['memory_mb']:,} MB"
     machines += f" for {platform}" if platform else ""
     what = f"{document['model']} on {document['dataset']}"
@@ -157,10 +131,10 @@ def _identity(document: Document) -> Note:
     if document["status"] == "done" and document["replicas_equal"] is None:
         # A pattern, which trains nothing.
         what, steps = counted(document["parameters"], "parameter"), counted(document["batches"], "round")
-        machines = f"at {peak_limit_mb(document):,} MB"
+        machines = f"at {summaries.peak_limit_mb(document):,} MB"
     line = (
         f"{document['run']}: {document['architecture']}, {what}, {counted(document['workers'], 'worker')} × {steps} × "
-        f"{epochs_text(document)} {machines} — {document['status']}"
+        f"{summaries.epochs_text(document)} {machines} — {document['status']}"
     )
     return Note(line, "answer" if document["status"] == "done" else "answer bad")
 

@@ -53,10 +53,7 @@ class Service(Run):
         return lambda records: self.replace(invocations=records).cost(book)
 
     def bill_document(self, book: Book) -> dict[str, Any]:
-        """Return its bill on Lambda with the 80 % range, or why it isn't known; `host` bills what was metered here.
-
-        `functions` has a row for each function and memory size.
-        """
+        """Return its bill on Lambda with the 80 % range, or why it isn't known, and what was metered here (`host`)."""
         bill = service_bill(self.predicted.document(self.bill_by(book)), self.cost(book))
         return {**bill, "functions": function_rows(self.predicted, book)}
 
@@ -78,10 +75,7 @@ class Service(Run):
         return predict(self.invocations, requests_of(self.events), self.predictor, self.profiles)
 
     def summary(self) -> dict[str, Any]:
-        """Return the document, with a run's keys except the ones that need a plan.
-
-        `predicted` is what the functions take and cost on Lambda, given their handlers' kind of work.
-        """
+        """Return the document, with a run's keys except a plan's, and what functions take on Lambda."""
         bill, totals, about = self.bill_by(load_book(DEFAULT_BOOK)), self.totals(), self.about
         document: dict[str, Any] = {
             "schema": SCHEMA,
@@ -101,7 +95,11 @@ class Service(Run):
             "seconds": {"measured": round(self.seconds, 3), "span": round(self.span_s, 3)},
             **{name: totals[name] for name in ("billed_seconds", "gb_seconds", "invocations", "cold_starts")},
             **{name: totals[name] for name in ("peak_memory_mb", "orchestration_seconds", "reports")},
-            "counts": _counts(self.events),
+            "counts": metrics.summed(
+                (event["op"], event["requests"])
+                for event in self.events
+                if OPERATIONS[event["op"]].channel or event["op"] == "transition"
+            ),
             "predicted": self.predicted.document(bill),
             "functions": function_rows(self.predicted),
             "cost": bill(self.invocations),
@@ -122,11 +120,7 @@ class Service(Run):
 
 
 def open_run(directory: RunDirectory, kind: str | None = None) -> Run:
-    """Return the run in a directory, or what a service (`slslab up`) has recorded there so far.
-
-    `kind` is the kind of work of a service's handlers. RequestError if it is given for a run, or if the run hasn't
-    ended.
-    """
+    """Return the run in a directory, or what `slslab up` recorded there; RequestError for a `kind` of a run's work."""
     if (about := directory.service()) is not None:
         return read_service(directory, about, kind)
     if kind is not None:
@@ -173,31 +167,28 @@ def service_bill(predicted: Mapping[str, Any], cost: Mapping[str, Any]) -> dict[
     return {"schema": 1, **predicted, "host": dict(cost)}
 
 
-def _counts(events: metrics.Rows) -> dict[str, int]:
-    counted = metrics.grouped(
-        (event["op"], event["requests"])
-        for event in events
-        if OPERATIONS[event["op"]].channel or event["op"] == "transition"
-    )
-    return {op: sum(numbers) for op, numbers in sorted(counted.items())}
-
-
 def function_rows(predicted: Predicted, book: Book | None = None) -> list[dict[str, Any]]:
     """Return a row for each function and memory size that it had; the cost includes its requests to S3 and SQS."""
     split = predicted.by([(record["function"], record["memory_mb"]) for record in predicted.records])
-    return [{**_counted(own.records), **own.costs(book)} for _, own in sorted(split.items())]
+    return [
+        {
+            "function": function,
+            "memory_mb": memory_mb,
+            **totals(own.records),
+            "errors": sum(record["status"] != "success" or record["error_type"] is not None for record in own.records),
+            "gb_seconds": format(metrics.gb_seconds(own.records), "f"),
+            "peak_memory_mb": max(record["max_memory_mb"] for record in own.records),
+            "reports": metrics.report_summary(own.records),
+            **own.costs(book),
+        }
+        for (function, memory_mb), own in sorted(split.items())
+    ]
 
 
-def _counted(own: metrics.Records) -> dict[str, Any]:
-    """Return how often a function was invoked with a memory size, how that ended, and what it took."""
+def totals(records: metrics.Records) -> dict[str, Any]:
+    """Return how many invocations and cold starts there were, and the billed seconds."""
     return {
-        "function": own[-1]["function"],
-        "memory_mb": own[-1]["memory_mb"],
-        "invocations": len(own),
-        "cold_starts": sum(record["cold_start"] for record in own),
-        "errors": sum(record["status"] != "success" or record["error_type"] is not None for record in own),
-        "billed_seconds": sum(record["billed_ms"] for record in own) / 1000,
-        "gb_seconds": format(metrics.gb_seconds(own), "f"),
-        "peak_memory_mb": max(record["max_memory_mb"] for record in own),
-        "reports": metrics.report_summary(own),
+        "invocations": len(records),
+        "cold_starts": sum(record["cold_start"] for record in records),
+        "billed_seconds": sum(record["billed_ms"] for record in records) / 1000,
     }

@@ -1,4 +1,4 @@
-"""The document of a session of tests: what its tests and functions took and cost, here and on Lambda."""
+"""The document and the page of a session of tests: what tests and functions took and cost, here and on Lambda."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -7,11 +7,13 @@ from typing import Any
 
 from slslab.errors import RequestError, counted
 from slslab.predict.invocation import Predictor
+from slslab.report import formats
+from slslab.report.cards import cost_cell, functions_card
 from slslab.report.formats import significant
+from slslab.report.page import Card, Document, Note, Page, Table
 from slslab.report.predictions import Requests, predict
-from slslab.report.services import function_rows
-from slslab.report.summaries import amount, predicted, predicted_cost
-from slslab.run.metrics import Records
+from slslab.report.services import function_rows, totals
+from slslab.report.summaries import amount, cost_text, predicted, predicted_notes
 
 SCHEMA = 2
 Invoked = Sequence[tuple[str, Mapping[str, Any]]]
@@ -20,24 +22,20 @@ Invoked = Sequence[tuple[str, Mapping[str, Any]]]
 def session_document(
     invoked: Invoked, predictor: Predictor, requests: Requests, warnings: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return the document for pairs of a test's name and an invocation's record. Costs are exact, as text.
-
-    `requests` are each function's requests to S3 and SQS. `warnings` are sentences on missing data. A function that was
-    invoked with several memory sizes has a row for each.
-    """
+    """Return the document for pairs of a test's name and an invocation's record. Costs are exact, as text."""
     records = [record for _, record in invoked]
     found = predict(records, requests, predictor)
     bill = found.bill()
     tests = found.by([test for test, _ in invoked])
     document = {
         "schema": SCHEMA,
-        **_totals(records),
+        **totals(records),
         "cost": bill(records),
         "predicted": found.document(bill),
         "tests": [
             {
                 "test": test,
-                **_totals(own.records),
+                **totals(own.records),
                 "peak_memory_mb": max(record["max_memory_mb"] for record in own.records),
                 **own.costs(),
             }
@@ -49,14 +47,6 @@ def session_document(
     return {**document, "answer": _answer(document)}
 
 
-def _totals(records: Records) -> dict[str, Any]:
-    return {
-        "invocations": len(records),
-        "cold_starts": sum(record["cold_start"] for record in records),
-        "billed_seconds": sum(record["billed_ms"] for record in records) / 1000,
-    }
-
-
 def _answer(document: Mapping[str, Any]) -> str:
     tests, cost = document["tests"], document["cost"]
     if not tests:
@@ -64,7 +54,7 @@ def _answer(document: Mapping[str, Any]) -> str:
     functions = {row["function"] for row in document["functions"]}
     most = max(tests, key=lambda row: Decimal(row["cost"]))
     found = predicted(document)
-    there = f"not modelled. {document['predicted']['reason']}".rstrip(".") if found is None else predicted_cost(found)
+    there = f"not modelled. {document['predicted']['reason']}".rstrip(".") if found is None else cost_text(found)
     return (
         f"{counted(len(tests), 'test')} invoked {counted(len(functions), 'function')} "
         f"{counted(document['invocations'], 'time')}. On Lambda: {there}. This host billed "
@@ -82,8 +72,42 @@ def read_usd(amount: str | float) -> Decimal:
 
 def too_expensive(found: Mapping[str, Any], here: Mapping[str, Any], amount: str | float) -> str:
     """Return why a test failed: what its invocations cost on Lambda, and as this host metered them."""
-    lines = [f"On Lambda the invocations cost {predicted_cost(found)}. The upper end isn't below {amount}."]
+    lines = [f"On Lambda the invocations cost {cost_text(found)}. The upper end isn't below {amount}."]
     lines += found["notes"]
     lines.append(f"As this host metered them, they cost {here['total']} {here['currency']}:")
     lines += [f"  {line['item']}: {line['quantity']} {line['unit']} = {line['amount']}" for line in here["lines"]]
     return "\n".join(lines)
+
+
+def session_page(document: Document) -> Page:
+    """Return the page of a test session from the document of `pytest --slslab-report FILE.json`."""
+    cards = (_tests_card(document), functions_card(document))
+    book = document["cost"]["book"]
+    prices, notes = f"{book['name']}, {book['date']}", " ".join(predicted_notes(document))
+    return Page(
+        title="Functions under test",
+        subtitle="a session of pytest",
+        answers=(document["answer"],),
+        answers_note=f"Lambda's lines and requests to S3, by prices of {prices}. {notes}".rstrip(),
+        cards=tuple(card for card in cards if card is not None),
+        warnings=tuple(Note(warning) for warning in document["warnings"]),
+    )
+
+
+def _tests_card(document: Document) -> Card | None:
+    if not document["tests"]:
+        return None
+    rows = [(row["test"], *_figures(row), formats.money(row["cost"]), cost_cell(row)) for row in document["tests"]]
+    columns = ("test", "invocations", "cold", "billed s", "peak memory", "this host, USD", "Lambda")
+    total = ("total", *_figures(document), formats.money(document["cost"]["total"]), cost_cell(document))
+    note = "The peak is the highest of all invocations. An invocation counts for the test during which it ended."
+    return Card("card-tests", "Tests", (), (Table(columns, rows, (total,)),), notes=(note,), wide=True)
+
+
+def _figures(row: Document) -> tuple[str, ...]:
+    return (
+        formats.integer(row["invocations"]),
+        formats.integer(row["cold_starts"]),
+        f"{row['billed_seconds']:,.3f}",
+        formats.megabytes(row.get("peak_memory_mb")),
+    )

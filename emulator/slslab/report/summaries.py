@@ -77,10 +77,7 @@ def predicted(document: Document) -> Document | None:
 
 
 def headline(document: Document) -> str:
-    """Return the main sentence: the run's time and cost on AWS, or why they aren't modelled.
-
-    Empty if `slslab up` hasn't recorded an invocation.
-    """
+    """Return the main sentence: time and cost on AWS, or why they aren't modelled; empty without an invocation."""
     if "lambda" not in document:
         return _predicted_headline(document) if document.get("invocations") and "predicted" in document else ""
     found = replayed(document)
@@ -106,22 +103,11 @@ def _predicted_headline(document: Document) -> str:
     found = predicted(document)
     if found is None:
         return f"On AWS Lambda: not modelled. {document['predicted']['reason']}"
-    billed = span(*(found["billed_seconds"][end] for end in ("low", "high")))
     return (
-        f"On AWS Lambda ({region(found)}, modelled): {billed} s billed, {predicted_cost(found)}. "
+        f"On AWS Lambda ({region(found)}, modelled): {figure_text(found, 'billed_seconds')} s billed, "
+        f"{cost_text(found)}. "
         f"This host: {significant(document['billed_seconds'], 3)} s, {amount(document['cost'], 3)}."
     )
-
-
-def predicted_cost(found: Document) -> str:
-    """Return the 80 % range of a predicted cost, with the currency."""
-    return f"{span(**found['cost']['range'])} {found['cost']['currency']}"
-
-
-def predicted_ms(row: Document) -> str:
-    """Return the 80 % range of a function's median duration on Lambda, ms; empty if it isn't known."""
-    found = predicted(row)
-    return "" if found is None else span(*(found["duration_ms"][end] for end in ("low", "high")))
 
 
 def predicted_notes(document: Document) -> list[str]:
@@ -191,18 +177,30 @@ def region(found: Document) -> str:
     return region[1] if region else name
 
 
-def modelled_figures(found: Document, digits: int = 3) -> tuple[str, str]:
+def modelled_figures(found: Document) -> tuple[str, str]:
     """Return the seconds and the cost of a modelled run, each as its 80 % range, or its value without a range."""
-    if "ranges" in found:
-        return f"{figure_text(found, 'seconds')} s", f"{figure_text(found, 'cost')} {found['cost']['currency']}"
-    return f"{significant(found['seconds'], digits)} s", amount(found["cost"], digits)
+    return f"{figure_text(found, 'seconds', 3)} s", cost_text(found)
+
+
+def cost_text(found: Document, digits: int = 3) -> str:
+    """Return a modelled cost with its currency: the 80 % range, or the value without one."""
+    if has_range(found):
+        return f"{figure_text(found, 'cost')} {found['cost']['currency']}"
+    return amount(found["cost"], digits)
 
 
 def figure_text(found: Document, figure: str, digits: int = 4) -> str:
-    """Return a modelled run's seconds, billed_seconds or cost: its 80 % range, or its value without a range."""
-    if "ranges" in found:
-        return span(**found["ranges"][figure])
-    return significant(float(found["cost"]["total"] if figure == "cost" else found[figure]), digits)
+    """Return a modelled figure, such as `cost`: its 80 % range, or its value without a range."""
+    if not has_range(found):
+        return significant(float(found["cost"]["total"] if figure == "cost" else found[figure]), digits)
+    of_functions = {**found, "cost": found["cost"].get("range")}
+    ends = found.get("ranges", of_functions)[figure]
+    return span(ends["low"], ends["high"])
+
+
+def has_range(found: Document) -> bool:
+    """Return whether a modelled run, or functions, have 80 % ranges."""
+    return "ranges" in found or "range" in found["cost"]
 
 
 def range_note(*found: Document | None) -> str:
@@ -237,10 +235,7 @@ def half_widths(found: Document, figure: str = "seconds") -> list[tuple[str, flo
 
 
 def processor_note(document: Document) -> str:
-    """Return the anchors that compare this machine's processor with Lambda's, or how to measure them.
-
-    Empty for a run without a range, and if the range doesn't depend on the processor.
-    """
+    """Return the anchors that compare this machine with Lambda, or how to measure them; empty if it doesn't matter."""
     found = replayed(document) or {}
     if HOST not in dict(half_widths(found)):
         return ""
@@ -270,10 +265,7 @@ def unanchored_note(documents: Sequence[Document], names: Sequence[str]) -> str:
 
 
 def instances_note(document: Document) -> str:
-    """Return a note that the speed of a run's instances is assumed, and whether the range allows for it.
-
-    Empty for a run of functions or without a range.
-    """
+    """Return that the speed of a run's instances is assumed, and whether the range allows for it; may be empty."""
     kinds = sorted({instance["type"] for instance in document.get("instances") or ()})
     found = replayed(document) or {}
     if not kinds or "ranges" not in found:
@@ -312,10 +304,7 @@ def imports_notes(document: Document) -> list[str]:
 
 
 def bills(documents: Sequence[Document]) -> tuple[str, list[Document | None]]:
-    """Return a title and each run's bill on Lambda, None if it isn't modelled.
-
-    If no run is modelled, return the cost of their usage as metered on their hosts.
-    """
+    """Return a title, and each run's bill on Lambda (None if not modelled), or its host's if no run is modelled."""
     found = [replayed(document) for document in documents]
     if any(found):
         return "Bill, modelled", [one and one["cost"] for one in found]
@@ -334,14 +323,6 @@ def peak_limit_mb(document: Document) -> int | None:
         return None
     limit: int | None = document.get("peak_memory_limit_mb", document.get("memory_mb"))
     return limit
-
-
-def gpu_memory(document: Document) -> str:
-    """Return the most memory of a GPU that an invocation allocated, MB, and the GPU's; empty if none was used."""
-    gpu = document.get("gpu", {})
-    if "peak_memory_mb" not in gpu:
-        return ""
-    return f"{gpu['peak_memory_mb']:,}" + (f" of {gpu['memory_mb']:,}" if gpu["memory_mb"] else "")
 
 
 def cpu_share_enforced(document: Document) -> bool | None:

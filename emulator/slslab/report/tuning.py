@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from slslab.errors import counted
 from slslab.report.formats import MISSING, listed, megabytes, significant, span
 from slslab.report.page import Bars, Card, Cell, Chart, Data, Document, Key, Note, Page, Part, Row, Table
-from slslab.report.summaries import PREDICTED_RANGES, predicted, predicted_cost, region
+from slslab.report.summaries import PREDICTED_RANGES, cost_text, predicted, region
 
 TITLES = {"cheapest": "Cheapest", "fastest": "Fastest", "balanced": "Least cost × time"}
 # What sizes can't be told apart by.
@@ -18,9 +18,8 @@ def tuning(document: Document) -> Iterator[Part]:
     """Yield what a terminal shows: the answers, each size, and a picture of time and cost."""
     yield Note("\n".join(answers(document)), "answer")
     yield _table(document)
-    yield Bars(
-        COLUMNS, [(megabytes(row["memory_mb"]), [_value(row, name) for name in _FIGURES]) for row in _kept(document)]
-    )
+    bars = [(megabytes(row["memory_mb"]), [row[name]["value"] for name in _FIGURES]) for row in _kept(document)]
+    yield Bars(COLUMNS, bars)
     yield Note("\n".join(_notes(document)), "muted")
 
 
@@ -42,8 +41,11 @@ def tuning_page(document: Document) -> Page:
 def answers(document: Document) -> Iterator[str]:
     """Yield the answer, then what else is known, in sentences."""
     found, deadline_s = document["answers"], document["deadline_s"]
-    if deadline_s is not None:
-        yield _deadline(document, found["deadline"], deadline_s)
+    if deadline_s is not None and found["deadline"] is None:
+        yield f"No memory size is surely done in {deadline_s:g} s on Lambda."
+    elif deadline_s is not None:
+        sentence = _sentence(document, found["deadline"], document["goal"])
+        yield f"{TITLES[document['goal']]} of those done in {deadline_s:g} s on Lambda: {sentence}"
     goals = sorted(TITLES, key=lambda goal: goal != document["goal"])
     for goal in goals:
         if found[goal] is None:
@@ -56,15 +58,10 @@ def answers(document: Document) -> Iterator[str]:
         yield f"Of sizes that can't be told apart {RULE}."
 
 
-def _deadline(document: Document, best: Document | None, deadline_s: float) -> str:
-    if best is not None:
-        goal = document["goal"]
-        return f"{TITLES[goal]} of those done in {deadline_s:g} s on Lambda: {_sentence(document, best, goal)}"
-    return f"No memory size is surely done in {deadline_s:g} s on Lambda."
-
-
 def _sentence(document: Document, best: Document, goal: str) -> str:
-    sentence = f"{megabytes(best['memory_mb'])}, {_briefly(_of_size(document, best['memory_mb']))}."
+    row = _of_size(document, best["memory_mb"])
+    figures = f"{_span(row, 'duration_ms')} ms and {_span(row, 'cost')} USD a million invocations"
+    sentence = f"{megabytes(best['memory_mb'])}, {figures}."
     if best["alike"]:
         sizes = listed([f"{size:,}" for size in best["alike"]])
         sentence += f" {sizes} MB can't be told apart from it by {BY[goal]}."
@@ -81,10 +78,6 @@ def _own(document: Document) -> Iterator[str]:
         yield f"{document['function']} has {megabytes(own)}, which costs {times} times as much as the cheapest."
     else:
         yield f"{document['function']} has {megabytes(own)}, which is left out: {row['reason']}."
-
-
-def _briefly(row: Document) -> str:
-    return f"{_span(row, 'duration_ms')} ms and {_span(row, 'cost')} USD a million invocations"
 
 
 def _table(document: Document) -> Table:
@@ -123,7 +116,7 @@ def _notes(document: Document) -> Iterator[str]:
     if document["invocations"] and found:
         yield (
             f"This needed {made} and {document['seconds']:.0f} s here. On AWS ({region(found)}) the same would cost "
-            f"{predicted_cost(found)}."
+            f"{cost_text(found)}."
         )
     if used:
         yield f"{counted(used, 'earlier invocation')} {'was' if used == 1 else 'were'} used, too."
@@ -142,10 +135,6 @@ def _kept(document: Document) -> list[Document]:
 
 def _of_size(document: Document, memory_mb: int) -> Document:
     return next(row for row in document["sizes"] if row["memory_mb"] == memory_mb)
-
-
-def _value(row: Document, name: str) -> float:
-    return float(row[name]["value"])
 
 
 def _span(row: Document, name: str) -> str:

@@ -80,12 +80,15 @@ class _Entry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
-class Rate(_Entry):
+class _Sourced(_Entry):
+    source: Annotated[str, Field(min_length=1)]
+    status: Literal["documented", "assumed"]
+
+
+class Rate(_Sourced):
     """A price and its source."""
 
     price: Annotated[Decimal, BeforeValidator(_parse_price)]
-    source: Annotated[str, Field(min_length=1)]
-    status: Literal["documented", "assumed"]
 
 
 class Tier(Rate):
@@ -94,12 +97,10 @@ class Tier(Rate):
     above: Annotated[int, Field(gt=0)]
 
 
-class Sourced(_Entry):
+class Figure(_Sourced):
     """A figure of a host, and its source."""
 
     value: Annotated[Decimal, BeforeValidator(_parse_price), Field(gt=0)]
-    source: Annotated[str, Field(min_length=1)]
-    status: Literal["documented", "assumed"]
 
 
 class Price(Rate):
@@ -111,8 +112,8 @@ class Price(Rate):
     unit: str
     per: Annotated[int, Field(gt=0)] = 1
     minimum: Annotated[int, Field(ge=0)] | None = None
-    begun_s: Sourced | None = None
-    memory_gib: Sourced | None = None
+    begun_s: Figure | None = None
+    memory_gib: Figure | None = None
     tiers: Annotated[tuple[Tier, ...], Field(strict=False)] = ()
 
     @field_validator("tiers")
@@ -123,14 +124,12 @@ class Price(Rate):
         return tiers
 
 
-class FreeTier(_Entry):
+class FreeTier(_Sourced):
     """What an account gets free each month; listed for information, never applied."""
 
     item: str
     quantity: Annotated[int, Field(gt=0)]
     unit: str
-    source: str
-    status: Literal["documented", "assumed"]
 
 
 class Book(_Entry):
@@ -169,14 +168,10 @@ book_names, load_book = _FILES.names, _FILES.load
 class Usage:
     """What a run used, by meter.
 
-    `invocations` are metered records. Their `memory_mb`, `billed_ms`, `architecture`, `ephemeral_mb` and `requests` (by
-    default 1) count. `object_requests` counts S3 requests by op (object.put, object.list, object.get, object.delete)
-    DynamoDB's request units (dynamodb.put, …) and SQS's requests (sqs.request, …). S3 bills 4xx answers, too (S3 user
-    guide, "Billing for Amazon S3 error responses"), so a failed get is a get. RabbitMQ messages, and requests to
-    Memcached and Redis, cost only the host. `hosts` holds one (instance type, seconds) for each launch, seconds as int
-    or Decimal. `service_hosts` holds the same for databases, queues and channels; their instance types are assumed.
-    `containers` holds (meter, quantity) of containers with GPUs while they run, `idle` the same while they wait for an
-    invocation that doesn't come.
+    `invocations` are metered records. `object_requests` counts S3's requests by op, failed ones included (S3 user
+    guide, "Billing for Amazon S3 error responses"), DynamoDB's request units and SQS's requests. `hosts` are instance
+    type and seconds of each launch; `service_hosts`, of databases, queues and channels, have assumed types.
+    `containers` are meter and quantity of containers with GPUs while they run, `idle` while they wait in vain.
     """
 
     invocations: Iterable[Mapping[str, Any]] = ()
@@ -194,10 +189,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a bill; amount = quantity × price exactly.
-
-    `status` is documented or assumed (the price); `assumed` is true if no paper names the type of this host.
-    """
+    """A line of a bill; amount = quantity × price exactly. No paper names the type of an `assumed` host."""
 
     item: str
     quantity: Decimal
@@ -222,11 +214,7 @@ Decimals = Annotated[str, StringConstraints(pattern=r"^-?[0-9]+(\.[0-9]+)?(E[+-]
 
 
 class BillLine(TypedDict):
-    """What one meter costs; decimals are strings.
-
-    `status` tells whether the price is documented or assumed. `assumed` exists, and is true, only if no paper names the
-    type of a database's or queue's host.
-    """
+    """What one meter costs; `assumed` is there, and true, if no paper names the type of a service's host."""
 
     item: str
     quantity: Decimals
@@ -245,8 +233,8 @@ class NotBilled(TypedDict):
     unit: str
 
 
-class BookName(TypedDict):
-    """A price book's name and date."""
+class Dated(TypedDict):
+    """The name and date of a price book or a profile."""
 
     name: str
     date: str
@@ -258,7 +246,7 @@ class Cost(TypedDict):
     `total_alone` exists if a run that has its hosts to itself costs more than the total (`Bill.alone`).
     """
 
-    book: BookName
+    book: Dated
     currency: str
     total: Decimals
     total_alone: NotRequired[Decimals]
@@ -269,11 +257,7 @@ class Cost(TypedDict):
 
 @dataclass(frozen=True)
 class Bill:
-    """The lines of a bill, and usage that its book doesn't price.
-
-    They have the run's share of hosts that are always on, by the second. `alone` is the total if the run has its hosts
-    to itself, so that it pays for each period of a host that has begun.
-    """
+    """A bill's lines, with a share of hosts that are always on, and its total if the run has its hosts `alone`."""
 
     book: str
     date: date
@@ -306,10 +290,7 @@ def is_of_container(line: Line) -> bool:
 
 
 def compute_bill(usage: Usage, book: Book) -> Bill:
-    """Return the bill of this usage by this book: a line for each meter that was used, and each tier that it reaches.
-
-    `not_billed` lists usage without a price.
-    """
+    """Return the bill of this usage by this book: a line for each meter and each tier that it reaches."""
     lines: list[Line] = []
     not_billed: list[Unpriced] = []
     assumed = {HOST + instance_type for instance_type, _ in usage.service_hosts}
@@ -386,7 +367,6 @@ def _meter(usage: Usage, book: Book) -> dict[str, Decimal]:
 
 
 def _launch(seconds: int | Decimal, price: Price | None) -> Decimal:
-    """Return the seconds billed for one launch of an instance."""
     exact = Decimal(seconds)
     if price is None or price.minimum is None:
         return exact

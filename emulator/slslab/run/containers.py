@@ -32,11 +32,9 @@ def container_sizes(platform: Containers) -> dict[str, Decimal]:
 
 
 def container_usage(platform: Containers, lives: Iterable[tuple[bool, int, int]]) -> tuple[float, Hosts, Hosts]:
-    """Return the billed seconds of containers, and what they used while they ran and while they waited to be stopped,
-    as (meter, quantity).
+    """Return billed seconds of containers, and their usage (meter, quantity) while they ran and while idle.
 
-    A life tells whether the container computes, so that it has a GPU, its billed start, and the end of its last
-    invocation, ns.
+    A life is whether the container computes (and has a GPU), its billed start, and its last invocation's end, ns.
     """
     unit_s, least_s, idle_s = (
         Decimal(str(figure.value)) for figure in (platform.unit_s, platform.least_s, platform.idle_s)

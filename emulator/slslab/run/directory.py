@@ -16,7 +16,7 @@ from typing import Any
 
 import tomli_w
 
-from slslab.errors import HostError, RequestError, RunError, counted
+from slslab.errors import HostError, RequestError, RunError, counted, writable
 from slslab.run.document import check_document
 from slslab.run.log import INSTANCES, INVOCATIONS, LOG, SERVICE, TABLE, write_records, writing
 from slslab.run.reading import reading
@@ -55,19 +55,16 @@ class RunDirectory:
     def create(cls, path: Path) -> "RunDirectory":
         """Make the directory; RequestError if it isn't empty."""
         taken = RequestError(f"{path} is not empty, and a run never overwrites another.", "choose another --out.")
-        try:
+        with writable(path, "choose another --out.", done="made"):
             path.mkdir(parents=True, exist_ok=True)
             if any(path.iterdir()):
                 raise taken
-        except OSError as error:
-            raise RequestError(f"{path} cannot be made: {error.strerror}.", "choose another --out.") from error
-        try:
-            (path / "logs").mkdir()
-        except FileExistsError:
-            # Another command uses the same directory at the same time.
-            raise taken from None
-        except OSError as error:
-            raise RequestError(f"{path} cannot be written: {error.strerror}.", "choose another --out.") from error
+        with writable(path, "choose another --out."):
+            try:
+                (path / "logs").mkdir()
+            except FileExistsError:
+                # Another command uses the same directory at the same time.
+                raise taken from None
         return cls(path)
 
     @property
@@ -90,16 +87,11 @@ class RunDirectory:
         return self.path / LOG
 
     def lock(self) -> int:
-        """Mark the run as running until this process exits; return the descriptor to close at the run's end.
-
-        HostError if the directory can't be written.
-        """
-        try:
+        """Mark the run as running until the descriptor is closed or this process exits; HostError if it can't."""
+        with writable(self.path, "make room for runs.", HostError):
             descriptor = os.open(self.path / LOCK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             os.write(descriptor, str(os.getpid()).encode())
-        except OSError as error:
-            raise HostError(f"{self.path} cannot be written: {error.strerror}.", "make room for runs.") from error
         return descriptor
 
     def process(self) -> int | None:
@@ -156,10 +148,7 @@ class RunDirectory:
         return whole
 
     def verify(self, document: Mapping[str, Any]) -> None:
-        """Raise RunError if a file doesn't match its digest in the document.
-
-        Documents from before version 0.2 have no digests.
-        """
+        """Raise RunError if a file doesn't match its digest in the document; before version 0.2 there were none."""
         for name, digest in document.get("files", {}).items():
             path = self.path / name
             with reading(path, "what the run left"):
@@ -206,10 +195,7 @@ class RunDirectory:
         return not self.locked() or (self.path / DOCUMENT).exists()
 
     def began(self) -> str:
-        """Return when it began (UTC, from the run's id or the service's description); "" if unknown.
-
-        File times don't tell, because copying changes them.
-        """
+        """Return when it began (UTC, from its id or description: copying changes files' times); "" if unknown."""
         try:
             service = self.service()
             if service is not None:
@@ -269,9 +255,8 @@ class RunDirectory:
         try:
             shutil.rmtree(self.path.resolve())
         except OSError as error:
-            raise HostError(
-                f"{error.filename} cannot be removed: {error.strerror}.", "check its owner with `ls -l`."
-            ) from error
+            hint = "check its owner with `ls -l`."
+            raise HostError(f"{error.filename} cannot be removed: {error.strerror}.", hint) from error
         return size
 
     def _replace(self, name: str, text: str) -> None:
@@ -304,10 +289,7 @@ def list_runs(folder: Path | None = None) -> list[RunDirectory]:
 
 
 def resolve(run: str) -> RunDirectory:
-    """Return the run by id, unambiguous beginning, path, `last` or `last~N`; RequestError if none or several match.
-
-    `last` is the ended run that began last.
-    """
+    """Return the run by id, unambiguous beginning, path, or `last~N` of ended ones; RequestError without one."""
     known = list_runs()
     if match := re.fullmatch(r"last(?:~(\d+))?", run):
         # The records of `slslab up` have a name of their own.

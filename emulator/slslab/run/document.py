@@ -9,7 +9,7 @@ from pydantic import AfterValidator, TypeAdapter
 # pydantic can check TypedDicts from `typing` only from Python 3.12 on.
 from typing_extensions import TypedDict
 
-from slslab.run.bill import Cost, Decimals
+from slslab.run.bill import Cost, Dated, Decimals
 from slslab.run.containers import Gpu
 from slslab.run.faults import Injected
 from slslab.run.records import check_metered
@@ -158,10 +158,7 @@ class Deviation(TypedDict):
 
 
 class StatedError(TypedDict):
-    """How far modelled figures are off (the replay's and the profile's error), and when the replay's was measured.
-
-    The cost has the same error as billed seconds.
-    """
+    """How far modelled figures are off (the cost like billed seconds), and when the replay's error was measured."""
 
     seconds: Deviation
     billed_seconds: Deviation
@@ -180,13 +177,6 @@ class Deviations(TypedDict):
 
     shared: dict[str, float]
     own: dict[str, float]
-
-
-class ModelledProfile(TypedDict):
-    """Name and date of the profile used for modelling."""
-
-    name: str
-    date: str
 
 
 class Parts(TypedDict):
@@ -216,11 +206,7 @@ class MemorySize(TypedDict):
 
 
 class Crossing(TypedDict):
-    """A limit that a function kept on the recording host but may exceed on Lambda, or the other way round.
-
-    `limit` is the limit of `init` or the `timeout`. `low` and `high` are the 80 % range, s, of the function's longest
-    init or invocation on Lambda.
-    """
+    """A limit kept on the host but not surely on Lambda, or the reverse, with the 80 % range there, s."""
 
     function: str
     limit: Literal["init", "timeout"]
@@ -240,7 +226,7 @@ class Modelled(TypedDict):
     """
 
     status: Literal["modelled"]
-    profile: ModelledProfile
+    profile: Dated
     seconds: float
     billed_seconds: float
     error: NotRequired[StatedError | None]
@@ -390,11 +376,7 @@ class Page(TypedDict):
 
 
 class Totals(TypedDict):
-    """Figures computed from trace, invocations and instances.
-
-    `peak_memory_limit_mb` is the memory size of the function with the highest peak; runs before 0.2 don't record it,
-    and it is None for instances.
-    """
+    """Figures computed from trace, invocations and instances (which have no `peak_memory_limit_mb`)."""
 
     billed_seconds: float
     gb_seconds: Decimals

@@ -61,10 +61,8 @@ def _usual_mb(plan: Plan) -> int:
 
 
 def _larger(plan: Plan, peak_mb: int | None, usual_mb: int) -> str:
-    """Return the hint for functions that were killed at the plan's memory size: the size to try next, and its peak.
-
-    Without a peak, that is twice the size, but at least the model's usual one.
-    """
+    """Return the hint for functions killed at the plan's memory size: try a size above the peak, twice, or the
+    usual."""
     memory_mb, containers = plan.memory_mb, plan.platform and load_platform(plan.platform).containers
     killed = f"killed at its limit of {memory_mb:,} MB; "
     largest = int(containers.memory_mb.value) if containers else lambda_limits().memory_mb.maximum

@@ -55,11 +55,7 @@ def injected(events: Sequence[Event], plan: Mapping[str, Any] | None) -> list[In
 
 
 def blame(events: Sequence[Event], worker: int | None) -> str | None:
-    """Return which fault made this worker, or the whole run, fail, as a sentence; None if no fault did.
-
-    That is the worker's own death, or a refusal right before it failed, or else another worker's death or the loss of
-    a database or message.
-    """
+    """Return which fault made this worker, or the whole run, fail, as a sentence; None if no fault did."""
     faults = [event for event in events if event["op"] == "fault"]
     own = [e for e in events if e["worker"] == worker and e["worker"] >= 0 and e["function"] != "driver"]
     own = _that_died(own) or own

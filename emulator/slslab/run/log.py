@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
-from slslab.errors import HostError, RunError
+from slslab.errors import HostError, RunError, writable
 from slslab.installation import installed
 from slslab.run.events import clock_domain
 from slslab.run.reading import reading
@@ -129,20 +129,11 @@ def _tabulated(path: Path) -> tuple[Trace, list[dict[str, Any]]]:
         return Trace(tabulate(records), torn), records
 
 
-def invocations(directory: Path) -> list[dict[str, Any]]:
-    """Return the metered records of a run's invocations, from its trace log or the file that replaced it."""
-    return _read_records(directory, "invocation", INVOCATIONS)
-
-
-def instances(directory: Path) -> list[dict[str, Any]]:
-    """Return the metered records of a run's instances, from the same places."""
-    return _read_records(directory, "instance", INSTANCES)
-
-
-def _read_records(directory: Path, kind: str, name: str) -> list[dict[str, Any]]:
+def invocations(directory: Path, kind: str = "invocation") -> list[dict[str, Any]]:
+    """Return the metered records of a run's invocations or instances (`kind`), from its log or what replaced it."""
     if (directory / LOG).exists():
         return metered(read_log(directory / LOG)[0], kind)
-    path = directory / name
+    path = directory / f"{kind}s.jsonl"
     if not path.exists():
         return []
     with reading(path, f"the records of {kind}s"):
@@ -159,21 +150,22 @@ def write_records(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that replaces `path` once it is complete and on disk; an exception leaves `path` as it was.
+def replacing(path: Path, *, on_disk: bool = True) -> Iterator[BinaryIO]:
+    """Open a file that replaces `path` once it is complete and `on_disk`; an exception leaves `path` as it was.
 
-    If `path` is a device or a pipe, write to it directly.
+    Other processes may read and replace `path` meanwhile. If it is a device or a pipe, write to it directly.
     """
     if path.exists() and not path.is_file():
         with path.open("wb") as file:
             yield file
         return
-    temporary = path.with_name(f".{path.name}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
+            if on_disk:
+                file.flush()
+                os.fsync(file.fileno())
         temporary.replace(path)
     finally:
         with suppress(OSError):  # it may not exist
@@ -183,13 +175,8 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 @contextmanager
 def writing(path: Path) -> Iterator[BinaryIO]:
     """Open a file of a run that is replaced atomically; HostError if it can't be written."""
-    try:
-        with replacing(path) as file:
-            yield file
-    except OSError as error:
-        raise HostError(
-            f"{path} cannot be written: {error.strerror or error}.", "make room for runs; the trace so far is kept."
-        ) from error
+    with writable(path, "make room for runs; the trace so far is kept.", HostError), replacing(path) as file:
+        yield file
 
 
 def metered(records: Sequence[Mapping[str, Any]], kind: str) -> list[dict[str, Any]]:

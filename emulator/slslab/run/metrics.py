@@ -33,6 +33,11 @@ def grouped(pairs: Iterable[tuple[Key, Value]]) -> defaultdict[Key, list[Value]]
     return groups
 
 
+def summed(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Return the sum of the numbers of each name, in the order of the names."""
+    return {name: sum(numbers) for name, numbers in sorted(grouped(pairs).items())}
+
+
 def lambda_clock_ns(event: Mapping[str, Any]) -> int:
     """Return an event's duration on the Lambda clock, ns: its wall time minus the host delay."""
     return int(event["end_ns"] - event["start_ns"] - event["host_delay_ns"])
@@ -43,14 +48,9 @@ def protocol(events: Rows) -> dict[str, Any]:
 
     def part(overhead: bool) -> dict[str, Any]:
         chosen = [event for event in events if event["op"] in PROTOCOL and event["overhead"] is overhead]
-        return {"counts": _requests(chosen), "bytes": _moved(chosen)}
+        return {"counts": summed((event["op"], event["requests"]) for event in chosen), "bytes": _moved(chosen)}
 
     return {**part(False), "overheads": part(True)}
-
-
-def _requests(events: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    requests = grouped((event["op"], event["requests"]) for event in events)
-    return {op: sum(numbers) for op, numbers in sorted(requests.items())}
 
 
 def _moved(events: Rows) -> dict[str, int]:
@@ -61,10 +61,7 @@ def _moved(events: Rows) -> dict[str, int]:
 
 def object_requests(events: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     """Return the requests that S3 and DynamoDB bill, by operation, including failed ones and polls."""
-    billed = grouped(
-        (e["op"], billed_requests(e["op"], e["requests"], e["bytes"])) for e in events if e["op"] in BILLED
-    )
-    return {op: sum(numbers) for op, numbers in sorted(billed.items())}
+    return summed((e["op"], billed_requests(e["op"], e["requests"], e["bytes"])) for e in events if e["op"] in BILLED)
 
 
 def driver_requests(events: Iterable[Mapping[str, Any]]) -> dict[str, int]:
@@ -75,12 +72,10 @@ def driver_requests(events: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 def workers(events: Rows, records: Records, instances: Records = ()) -> list[dict[str, Any]]:
     """Return for each worker the seconds of each phase on the Lambda clock, bytes, billed seconds and peak memory.
 
-    The phases of a worker add up to its invocations' init and duration. So `other` includes time outside events: the
-    runtime between events, and the last moments of a killed invocation. The host delay of an event is interpolated
-    between samples of the clock, so `other` may be a few ms below zero. An instance has no Lambda clock: its phases are
-    wall time, and add up to the time from its launch to its end. If the command was killed before an invocation was
-    metered, its events count without init and `other`. An invocation that ended before its first event counts as
-    worker -1.
+    The phases of a worker add up to its invocations' init and duration, so `other` includes time outside events; since
+    host delays are interpolated, it may be a few ms below zero. An instance's phases are wall time. Events of an
+    invocation that wasn't metered, because the command was killed, count without init and `other`. An invocation that
+    ended before its first event counts as worker -1.
     """
     owner = {e["invocation"]: e["worker"] for e in events if e["worker"] >= 0}
     owner |= {instance["id"]: instance["worker"] for instance in instances}
@@ -179,10 +174,7 @@ def uncertain(record: Mapping[str, Any]) -> bool:
 
 
 def span_seconds(events: Iterable[Mapping[str, Any]], instances: Records = ()) -> float:
-    """Return the wall seconds from the first invocation's acceptance or instance's launch to the end of the last one.
-
-    They exclude what the emulator and the driver do before and after.
-    """
+    """Return the wall seconds from the first invocation's acceptance or instance's launch to the last one's end."""
     # The emulator's own `invoke` event begins when it accepts an invocation.
     accepted = [e for e in events if e["op"] == "transition" or (e["op"] == "invoke" and e["worker"] < 0)]
     spans = [(e["start_ns"], e["end_ns"]) for e in (*accepted, *instances)]
@@ -227,10 +219,7 @@ def transitions(events: Iterable[Mapping[str, Any]]) -> int:
 
 
 def report_summary(records: Records) -> dict[str, Any]:
-    """Summarise the REPORT lines: count the endings, and return minimum, median and maximum of each figure.
-
-    The memory of GPUs is among the figures if an invocation used one.
-    """
+    """Count the endings in REPORT lines; return minimum, median and maximum of each figure that they have."""
 
     def spread(key: str) -> dict[str, float] | None:
         values = [record[key] for record in records if record.get(key) is not None]

@@ -45,8 +45,9 @@ class _Record:
     kind = ""
 
     def as_document(self) -> dict[str, Any]:
-        """Return the record as a JSON-safe mapping."""
-        return dict(vars(self))
+        """Return the record as a JSON-safe mapping, without the figures of an unused GPU."""
+        gpu = ("gpu", "max_gpu_memory_mb")
+        return {name: value for name, value in vars(self).items() if value is not None or name not in gpu}
 
     def as_record(self) -> dict[str, Any]:
         """Return the record as a line of a trace log."""
@@ -100,11 +101,6 @@ class InvocationRecord(_Record):
     init_cpu_ms: float | None = None
     gpu: str | None = None
     max_gpu_memory_mb: int | None = None
-
-    def as_document(self) -> dict[str, Any]:
-        """Return the record as a JSON-safe mapping."""
-        gpu = ("gpu", "max_gpu_memory_mb")
-        return {name: value for name, value in vars(self).items() if value is not None or name not in gpu}
 
 
 # documented: Lambda's pricing page: an asynchronous invocation is one request for the first 256 KB of its payload, and

@@ -19,7 +19,7 @@ from slslab.run.directory import BILL, RunDirectory
 from slslab.run.document import SCHEMA, Alone, AloneKind, Modelled, NotAlone, NotModelled, not_modelled
 from slslab.run.failure import describe_failure
 from slslab.run.faults import epochs_with_losses, injected
-from slslab.run.log import instances, invocations, load
+from slslab.run.log import invocations, load
 from slslab.run.reading import reading
 from slslab.run.records import notes, seconds_used
 from slslab.run.table import Trace
@@ -44,11 +44,9 @@ Place = tuple[int, int]
 class Run:
     """A run. A part that isn't given is read from the run's directory when it is first asked for.
 
-    `events` are the rows of its trace, and `torn` tells whether its log broke off in the middle of a line.
-    `invocations` and `instances` are metered records. `document` is its run.json, None while it runs and if its command
-    was killed. `bill` is its bill.json. A run that isn't `complete` failed, was interrupted, or lost the end of its
-    trace, so missing events prove nothing. `running_hosts` are the hosts of databases and queues that still run, as if
-    they ended now.
+    `torn` tells whether its log broke off within a line, `document` is its run.json (None while it runs, and if it was
+    killed), `bill` its bill.json. In a run that isn't `complete`, missing events prove nothing. `running_hosts` are
+    hosts of databases and queues as if they ended now.
     """
 
     PARTS: ClassVar[tuple[str, ...]] = (
@@ -114,7 +112,7 @@ class Run:
     @cached_property
     def instances(self) -> metrics.Records:
         """The metered records of its instances."""
-        return instances(self.directory.path)
+        return invocations(self.directory.path, "instance")
 
     @cached_property
     def bill(self) -> Mapping[str, Any] | None:
@@ -196,7 +194,6 @@ class Run:
 
     @cached_property
     def _steps(self) -> dict[int, tuple[list[Place], list[int]]]:
-        """Each worker's steps, and their first events."""
         found: dict[int, dict[Place, int]] = {}
         for event in self.events:
             if event["step"] >= 0:
@@ -354,10 +351,7 @@ def _status(failure: RunFailed | None) -> str:
 
 
 def read_run(directory: RunDirectory) -> Run:
-    """Return a run that has ended, after checking that its files haven't changed.
-
-    RequestError for a run that is still running, and for a record of `slslab up`; RunError for a changed file.
-    """
+    """Return a run that has ended; RequestError for a running one or a record of `up`, RunError for changed files."""
     if directory.service() is not None:
         raise RequestError(
             f"{directory.id} is a record of `slslab up`, which has no plan.", "name a run: `slslab runs`."
@@ -369,10 +363,7 @@ def read_run(directory: RunDirectory) -> Run:
 
 
 def bill_document(replayed: Modelled | NotModelled, cost: Cost) -> dict[str, Any]:
-    """Return the bill of a run: on Lambda with its 80 % range, or why it isn't modelled.
-
-    `host` is what its usage as metered on its host would cost at the same prices.
-    """
+    """Return the bill of a run on Lambda with its 80 % range, or why it isn't modelled, and its `host`'s bill."""
     if replayed["status"] == "modelled":
         return {
             "schema": 1,

@@ -45,10 +45,7 @@ def tabulate(records: Sequence[Mapping[str, Any]]) -> Rows:
 
 
 def _host_delays(events: Sequence[Mapping[str, Any]], samples: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Return the host delay within each event, ns, linearly interpolated between samples of its environment.
-
-    Before an environment's first sample and after its last one, the delay is 0.
-    """
+    """Return the host delay within each event, ns, interpolated between its environment's samples; 0 outside them."""
     sampled = grouped((sample["environment"], (sample["wall_ns"], sample["host_delay_ns"])) for sample in samples)
     members = grouped((e["environment"], number) for number, e in enumerate(events) if e["environment"] in sampled)
     delays = [0] * len(events)

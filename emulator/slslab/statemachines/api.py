@@ -29,7 +29,7 @@ from slslab.aws.limits import MB
 from slslab.statemachines.definitions import SETTINGS, check_settings, problems
 from slslab.statemachines.executions import Execution, Machines
 from slslab.statemachines.interpreter import LITTER
-from slslab.statemachines.machines import Alias, Machine, alias_name, check_name, check_role
+from slslab.statemachines.machines import Machine, alias_name, check_name, check_role
 
 PAGE = 100
 # They parse or copy programs, or end executions. All other operations have the state machines to themselves.
@@ -64,7 +64,8 @@ class StatesApi:
     def _call(self, operation: str, body: bytes, caller: Principal) -> tuple[int, dict[str, Any]]:
         try:
             if operation not in OPERATIONS:
-                raise refused(operation)
+                what = f"slslab does not emulate Step Functions' operation {operation or 'without X-Amz-Target'}"
+                raise ServiceError(400, "UnknownOperationException", what)
             given = requests.members("stepfunctions", operation, body)
             arns = [value for name, value in given.items() if name.endswith("Arn") and name != "roleArn"]
             caller.require(f"states:{operation}", arns[0] if arns else "*")
@@ -208,7 +209,8 @@ class StatesApi:
 
     def _list_state_machine_aliases(self, members: Members) -> dict[str, Any]:
         shown, following = _page(self._machines.registry.aliases(members["stateMachineArn"]), members)
-        return {"stateMachineAliases": [_alias(alias) for alias in shown], **following}
+        listed = [{"stateMachineAliasArn": alias.arn, "creationDate": alias.created} for alias in shown]
+        return {"stateMachineAliases": listed, **following}
 
     def _delete_state_machine_alias(self, members: Members) -> dict[str, Any]:
         self._machines.registry.delete_alias(members["stateMachineAliasArn"])
@@ -288,15 +290,6 @@ def body_limit(scope: Scope) -> tuple[int, str]:
     return LARGEST_BODY, _operation(Headers(scope=scope))
 
 
-def refused(operation: str) -> ServiceError:
-    """Return the error for an operation that isn't emulated."""
-    return ServiceError(
-        400,
-        "UnknownOperationException",
-        f"slslab does not emulate Step Functions' operation {operation or 'without X-Amz-Target'}",
-    )
-
-
 def _check_account(arn: str, operation: str, caller: Principal) -> None:
     """Raise ServiceError (AccessDeniedException) for another account's ARN: AWS lets no other account in.
 
@@ -331,10 +324,6 @@ def _version_description(members: Members) -> str | None:
     if "versionDescription" in members:
         raise ServiceError(400, "ValidationException", "Version description can only be set when publish is true")
     return None
-
-
-def _alias(alias: Alias) -> dict[str, Any]:
-    return {"stateMachineAliasArn": alias.arn, "creationDate": alias.created}
 
 
 def _present(**values: Any) -> dict[str, Any]:

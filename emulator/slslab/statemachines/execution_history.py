@@ -9,23 +9,27 @@ from datetime import datetime
 from typing import Any
 
 from slslab.statemachines import ATTEMPTS, ENTERED
-from slslab.statemachines.history import EXITED, STATUSES, Transition, entered
+from slslab.statemachines.history import EXITED, STATUSES, begun, entered
+from slslab_workers.trace.event import Event
 
 FAILED = ("Failed", "TimedOut")
 SCHEDULED = "lambdaFunctionScheduledEventDetails"
 
 
-def read_transitions(history: Iterable[Mapping[str, Any]], clock: Callable[[datetime], int]) -> list[Transition]:
-    """Return all transitions of a complete history; `clock` converts a timestamp to nanoseconds of CLOCK_MONOTONIC."""
+def read_transitions(history: Iterable[Mapping[str, Any]], clock: Callable[[datetime], int]) -> list[Event]:
+    """Return all transitions of a complete history, each with the function that it invoked.
+
+    `clock` converts a timestamp to nanoseconds of CLOCK_MONOTONIC.
+    """
     events = {int(event["id"]): event for event in history}
     # Maps an event's number to the number of the event in which its state was entered.
     entries: dict[int, int] = {}
-    latest: dict[int, Transition] = {}
+    latest: dict[int, Event] = {}
     attempted: set[int] = set()
-    transitions: list[Transition] = []
+    transitions: list[Event] = []
     ended = 0
 
-    def begin(entry: int, transition: Transition) -> None:
+    def begin(entry: int, transition: Event) -> None:
         latest[entry] = transition
         transitions.append(transition)
 
@@ -46,7 +50,7 @@ def read_transitions(history: Iterable[Mapping[str, Any]], clock: Callable[[date
             continue
         if kind in ATTEMPTS:
             if entry in attempted:
-                begin(entry, Transition(latest[entry].state, now, latest[entry].input_bytes))
+                begin(entry, begun(latest[entry].resource, now, latest[entry].bytes))
             attempted.add(entry)
             arn = event.get(SCHEDULED, {}).get("resource", "")
             latest[entry].function = arn.partition(":function:")[2].partition(":")[0]

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from slslab.statemachines import ENTERED
@@ -23,21 +23,6 @@ class ExecutionOver(Exception):
     """The execution has ended, and nothing more may happen in it."""
 
 
-@dataclass
-class Transition:
-    """An attempt at a state, which AWS bills as one state transition. Times are CLOCK_MONOTONIC."""
-
-    state: str
-    start_ns: int
-    input_bytes: int
-    end_ns: int = 0
-    attempted: bool = False
-    failed: bool = False
-    invocation: str = ""
-    # The function that the attempt invoked, if the transition was read from GetExecutionHistory.
-    function: str = ""
-
-
 class History:
     """Events in order, until a terminal one closes the history; the interpreter's event manager.
 
@@ -46,14 +31,15 @@ class History:
     identified by the interpreter's context, which is the same object from the state's entry to its exit.
     """
 
-    def __init__(self, limit: int, record: Callable[[Transition], None], over: Callable[[], None]) -> None:
+    def __init__(self, limit: int, record: Callable[[Event], None], over: Callable[[], None]) -> None:
         self.events: list[dict[str, Any]] = []
         self.end: dict[str, Any] | None = None
         self._limit = limit
         self._record = record
         self._over = over
         self._lock = threading.Lock()
-        self._open: dict[Any, Transition] = {}
+        self._open: dict[Any, Event] = {}
+        self._attempted: set[Any] = set()
         # Maps an event's number to its state's context, and the context to the number of the entry event.
         self._states: dict[int, Any] = {}
         self._entries: dict[Any, int] = {}
@@ -124,12 +110,10 @@ class History:
         with self._lock:
             if (transition := self._open.get(context)) is None:
                 return
-            if transition.attempted:
+            if context in self._attempted:
                 self._record(transition)
-                transition = self._open[context] = Transition(
-                    transition.state, time.monotonic_ns(), transition.input_bytes
-                )
-            transition.attempted = True
+                self._open[context] = begun(transition.resource, time.monotonic_ns(), transition.bytes)
+            self._attempted.add(context)
 
     def attempt_failed(self, context: Any) -> None:
         """Mark the latest attempt as failed."""
@@ -159,6 +143,7 @@ class History:
         number = self._add(kind, details, context.source_event_id)
         if kind.endswith(ENTERED):
             self._open[context] = entered(details, time.monotonic_ns())
+            self._attempted.discard(context)
             self._entries[context] = number
         # An attempt's events have a context of their own, and follow an event of the state.
         self._states[number] = context if context in self._open else self._states.get(context.source_event_id)
@@ -188,11 +173,16 @@ class History:
         self._open.clear()
 
 
-def entered(event: Mapping[str, Any], now: int) -> Transition:
+def begun(state: str, now: int, size: int) -> Event:
+    """Return an attempt at a state with an input of `size` bytes, which AWS bills as one state transition."""
+    return Event(op="transition", phase="other", start_ns=now, requests=1, bytes=size, resource=state, overhead=False)
+
+
+def entered(event: Mapping[str, Any], now: int) -> Event:
     """Return the first attempt at a state, given its entry event."""
     details = event["stateEnteredEventDetails"]
     # GetExecutionHistory omits inputs on request.
-    return Transition(details["name"], now, len(details.get("input", "").encode()))
+    return begun(details["name"], now, len(details.get("input", "").encode()))
 
 
 def _without_data(event: Mapping[str, Any]) -> dict[str, Any]:
@@ -202,23 +192,10 @@ def _without_data(event: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def transition_event(execution: str, document: Any, transition: Transition) -> dict[str, Any]:
+def transition_event(execution: str, document: Any, transition: Event) -> dict[str, Any]:
     """Return the trace record of a transition in an execution with this input (docs/trace.md)."""
     worker, epoch = labels(document)
-    return Event(
-        op="transition",
-        phase="other",
-        start_ns=transition.start_ns,
-        end_ns=transition.end_ns,
-        requests=1,
-        bytes=transition.input_bytes,
-        resource=f"{execution}/{transition.state}",
-        overhead=False,
-        failed=transition.failed,
-        worker=worker,
-        epoch=epoch,
-        invocation=transition.invocation,
-    ).record()
+    return replace(transition, resource=f"{execution}/{transition.resource}", worker=worker, epoch=epoch).record()
 
 
 def labels(document: Any) -> tuple[int, int]:

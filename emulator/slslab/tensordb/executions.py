@@ -4,14 +4,18 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+
+from slslab_workers.trace.event import Event
 
 # Longer than any legitimate script: the papers' largest averages take two minutes here.
 LIMIT_S = 300.0
 # TorchScript can't be interrupted, so it gets this much longer to end by itself.
 GRACE_S = 5.0
+# Takes the peer's number, the script's name and the event of its execution.
+Report = Callable[[int, str, Event], None]
 _running: dict[int, float] = {}
 
 
@@ -42,16 +46,6 @@ class Settings:
     threads: int = 1
 
 
-@dataclass(frozen=True)
-class Usage:
-    """What one execution used: CLOCK_MONOTONIC and CPU time, ns, and bytes of its inputs."""
-
-    start_ns: int
-    end_ns: int
-    cpu_ns: int
-    bytes: int
-
-
 class Clock:
     """Wall and CPU time of an execution.
 
@@ -65,6 +59,7 @@ class Clock:
         self._cpu_start = self._cpu()
         self._start = time.monotonic_ns()
 
-    def stop(self, size: int, further_ns: int = 0) -> Usage:
-        """Return the times so far; `size` is the inputs' bytes, and `further_ns` another process's CPU time."""
-        return Usage(self._start, time.monotonic_ns(), self._cpu() - self._cpu_start + further_ns, size)
+    def stop(self, size: int, further_ns: int = 0) -> Event:
+        """Return the trace's event; `size` is the inputs' bytes, and `further_ns` another process's CPU time."""
+        cpu_ns, now = self._cpu() - self._cpu_start + further_ns, time.monotonic_ns()
+        return Event(op="tensor.script.run", phase="other", start_ns=self._start, end_ns=now, cpu_ns=cpu_ns, bytes=size)

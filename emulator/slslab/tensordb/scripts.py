@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from slslab.tensordb.executions import Clock, Settings, Usage, limited
+from slslab.tensordb.executions import Clock, Settings, limited
 from slslab.tensordb.replies import CommandError
 from slslab.tensordb.tensors import NAMES, Tensor
+from slslab_workers.trace.event import Event
 
 # Torch's compiler is recursive, so a deeper script could overflow a thread's stack and end the process.
 MOST_LEVELS = 500
@@ -90,7 +91,7 @@ def run(
     keys: Sequence[bytes],
     arguments: Sequence[bytes],
     settings: Settings,
-) -> tuple[list[Tensor], Usage]:
+) -> tuple[list[Tensor], Event]:
     """Run an entry point; CommandError with torch's message if it fails, or if strict mode refuses it."""
     torch = _torch(settings)
     tensors = [_to_torch(tensor) for tensor in inputs]

@@ -14,7 +14,7 @@ from slslab.installation import installed
 
 # Imported because they register their commands in the table.
 from slslab.tensordb import connections, generic, hashes, lists, lua_commands, strings  # noqa: F401
-from slslab.tensordb.executions import Settings, Usage
+from slslab.tensordb.executions import Report, Settings
 from slslab.tensordb.lua_engine import Engine
 from slslab.tensordb.replies import NULL_ARRAY, CommandError, Encoder, Reply
 from slslab.tensordb.resp import ProtocolError, Reader, Request
@@ -52,7 +52,7 @@ class Peer:
         number: int,
         port: int,
         options: Options,
-        report: Callable[[int, str, Usage], None],
+        report: Report,
         ended: Callable[[], object],
     ) -> None:
         self._ended = ended

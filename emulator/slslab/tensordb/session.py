@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from slslab.installation import lacking
-from slslab.tensordb.executions import Settings, Usage
+from slslab.tensordb.executions import Report, Settings
 from slslab.tensordb.lua_engine import Engine
 from slslab.tensordb.replies import QUEUED, Blob, CommandError, Reply, shown
 from slslab.tensordb.resp import Request, integer
@@ -36,7 +36,7 @@ class Context:
     password: bytes | None
     scripts: Settings
     lua: Engine
-    report: Callable[[int, str, Usage], None]
+    report: Report
     clients: "dict[int, Session]"
     shut_down: Callable[[], None]
     calls: Counter[str] = field(default_factory=Counter)

@@ -2,10 +2,9 @@
 
 import os
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 
-from slslab.tensordb.executions import Usage
+from slslab.tensordb.executions import Report
 from slslab_workers.channels.events import environment_sink
 from slslab_workers.trace.event import Event
 
@@ -13,26 +12,16 @@ from slslab_workers.trace.event import Event
 RESOURCE_LENGTH = 1024
 
 
-def reporter() -> Callable[[int, str, Usage], None]:
+def reporter() -> Report:
     """Return a function that reports executions to the descriptor in SLSLAB_TRACE_FD, or drops them without one."""
     if "SLSLAB_TRACE_FD" not in os.environ:
         return lambda *_: None
     sink = environment_sink()
     lock = threading.Lock()
 
-    def report(peer: int, resource: str, usage: Usage) -> None:
-        event = Event(
-            op="tensor.script.run",
-            phase="other",
-            start_ns=usage.start_ns,
-            end_ns=usage.end_ns,
-            cpu_ns=usage.cpu_ns,
-            bytes=usage.bytes,
-            resource=resource[:RESOURCE_LENGTH],
-            worker=peer,
-            function="tensordb",
-            environment=f"tensordb-{peer}",
-        )
+    def report(peer: int, resource: str, event: Event) -> None:
+        event.worker, event.resource = peer, resource[:RESOURCE_LENGTH]
+        event.function, event.environment = "tensordb", f"tensordb-{peer}"
         # Only trace records are lost if the reader is gone.
         with lock, suppress(BrokenPipeError):
             sink({"record": "event", **event.record()})

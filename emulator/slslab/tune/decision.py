@@ -25,10 +25,9 @@ Figures = Mapping[str, float]
 
 @dataclass(frozen=True)
 class Estimate:
-    """What an invocation takes and costs on Lambda with a memory size.
+    """What an invocation takes and costs with a memory size.
 
-    `moved` has the figures at both ends of the 80 % range of each source of error. `measured` tells whether this
-    machine ran the size.
+    `moved` has the figures at both ends of each source's 80 % range; `measured` sizes ran on this machine.
     """
 
     memory_mb: int

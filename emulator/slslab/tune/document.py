@@ -46,8 +46,7 @@ def describe(
 ) -> dict[str, Any]:
     """Return what is known about a function's memory sizes, and which one is best.
 
-    `made` are the invocations that the answer needed, without earlier ones, and `seconds` the time that they took.
-    Costs are USD for a million invocations. Ranges are 80 %.
+    `made` are the invocations that the answer needed. Costs are USD for a million invocations. Ranges are 80 %.
     """
     estimates, estimator = known.estimates(), known.estimator
     chosen = {name: best(estimates, name) for name in GOALS}

@@ -75,10 +75,7 @@ class _Priced:
 
 @dataclass(frozen=True)
 class Estimator:
-    """Estimates memory sizes of one function.
-
-    `weights` belong to the payloads and add up to 1. `cores` are this host's processors.
-    """
+    """Estimates one function's memory sizes on a host with `cores`; the payloads' `weights` add up to 1."""
 
     predictor: Predictor
     book: Book

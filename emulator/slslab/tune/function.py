@@ -29,10 +29,7 @@ class Failed(Exception):
 
 
 class TunedFunction:
-    """A function of an emulator, as a context manager. At the end the function has its own memory size again.
-
-    `client` is boto3's for Lambda. RequestError for a function that isn't there, and for whatever Lambda refuses.
-    """
+    """A function of an emulator, which has its own memory size again at the end; RequestError if Lambda refuses."""
 
     def __init__(self, client: Any, name: str, read: Read) -> None:
         self._client, self._read = client, read

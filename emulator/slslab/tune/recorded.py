@@ -32,9 +32,7 @@ def describe_recorded(
     deadline_s: float | None,
     book: Book,
 ) -> dict[str, Any]:
-    """Return the document of a function's memory sizes. The sizes that it had count as measured.
-
-    Sizes at which it ran out of memory or time are left out, even if other invocations succeeded there.
+    """Return the document of a function's memory sizes: measured ones, and modelled ones where it wouldn't fail.
 
     RequestError if `function` isn't named and several were invoked, or if it was hardly invoked.
     """

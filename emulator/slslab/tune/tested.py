@@ -28,10 +28,9 @@ def tune_in_test(
     prices: str = DEFAULT_BOOK,
     **asked: Any,
 ) -> dict[str, Any]:
-    """Tune a function; `asked` are `deadline_s` and `goal`. Return the document.
+    """Tune a function, `asked` with `deadline_s` and `goal`, and return the document.
 
-    `events` are weights and events, instead of one event; `sizes` are memory sizes, MB, by default the usual ones.
-    `requests` returns each function's requests to S3 and SQS until now.
+    `events` are weights and events, instead of one event. `requests` returns each function's requests until now.
     """
     with emulator.recording() as records:
         function = TunedFunction(client, name, lambda: ([record.as_document() for record in records], requests()))

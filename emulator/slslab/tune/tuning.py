@@ -41,11 +41,7 @@ class Sizes:
     left_out: dict[int, str] = field(default_factory=dict)
 
     def estimates(self) -> list[Estimate]:
-        """Return all sizes that aren't left out. A size that wasn't measured follows from the nearest one that was.
-
-        A size at which the function would use too much memory or time is left out from now on. HostError if no CPU
-        time was metered.
-        """
+        """Return the sizes that needn't be left out; HostError if no CPU time was metered."""
         peak_mb = max(measured.peak_mb for measured in self.measured.values())
         if not all(measured.cpu_ms for measured in self.measured.values()):
             raise HostError("This machine can't meter CPU time: its kernel has no schedstat.", "see `slslab doctor`.")
@@ -169,10 +165,7 @@ def weighted(events: Sequence[tuple[float, Any]]) -> list[Payload]:
 
 
 def choose_sizes(text: str | None, usual: Sequence[int], own_mb: int, largest_mb: int) -> tuple[int, ...]:
-    """Return the sizes of a list such as 128,512, MB, or else the usual ones, and the function's own.
-
-    RequestError for a list that is malformed, or has a size that the account can't have.
-    """
+    """Return the function's own size, MB, and the usual ones or a list's (128,512); RequestError for a wrong list."""
     try:
         sizes = [int(part) for part in text.split(",")] if text else [size for size in usual if size <= largest_mb]
     except ValueError:

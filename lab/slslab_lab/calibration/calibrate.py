@@ -34,10 +34,7 @@ def calibrate_host(out: Path | None, progress: Progress) -> Document:
 
 
 def calibrate_runs(runs: Sequence[str], epochs: int | None, out: Path | None, progress: Progress) -> Document:
-    """Fit the profile of these runs' host to their recordings, by default to the first half of their epochs.
-
-    One run can't show how well several threads work in parallel, so that is measured here.
-    """
+    """Fit the profile of these runs' host to their recordings, by default to the first half of their epochs."""
     path = _vacant(out or HOST)
     recordings = [read_recording(resolve(run).path) for run in runs]
     first = epochs or max(1, min(recording.plan.epochs for recording in recordings) // 2)

@@ -30,6 +30,9 @@ PLATFORM_REPORT = "platform.report"
 FIELD = re.compile(r"([A-Z][A-Za-z ]*): ([0-9]+(?:\.[0-9]+)?) (?:ms|MB)\b")
 REQUEST_ID = re.compile(r"REPORT RequestId: ([0-9A-Za-z-]+)")
 STATUS = re.compile(r"\bStatus: (\w+)")
+# The names of duration, billed duration, memory size, most memory used and init duration.
+IN_LINES = ("Duration", "Billed Duration", "Memory Size", "Max Memory Used", "Init Duration")
+IN_RECORDS = ("durationMs", "billedDurationMs", "memorySizeMB", "maxMemoryUsedMB", "initDurationMs")
 EXPORT = (
     "export one function's log: aws logs filter-log-events --log-group-name /aws/lambda/NAME --filter-pattern REPORT"
 )
@@ -49,10 +52,7 @@ class Report:
 
     @property
     def billed_as_here(self) -> bool:
-        """Whether it is billed as the emulator bills: duration and init, rounded up once.
-
-        A difference of one millisecond is allowed, since the line prints rounded figures.
-        """
+        """Whether it is billed as the emulator bills, except for the millisecond that its rounded figures may hide."""
         return abs(self.billed_ms - billed_ms(self.duration_ms, self.init_ms)) <= 1
 
 
@@ -117,35 +117,22 @@ def _read_line(line: str) -> Report | None:
     request_id, status = REQUEST_ID.match(line), STATUS.search(line)
     if request_id is None:
         return None
-    fields = {name.strip(): float(value) for name, value in FIELD.findall(line, request_id.end())}
-    try:
-        return Report(
-            request_id[1],
-            fields["Duration"],
-            fields["Billed Duration"],
-            int(fields["Memory Size"]),
-            int(fields["Max Memory Used"]),
-            fields.get("Init Duration"),
-            status[1] if status else "success",
-        )
-    except KeyError:
-        return None
+    fields = {name.strip(): value for name, value in FIELD.findall(line, request_id.end())}
+    return _report(request_id[1], fields, IN_LINES, status[1] if status else "success")
 
 
 def _read_record(record: Any) -> Report | None:
+    if not isinstance(record, dict) or "requestId" not in record:
+        return None
+    return _report(record["requestId"], record.get("metrics"), IN_RECORDS, record.get("status", "success"))
+
+
+def _report(request_id: Any, fields: Any, names: Sequence[str], status: Any) -> Report | None:
     try:
-        metrics = record["metrics"]
-        init = metrics.get("initDurationMs")
-        return Report(
-            str(record["requestId"]),
-            float(metrics["durationMs"]),
-            float(metrics["billedDurationMs"]),
-            int(metrics["memorySizeMB"]),
-            int(metrics["maxMemoryUsedMB"]),
-            None if init is None else float(init),
-            str(record.get("status", "success")),
-        )
-    except (AttributeError, KeyError, TypeError, ValueError):
+        duration, billed, memory, most, init = map(fields.get, names)
+        durations, sizes = (float(duration), float(billed)), (int(float(memory)), int(float(most)))
+        return Report(str(request_id), *durations, *sizes, None if init is None else float(init), str(status))
+    except (AttributeError, TypeError, ValueError):
         return None
 
 
@@ -194,11 +181,9 @@ def fit_reports(
 ) -> tuple[Profile, dict[str, Any]]:
     """Fit the processors' speed and the waiting time of init, so that the function takes as long as the lines say.
 
-    Return the profile and a document: medians of the lines, and of the recorded function at their memory size, before
-    and after the fit, in ms (None without a cold start); `fitted` counts the lines used, `cold` those with an init.
-
-    Ignore lines of failed invocations. The fit searches one speed by the median duration, since a faster processor
-    never takes longer. RequestError if the lines have several memory sizes, or if no speed fits.
+    Return the profile and a document: medians of the lines of successful invocations, and of the recorded function
+    before and after the fit, ms (None without a cold start). RequestError if the lines have several memory sizes, or if
+    no speed fits.
     """
     done = [line for line in reports.lines if line.status == "success"]
     if not done:

@@ -36,10 +36,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class StepTime:
-    """CPU and wall seconds of a training step, by its number of threads.
-
-    For `held_s` of these seconds its threads were ready to run but the host gave them no processor.
-    """
+    """CPU and wall seconds of a training step, by threads; for `held_s` of these the host gave them no processor."""
 
     cpu_s: Mapping[int, float]
     wall_s: Mapping[int, float]
@@ -91,10 +88,7 @@ class Exercise:
 
 
 def measure_step(progress: Progress, steps: int = STEPS) -> StepTime:
-    """Measure a MobileNet step with a small minibatch on one thread, and on two if this host has them.
-
-    The fastest repetition counts, since other work on the host only makes steps slower. Thread counts alternate.
-    """
+    """Measure MobileNet's step on one thread and, if there are two, by turns on two; other work only slows it down."""
     import torch
 
     from slslab_workers.training import models

@@ -1,9 +1,6 @@
-"""The messages that workers exchange, as the protocol declares them, matched with the events of the trace.
+"""Match the messages that a protocol declares, and the workers that must take them, with the events of a trace."""
 
-A protocol lists all messages of a run. Each is made once, by one worker, and taken by the workers that the protocol
-names, each a given number of times.
-"""
-
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from slslab.run.causes import GETTING, MAKING
@@ -28,7 +25,8 @@ class Exchange:
         self.orphans: list[int] = []
         self._names: dict[int, Name] = {}
         keys = {message.name.key for message in protocol.messages}
-        judged = [event for event in events if not event["failed"] and self._is_judged(event)]
+        until = math.inf if protocol.judged is None else protocol.judged
+        judged = [event for event in events if not event["failed"] and event["epoch"] < until]
         for event in judged:
             self._note_made(event)
         by_key = grouped((name.key, number) for number, name in self._names.items())
@@ -60,17 +58,9 @@ class Exchange:
         """Return the event that made a message first."""
         return self.events[self.made[name][0]]
 
-    def taken_by_anyone(self) -> list[int]:
-        """Return the events that took a message any worker may take."""
-        anyone = [name for name, message in self.messages.items() if message.takers is None]
-        return sorted(number for name in anyone for number in self.taken.get(name, ()))
-
     def after(self, worker: int, place: Where) -> int | None:
         """Return a worker's last event in a step, after which a message is missing."""
         return self._last.get((worker, *place))
-
-    def _is_judged(self, event: Event) -> bool:
-        return self.protocol.judged is None or event["epoch"] < self.protocol.judged
 
     def _counts(self, event: Event, name: Name) -> bool:
         """Return whether an event that makes or takes something is part of the protocol."""
@@ -85,7 +75,6 @@ class Exchange:
             self._names[event["event"]] = name
 
     def _sources(self, event: Event, by_key: Mapping[str, Sequence[int]], published: Mapping[str, int]) -> list[int]:
-        """Return the events that made what an event took."""
         if event["op"] == "queue.deliver":
             return [published[event["etag"]]] if event["etag"] in published else []
         causes = [self.events[number] for number in event["causes"] if self.events[number]["op"] in MAKING]
@@ -116,6 +105,5 @@ class Exchange:
 
 
 def _identity(event: Event) -> tuple[str, str]:
-    """Return the id of the message that an event makes or takes."""
     channel = OPERATIONS[event["op"]].channel
     return channel, str(event["etag"] if channel == "queue" else event["resource"])

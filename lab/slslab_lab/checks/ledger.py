@@ -80,7 +80,6 @@ def check_bill(run: Run) -> Iterator[Violation]:
 
 
 def _check_sums(cost: Mapping[str, Any], which: str) -> Iterator[Violation]:
-    """Check that each amount is quantity times price, and the total their sum."""
     for line in cost["lines"]:
         due = Decimal(line["quantity"]) * Decimal(line["price"])
         if abs(due - Decimal(line["amount"])) > abs(due) * ROUNDING:
@@ -92,7 +91,6 @@ def _check_sums(cost: Mapping[str, Any], which: str) -> Iterator[Violation]:
 
 
 def _check_copy(bill: Mapping[str, Any], document: Mapping[str, Any]) -> Iterator[Violation]:
-    """Check that bill.json matches the document."""
     modelled = document["lambda"]
     if bill.get("host") != document["cost"]:
         yield Violation("bill", "bill.json and the run's document differ in the bill of this host.")

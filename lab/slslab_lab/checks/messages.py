@@ -194,8 +194,10 @@ def _described(message: Message) -> str:
 
 def _drawn(exchange: Exchange) -> Mapping[tuple[int, int, int], list[int]]:
     """Return the events that took a message any worker may take, by worker, epoch and step."""
-    events = (exchange.events[number] for number in exchange.taken_by_anyone())
-    return grouped(((event["worker"], event["epoch"], event["step"]), event["event"]) for event in events)
+    anyone = [name for name, message in exchange.messages.items() if message.takers is None]
+    events = (exchange.events[number] for name in anyone for number in exchange.taken.get(name, ()))
+    places = (((event["worker"], event["epoch"], event["step"]), event["event"]) for event in events)
+    return grouped(sorted(places, key=lambda place: place[1]))
 
 
 def _require_complete(run: Run) -> None:

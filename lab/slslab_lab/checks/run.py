@@ -1,6 +1,6 @@
 """All rules, in one table by name, and their check of a run."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -70,7 +70,12 @@ def check(run: Run, rules: Iterable[str] = RULES) -> Checked:
         exchange = reason
     for rule in rules:
         try:
-            violations += _found(rule, run, exchange)
+            if rule in RECORDED:
+                violations += RECORDED[rule](run)
+            elif isinstance(exchange, NotChecked):
+                raise exchange
+            else:
+                violations += EXCHANGED[rule](run, exchange)
         except NotChecked as reason:
             not_checked[rule] = str(reason)
         else:
@@ -78,12 +83,3 @@ def check(run: Run, rules: Iterable[str] = RULES) -> Checked:
     if isinstance(exchange, Exchange) and exchange.protocol.unjudged:
         not_checked["messages"] = exchange.protocol.unjudged
     return Checked(run.id, len(run.events), tuple(checked), not_checked, tuple(violations))
-
-
-def _found(rule: str, run: Run, exchange: Exchange | NotChecked) -> Iterator[Violation]:
-    if rule in RECORDED:
-        yield from RECORDED[rule](run)
-    elif isinstance(exchange, NotChecked):
-        raise exchange
-    else:
-        yield from EXCHANGED[rule](run, exchange)

@@ -122,7 +122,6 @@ def check_barrier(run: Run, exchange: Exchange) -> Iterator[Violation]:
 
 
 def _by_invocation(run: Run) -> Mapping[str, list[Event]]:
-    """Return the workers' own events by invocation or instance."""
     own = (e for e in run.events if e["worker"] >= 0 and e["op"] not in BESIDE and e["invocation"])
     return grouped((event["invocation"], event) for event in own)
 

@@ -60,7 +60,8 @@ class AccuracyGroup(RunGroup):
             params=params,
             help=f"{running.help}\n\nIn one process: options of stores, queues, functions and polling have no effect.",
         )
-        return json_option(plot_option(_resume_option(_out_option(command))))
+        made: click.Command = json_option(plot_option(_resume_option(_out_option(command))))
+        return made
 
 
 _out_option = click.option(

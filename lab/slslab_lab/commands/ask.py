@@ -1,13 +1,12 @@
 """`slslab ask`: questions about a recorded run, each answered by replaying it."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import click
 
 from slslab.cli.terminal import complete_run
-from slslab_lab.commands.options import Amount, list_option, memory_option, plot_option, with_options
+from slslab_lab.commands.options import Amount, file_option, list_option, memory_option, plot_option, with_options
 from slslab_lab.commands.question import Question
 from slslab_lab.pages import replay as tables
 from slslab_lab.pages.pictures import draw_model, draw_patterns, draw_variants, draw_ways
@@ -27,11 +26,8 @@ variant_options = with_options(
     click.option("--workers", type=click.IntRange(1, 4096), help="With this number of workers."),
     click.option("--concurrency", type=click.IntRange(1), help="Environments of the account that may be busy at once."),
 )
-perfetto_option = click.option(
-    "--perfetto",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    help="Write it for ui.perfetto.dev and chrome://tracing; gzipped if the name ends in .gz.",
+perfetto_option = file_option(
+    "--perfetto", "Write it for ui.perfetto.dev and chrome://tracing; gzipped if the name ends in .gz."
 )
 
 QUESTIONS = (

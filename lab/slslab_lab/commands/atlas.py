@@ -92,7 +92,6 @@ def atlas(
 
 
 def _parameters(model: str, dataset: str) -> int:
-    """Return the parameters of a model that is built for a data set; RequestError if it doesn't fit."""
     from slslab_lab.runs.planning import refused_plans
     from slslab_workers.training import datasets, fitting
 

@@ -7,6 +7,7 @@ import click
 from slslab.cli.terminal import Bar, complete_run, json_option, print_document
 from slslab.errors import RequestError
 from slslab.predict.profiles import DEFAULT_PROFILE
+from slslab_lab.commands.options import file_option
 from slslab_lab.pages.calibration import calibration, processor_table
 
 
@@ -18,13 +19,11 @@ from slslab_lab.pages.calibration import calibration, processor_table
     help="Measure this machine's processor next to Lambda's, in at most 90 s, and keep the result.",
 )
 @click.option("--epochs", type=click.IntRange(1), help="Fit to this many first epochs of the runs (by default half).")
-@click.option(
+@file_option(
     "--cloudwatch",
-    "reports",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Fit Lambda's processors and init to the REPORT lines of this log (text, JSON, or JSON lines; - is standard "
+    "Fit Lambda's processors and init to the REPORT lines of this log (text, JSON, or JSON lines; - is standard "
     "input).",
+    "reports",
 )
 @click.option("--run", metavar="RUN", help="Compare the REPORT lines with this recorded run, or `up`.")
 @click.option("--function", metavar="NAME", help="The function that wrote the log, if the run has several.")

@@ -27,30 +27,26 @@ def list_option(name: str, text: str, default: str | None = None) -> Callable[[A
 memory_option = list_option("--memory", "Memory sizes of the training functions, MB: 512,1024.")
 
 
-def read_picture(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path | None:
-    """Return the file of a picture, or None; RequestError if its format can't be drawn."""
-    check_format(value)
-    return value
+def directory_option(name: str, text: str, *also: str) -> Callable[[Any], Any]:
+    """Return an option that names a directory; `also` are other names, and its argument's name."""
+    return click.option(name, *also, type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help=text)
 
 
-plot_option = click.option(
-    "--plot",
-    type=click.Path(path_type=Path, dir_okay=False),
-    metavar="FILE",
-    callback=read_picture,
-    help="Draw it: a .svg, .png or .pdf file.",
-)
+def file_option(name: str, text: str, *also: str, **more: Any) -> Callable[[Any], Any]:
+    """Return an option that names a file."""
+    return click.option(name, *also, type=click.Path(path_type=Path), metavar="FILE", help=text, **more)
 
 
-def read_place(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
-    """Return where to compute, None for this process; RequestError for an unknown place."""
-    return None if value is None else check_place(value)
+def converted(convert: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Return a callback that passes the value of an option through a function, if it was given."""
+    return lambda _context, _parameter, value: None if value is None else convert(value)
 
 
+plot_option = file_option("--plot", "Draw it: a .svg, .png or .pdf file.", callback=converted(check_format))
 on_option = click.option(
     "--on",
     metavar="PLACE",
-    callback=read_place,
+    callback=converted(check_place),
     help="Compute over many cores: local (this host's), ray (of this machine's Ray cluster) or "
     "ray://HOST:PORT; slow results are kept and reused. By default one after another.",
 )
@@ -67,16 +63,11 @@ train_on_option = click.option(
 measure_on_option = click.option(
     "--on",
     metavar="PLACE",
-    callback=read_place,
+    callback=converted(check_place),
     help="Make the runs on a Ray cluster, one at a time on each node: ray (that this machine is a node of) or "
     "ray://HOST:PORT. local, as by default, makes them one after another here: side by side on one host they would "
     "compete for processors.",
 )
-
-
-def directory_option(name: str, text: str, *also: str) -> Callable[[Any], Any]:
-    """Return an option that names a directory; `also` are other names, and its argument's name."""
-    return click.option(name, *also, type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help=text)
 
 
 def with_options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -154,8 +145,7 @@ def with_progress(
 ) -> list[Any]:
     """Return a function's results at all points, with a bar on stderr if there are several.
 
-    `on` is where to compute (`sweep`), None for this process. Elsewhere results are kept, identified by the setups
-    `bound` to the function.
+    `on` is as for `sweep`; results from elsewhere are kept, identified by the setups `bound` to the function.
     """
     if on is None and len(points) == 1:
         return [function(points[0])]

@@ -4,7 +4,7 @@ import click
 
 from slslab.cli.terminal import complete_run
 from slslab.errors import RequestError
-from slslab_lab.commands.options import Amount, list_option, memory_option
+from slslab_lab.commands.options import Amount, converted, list_option, memory_option
 from slslab_lab.commands.question import Question
 from slslab_lab.pages.pictures import draw_variants
 from slslab_lab.pages.replay import replay as table
@@ -12,10 +12,8 @@ from slslab_lab.pages.replay import replay as table
 MOST_TIMES_SLOWER = 1000
 
 
-def read_straggler(_context: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[int, float] | None:
+def read_straggler(value: str) -> tuple[int, float]:
     """Return the rank and the factor of a slow worker; RequestError for a text that doesn't say them."""
-    if value is None:
-        return None
     rank, _, factor = value.partition(":")
     try:
         found = int(rank), float(factor)
@@ -38,7 +36,7 @@ replay = Question(
         click.option(
             "--straggler",
             metavar="RANK:FACTOR",
-            callback=read_straggler,
+            callback=converted(read_straggler),
             help="A slow worker: its computing takes FACTOR times the CPU time.",
         ),
         click.option(

@@ -6,13 +6,12 @@ from pathlib import Path
 import click
 
 from slslab.cli.terminal import json_option, print_document, run_argument
+from slslab_lab.commands.options import file_option
 
 
 @click.command()
 @run_argument
-@click.option(
-    "--out", type=click.Path(path_type=Path), metavar="FILE", help="Write it here (by default the run's report.html)."
-)
+@file_option("--out", "Write it here (by default the run's report.html).")
 @click.option("--open", "open_", is_flag=True, help="Open it in the browser.")
 @json_option
 def report(run: str, out: Path | None, open_: bool, json_: bool) -> None:

@@ -109,7 +109,8 @@ class RunOrPlanGroup(RunGroup):
         def run(
             others: tuple[str, ...], out: Path | None, prices: str | None, json_: bool, strict_packages: bool
         ) -> None:
-            from slslab_lab.runs.execution import run_again
+            from slslab_lab.runs import execution
+            from slslab_lab.runs.planning import load_plan, refused_plans
 
             if others:
                 raise RequestError(
@@ -117,8 +118,10 @@ class RunOrPlanGroup(RunGroup):
                     "change the plan's file, or leave that out: only --out, --prices, --json and "
                     "--strict-packages can be given.",
                 )
-            given: Any = {"out": out, "book": prices, "strict": strict_packages}
-            _run(lambda bar: run_again(Path(cmd_name), progress=bar, say=bar.say, **given), json_)
+            with refused_plans():
+                plan = load_plan(Path(cmd_name), prices)
+            given: Any = {"out": out, "strict": strict_packages}
+            _run(lambda bar: execution.run(plan, progress=bar, say=bar.say, **given), json_)
 
         return click.Command(
             cmd_name,

@@ -8,7 +8,7 @@ import click
 from slslab.cli.show import kind_option
 from slslab.cli.terminal import complete_run, find_up, json_option, print_document, run_argument
 from slslab.errors import RequestError, RunError
-from slslab_lab.commands.options import plot_option
+from slslab_lab.commands.options import file_option, plot_option
 from slslab_workers.plan import Plan
 
 
@@ -34,13 +34,7 @@ def runs(json_: bool) -> None:
 
 @click.command()
 @click.argument("runs", nargs=-1, required=True, metavar="RUN RUN...", callback=find_up, shell_complete=complete_run)
-@click.option(
-    "--html",
-    "page",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Also write a page: one HTML file with charts.",
-)
+@file_option("--html", "Also write a page: one HTML file with charts.", "page")
 @plot_option
 @json_option
 def compare(runs: tuple[str, ...], page: Path | None, plot: Path | None, json_: bool) -> None:

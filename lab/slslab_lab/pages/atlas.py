@@ -7,10 +7,10 @@ from itertools import pairwise, product
 
 from slslab.report import formats
 from slslab.report.formats import percent
-from slslab.report.page import Card, Cell, Chart, Document, Key, Note, Page, Part, Table
+from slslab.report.page import Card, Cell, Chart, Data, Document, Key, Note, Page, Part, Table
 from slslab.report.summaries import ranges_made_of
-from slslab_lab.pages.regions import regions
-from slslab_lab.pages.scales import SERIES
+from slslab_lab.pages.regions import LINES, MARKS, draw_regions
+from slslab_lab.pages.scales import DATA, SERIES
 
 BEST = {"seconds": "fastest", "usd": "cheapest"}
 GROUPS = {"equal": "Systems that learn the same", "all": "All systems"}
@@ -268,19 +268,20 @@ def _regions(document: Document, group: str, objective: str, word: str, keys: di
         "Pale: extrapolated beyond the recorded models or workers. Black: where the best system changes. Red: "
         "crossings that papers published, between the two sizes at which they saw one system ahead and then the other."
     )
-    return regions(
-        f"regions-{group}-{objective}",
-        f"Regions: the {word} system over the size of the model and workers, {GROUPS[group].lower()}",
-        f"The {word}",
-        rows,
-        lines,
-        marks,
-        best,
-        caption,
-    )
+    label = f"Regions: the {word} system over the size of the model and workers, {GROUPS[group].lower()}"
+    data = {
+        DATA: Data(("workers", "low", "high", "system", "best", "beyond"), rows),
+        LINES: Data(("workers", "megabytes", "pair"), lines),
+        MARKS: Data(("workers", "low", "high", "pair", "told", "verdict"), marks),
+    }
+    sizes = [size for _, *ends, _, _, _ in rows for size in ends]
+    spec = draw_regions(sorted({row[0] for row in rows}, reverse=True), sizes, best)
+    return Chart(f"regions-{group}-{objective}", label, spec, data, tuple(best), caption, f"The {word}")
 
 
-def _bands(document: Document, group: str, objective: str, workers: int) -> Iterator[tuple[str | int | float, ...]]:
+def _bands(
+    document: Document, group: str, objective: str, workers: int
+) -> Iterator[tuple[int, float, float, str, str, str]]:
     """Yield the parts of a band between neighbouring sizes: one, or two where another system becomes best."""
     won = winners(document, group, objective, workers)
     cuts = [each["megabytes"] for each in _there(document["crossings"], group, objective, workers)]

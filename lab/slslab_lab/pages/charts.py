@@ -160,10 +160,9 @@ class Point:
 def scatter(
     identifier: str, label: str, points: Sequence[Point], keys: Sequence[Key], titles: tuple[str, str], caption: str
 ) -> Chart:
-    """Draw named points with their 80 % ranges as bars; both axes begin at 0.
+    """Draw named points with their 80 % ranges; both axes begin at 0.
 
-    Each point has its text above or below, the part before its first comma if the whole would cover another text or
-    point, and nothing if that would, too. A narrow chart only has these parts.
+    Points have their texts, or the parts before the first comma, where these cover no other text or point.
     """
     columns = ("line", "x", "y", "text", "x_low", "x_high", "y_low", "y_high", "wide", "side", "narrow", "narrow_side")
     short = [point.text.partition(", ")[0] for point in points]
@@ -225,10 +224,8 @@ def _most(points: Sequence[Point], name: str) -> float:
 
 
 def _place_texts(points: Sequence[Point], texts: Sequence[Sequence[str]], width: int) -> list[tuple[str, int]]:
-    """Return each point's text in a chart `width` pixels wide, and whether it is above the point (1) or below it (-1).
-
-    It is the first of its `texts` that covers no other text or point, or an empty one. Points with ranges choose first.
-    """
+    """Return each point's first text that covers no other, or an empty one, and whether it is above (1) or below
+    (-1)."""
     seconds, cost = _most(points, "seconds"), _most(points, "cost")
     places = [(width * point.seconds / seconds, HEIGHT * point.cost / cost) for point in points]
     taken = [(x - MARK, x + MARK, y - MARK, y + MARK) for x, y in places]

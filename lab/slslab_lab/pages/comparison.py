@@ -6,28 +6,15 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from itertools import chain, count
 from pathlib import Path
 from shutil import which
 from string import ascii_uppercase
 
 from slslab.predict.uncertainty import INSTANCE, ratio_range, read_uncertainty
-from slslab.report import formats
+from slslab.report import formats, summaries
 from slslab.report.formats import percent
 from slslab.report.page import WORDS, Card, Cell, Chart, Document, Key, Note, Page, Part, Row, Table
-from slslab.report.summaries import (
-    HOST_PRICED,
-    WITH_STRAGGLERS,
-    bills,
-    figure_text,
-    half_widths,
-    has_stragglers,
-    instances_note,
-    peak_limit_mb,
-    platform_of,
-    range_note,
-    replayed,
-    unanchored_note,
-)
 from slslab.run.metrics import PHASES, grouped
 from slslab_lab.pages import charts, scales
 from slslab_lab.pages.verdicts import basis_of, capitalised, verdicts, verdicts_in_short, with_article
@@ -39,14 +26,14 @@ Value = Callable[[Document], float | None]
 
 
 def _on_lambda(value: Callable[[Document], float]) -> Value:
-    return lambda document: None if (found := replayed(document)) is None else value(found)
+    return lambda document: None if (found := summaries.replayed(document)) is None else value(found)
 
 
 ACCURACY = "test accuracy"
 TIME, BILL, BILLED = "time on AWS, s", "bill, USD", "billed time on AWS, s"
 # Figures with 80 % ranges, by their names in documents.
 MODELLED = {TIME: "seconds", BILL: "cost", BILLED: "billed_seconds"}
-PRICED = f"{HOST_PRICED}, USD"
+PRICED = f"{summaries.HOST_PRICED}, USD"
 # Figures of whole runs to compare, modelled ones first: a title and the value.
 FIGURES: tuple[tuple[str, Value], ...] = (
     (TIME, _on_lambda(lambda found: float(found["seconds"]))),
@@ -98,17 +85,17 @@ def _answers(documents: Sequence[Document], sentences: Iterable[str]) -> Iterato
 
 
 def _basis(documents: Sequence[Document]) -> str:
-    return f"{basis_of(documents)}. {range_note(*map(replayed, documents))}".rstrip()
+    return f"{basis_of(documents)}. {summaries.range_note(*map(summaries.replayed, documents))}".rstrip()
 
 
 def _basis_in_short(documents: Sequence[Document]) -> str:
-    ranged = any("ranges" in (replayed(document) or {}) for document in documents)
+    ranged = any("ranges" in (summaries.replayed(document) or {}) for document in documents)
     return f"{basis_of(documents)}{', with 80 % ranges for known errors (docs/replay.md)' * ranged}."
 
 
 def there(documents: Sequence[Document], text: str) -> str:
     """Return a text about AWS, in other words if a run is modelled on a platform with GPUs."""
-    return text.replace("AWS", "its platform") if any(map(platform_of, documents)) else text
+    return text.replace("AWS", "its platform") if any(map(summaries.platform_of, documents)) else text
 
 
 def short_names(documents: Sequence[Document]) -> list[str]:
@@ -122,11 +109,11 @@ def short_names(documents: Sequence[Document]) -> list[str]:
 
 
 def _row(name: str, document: Document) -> Row:
-    found = replayed(document)
+    found = summaries.replayed(document)
     used = document if found is None else found
     modelled = (
-        formats.MISSING if found is None else figure_text(found, "seconds", 3),
-        figure_text(used, "cost", 3),
+        formats.MISSING if found is None else summaries.figure_text(found, "seconds", 3),
+        summaries.figure_text(used, "cost", 3),
         formats.MISSING if found is None else percent(found["waiting_share"]),
     )
     accuracy = percent(document["accuracy"][-1], ".1") if document.get("accuracy") else formats.MISSING
@@ -142,7 +129,7 @@ def _notes(documents: Sequence[Document], names: Sequence[str]) -> Iterator[Note
     reasons = (
         (document["lambda"]["reason"], name)
         for name, document in named
-        if "lambda" in document and replayed(document) is None
+        if "lambda" in document and summaries.replayed(document) is None
     )
     for reason, of in grouped(reasons).items():
         does = "is not" if len(of) == 1 else "are not"
@@ -150,12 +137,14 @@ def _notes(documents: Sequence[Document], names: Sequence[str]) -> Iterator[Note
     if short := [name for name, document in zip(spoken, documents, strict=True) if document["host"]["oversubscribed"]]:
         when = "all runs" if len(short) == len(names) > 1 else formats.listed(short)
         yield Note(f"This machine was overloaded during {when}. `slslab show RUN` says how much.")
-    slow = [name for name, document in zip(spoken, documents, strict=True) if has_stragglers(document)]
-    yield from (Note(capitalised(f"{name} ran and is modelled {WITH_STRAGGLERS}.")) for name in slow)
-    if anchors := unanchored_note(documents, spoken):
+    slow = [name for name, document in zip(spoken, documents, strict=True) if summaries.has_stragglers(document)]
+    yield from (Note(capitalised(f"{name} ran and is modelled {summaries.WITH_STRAGGLERS}.")) for name in slow)
+    if anchors := summaries.unanchored_note(documents, spoken):
         yield Note(anchors)
     for name, document in named:
-        if (note := instances_note(document)) and INSTANCE not in dict(half_widths(replayed(document) or {})):
+        if (note := summaries.instances_note(document)) and INSTANCE not in dict(
+            summaries.half_widths(summaries.replayed(document) or {})
+        ):
             yield Note(f"{name}: {note[0].lower()}{note[1:]}")
         for said in document["cost"].get("notes", ()):
             yield Note(capitalised(f"{with_article(name)} {said}."))
@@ -199,7 +188,7 @@ def describe_comparison(documents: Sequence[Document]) -> Page:
 def _text(title: str, document: Document) -> str:
     value = dict(FIGURES)[title](document)
     if title in MODELLED and value is not None:
-        return figure_text(replayed(document) or {}, MODELLED[title])
+        return summaries.figure_text(summaries.replayed(document) or {}, MODELLED[title])
     return formats.share(value) if title == ACCURACY else formats.significant(value)
 
 
@@ -207,7 +196,7 @@ def _change(title: str, first: Document, second: Document) -> str:
     """Return by what share a figure of the second run differs: as the 80 % range of their ratio, if it has one."""
     first_value, second_value = (dict(FIGURES)[title](document) for document in (first, second))
     relative = second_value / first_value - 1 if first_value and second_value is not None else None
-    models = [replayed(document) or {} for document in (first, second)]
+    models = [summaries.replayed(document) or {} for document in (first, second)]
     if relative is None or title not in MODELLED or not all("uncertainty" in model for model in models):
         return formats.difference(relative)
     errors = [read_uncertainty(model["uncertainty"][MODELLED[title]]) for model in models]
@@ -219,7 +208,8 @@ def _change(title: str, first: Document, second: Document) -> str:
 
 def lettered(documents: Sequence[Document]) -> list[str]:
     """Return the names of runs on a page, such as `A SPIRT`."""
-    return [f"{_letter(number)} {_name(document)}" for number, document in enumerate(documents)]
+    letters = chain(ascii_uppercase, map(str, count(len(ascii_uppercase) + 1)))
+    return [f"{letter} {_name(document)}" for letter, document in zip(letters, documents, strict=False)]
 
 
 def pictured(documents: Sequence[Document]) -> Chart | None:
@@ -227,7 +217,7 @@ def pictured(documents: Sequence[Document]) -> Chart | None:
     keys = scales.series_keys(lettered(documents))
     rows = []
     for key, document in zip(keys, documents, strict=True):
-        if (found := replayed(document)) is not None:
+        if (found := summaries.replayed(document)) is not None:
             learnt = f", accuracy {percent(document['accuracy'][-1], '.1')}" if document["accuracy"] else ""
             text = f"{key.label.partition(' ')[2]}{learnt}"
             cost = float(found["cost"]["total"])
@@ -282,7 +272,7 @@ def _phases(documents: Sequence[Document], names: Sequence[str]) -> Card:
 
 
 def _bill(documents: Sequence[Document], names: Sequence[str], keys: Sequence[Key]) -> Card:
-    title, costs = bills(documents)
+    title, costs = summaries.bills(documents)
     of_run = {name: cost for name, cost in zip(names, costs, strict=True) if cost is not None}
     amounts: dict[str, dict[str, Decimal]] = {}
     for name, cost in of_run.items():
@@ -323,7 +313,7 @@ def _learning(documents: Sequence[Document], keys: Sequence[Key]) -> Iterator[Ca
 
 def _memory(documents: Sequence[Document], names: Sequence[str]) -> Card:
     rows = [
-        (name, document["peak_memory_mb"], peak_limit_mb(document))
+        (name, document["peak_memory_mb"], summaries.peak_limit_mb(document))
         for name, document in zip(names, documents, strict=True)
     ]
     chart = charts.memory_bars("Bars: peak memory per run, with a mark at the memory size", rows)
@@ -349,7 +339,3 @@ def _conditions(documents: Sequence[Document], names: Sequence[str]) -> Card | N
 
 def _name(document: Document) -> str:
     return title_of(str(document["architecture"]))
-
-
-def _letter(number: int) -> str:
-    return ascii_uppercase[number] if number < len(ascii_uppercase) else str(number + 1)

@@ -4,18 +4,10 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 from decimal import Decimal
 
-from slslab.report import cards, formats
+from slslab.report import cards, formats, summaries
 from slslab.report.bills import bill_table
 from slslab.report.cards import rank
 from slslab.report.page import Card, Cell, Document, Key, Table
-from slslab.report.summaries import (
-    HOST_PRICED,
-    build_note,
-    own_size,
-    predicted,
-    region,
-    replayed,
-)
 from slslab.run.metrics import PHASES, Records, Rows
 from slslab_lab.pages import charts, scales
 
@@ -109,7 +101,7 @@ def shares_card(document: Document) -> Card | None:
 
 def sizes_card(document: Document) -> Card | None:
     """Return the run's cost and time with other memory sizes, next to its own."""
-    own = own_size(document)
+    own = summaries.own_size(document)
     if own is None:
         return None
     keys = (Key("this run", "modelled"), Key("other memory sizes", "8"))
@@ -126,8 +118,8 @@ def sizes_card(document: Document) -> Card | None:
     caption = (
         "Each point is this run, replayed with another memory size of its training functions: further left is faster, "
         "further down cheaper. Sizes at which functions exceed their time-out are left out, and so are sizes below "
-        f"their peak memory as measured here{build_note(document['torch'])}. The bars are the run's 80 % ranges; the "
-        "other sizes are about as uncertain."
+        f"their peak memory as measured here{summaries.build_note(document['torch'])}. The bars are the run's 80 % "
+        "ranges; the other sizes are about as uncertain."
     )
     label = "Points: cost and time on AWS with each memory size"
     chart = charts.scatter("sizes", label, rows, keys, ("time on AWS, s", "bill, USD"), caption)
@@ -155,12 +147,12 @@ def bill_card(document: Document) -> Card | None:
     cost = document.get("cost")
     if not cost:
         return None
-    found = replayed(document) or predicted(document)
+    found = summaries.replayed(document) or summaries.predicted(document)
     if found is not None:
-        shown, title, basis = found["cost"], f"Bill ({region(found)}, modelled)", "modelled"
-        behind: tuple[Table, ...] = (bill_table(cost, HOST_PRICED.capitalize(), folded=True),)
+        shown, title, basis = found["cost"], f"Bill ({summaries.region(found)}, modelled)", "modelled"
+        behind: tuple[Table, ...] = (bill_table(cost, summaries.HOST_PRICED.capitalize(), folded=True),)
     else:
-        shown, title, basis = cost, HOST_PRICED.capitalize(), "measured"
+        shown, title, basis = cost, summaries.HOST_PRICED.capitalize(), "measured"
         behind = ()
     # Lines of several price tiers have the same item.
     amounts: dict[str, Decimal] = defaultdict(Decimal)

@@ -21,10 +21,11 @@ BASES = {"measured", "modelled", "exact"}
 APART = ("color", "shape", "strokeWidth", "x", "y", "yOffset")
 
 
-def check_format(path: Path | None) -> None:
-    """Raise RequestError for a file format that can't be drawn; None is accepted."""
-    if path is not None and path.suffix.lower() not in FORMATS:
+def check_format(path: Path) -> Path:
+    """Return the file of a picture; RequestError if its format can't be drawn."""
+    if path.suffix.lower() not in FORMATS:
         raise RequestError(f"{path} cannot be drawn.", f"name a file that ends in {', '.join(FORMATS)}.")
+    return path
 
 
 def draw_variants(document: Document, path: Path) -> None:

@@ -1,9 +1,9 @@
 """The chart of the atlas: the best system over model sizes and numbers of workers, with its crossing lines."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from slslab.report.page import Chart, Data, Key
+from slslab.report.page import Key
 from slslab_lab.pages.scales import DATA, colour_scale, specification, tooltips
 
 if TYPE_CHECKING:
@@ -13,29 +13,13 @@ else:
 
 LINES, MARKS = "lines", "marks"
 BAND = 34
-REGIONS = ("workers", "low", "high", "system", "best", "beyond")
-CROSSINGS = ("workers", "megabytes", "pair")
-PUBLISHED = ("workers", "low", "high", "pair", "told", "verdict")
-Rows = Sequence[Sequence[str | int | float | None]]
 
 
-def regions(
-    identifier: str,
-    label: str,
-    name: str,
-    rows: Rows,
-    crossings: Rows,
-    published: Rows,
-    keys: Sequence[Key],
-    caption: str,
-) -> Chart:
-    """Draw bands of workers over the size of the model, MB, on a logarithmic axis, coloured by the best system.
+def draw_regions(workers: Sequence[int], sizes: Sequence[float], keys: Sequence[Key]) -> Mapping[str, Any]:
+    """Draw bands of workers over sizes of the model, MB, coloured by the best system; return the specification.
 
-    Rows are (workers, from MB, to MB, system, the best point in words, reason if extrapolated or empty), crossings
-    (workers, MB, both systems), published ones (workers, from MB, to MB, both systems, as published, verdict).
+    Its data are the bands, crossing LINES of two systems, and MARKS at crossings that papers published.
     """
-    workers = sorted({int(row[0] or 0) for row in rows}, reverse=True)
-    sizes = [float(end or 0) for row in rows for end in row[1:3]]
     scale = alt.Scale(type="log", domain=[min(sizes), max(sizes)], nice=False)
 
     def across(field: str, **more: Any) -> "alt.X":
@@ -47,7 +31,7 @@ def regions(
             **more,
         )
 
-    upright = alt.Y("workers:O", sort=workers, title="workers", axis=alt.Axis(domain=False, ticks=False))
+    upright = alt.Y("workers:O", sort=list(workers), title="workers", axis=alt.Axis(domain=False, ticks=False))
     areas = (
         alt.Chart(alt.NamedData(name=DATA))
         .mark_rect()
@@ -84,5 +68,4 @@ def regions(
     names = papers.mark_text(align="right", dy=-9, fontSize=11, opacity=alt.ExprRef("width < 400 ? 0 : 1"))
     names = names.encode(x=across("high"), text="pair:N")
     chart = alt.layer(areas, ticks, joined, spans, ends, names, width="container", height=BAND * len(workers))
-    data = {DATA: Data(REGIONS, rows), LINES: Data(CROSSINGS, crossings), MARKS: Data(PUBLISHED, published)}
-    return Chart(identifier, label, specification(chart), data, tuple(keys), caption, name)
+    return specification(chart)

@@ -224,9 +224,11 @@ def model(document: Document) -> Iterator[Part]:
 
 
 def _model_answer(document: Document) -> str:
-    limit, first, row = document["error"], document["errs_from"], _model_example(document)
-    if row is None:
+    limit, first = document["error"], document["errs_from"]
+    known = [row for row in document["rows"] if row["replay"] is not None]
+    if not known:
         return "No number of workers can be replayed, so the model's error is unknown."
+    row = next((row for row in known if row["workers"] == document["workers"]), known[-1])
     run, exchanges = (
         f"≈{percent(abs(off['value']))} {'above' if off['value'] > 0 else 'below'}"
         for off in row["model_error"].values()
@@ -240,11 +242,6 @@ def _model_answer(document: Document) -> str:
         f"exchanging messages. {where} Of the difference, ≈{closed_s - model_s:,.2f} s are requests that the model "
         f"leaves out, and ≈{replay_s - closed_s:,.2f} s are included only in the replay."
     )
-
-
-def _model_example(document: Document) -> Document | None:
-    known: list[Document] = [row for row in document["rows"] if row["replay"] is not None]
-    return next((row for row in known if row["workers"] == document["workers"]), known[-1] if known else None)
 
 
 def _model_notes(document: Document) -> str:

@@ -8,20 +8,7 @@ from statistics import median
 from slslab.report.formats import percent
 from slslab.report.page import Card, Cell, Chart, Document, Key, Note, Page, Part, Row, Table
 from slslab.run.metrics import grouped
-from slslab_lab.pages import charts, scales
-from slslab_lab.pages.grids import (
-    CANNOT,
-    MOODS,
-    bill_tables,
-    column_table,
-    grids,
-    matrices,
-    notes,
-    orders,
-    ranking_table,
-    reasons,
-    thresholds,
-)
+from slslab_lab.pages import charts, grids, scales
 from slslab_lab.pages.verdicts import agreement, capitalised
 
 WAYS = ("published", "recomputed", "measured", "modelled")
@@ -31,17 +18,14 @@ LINES, REST = 7, "all other lines"
 
 
 def brief(document: Document) -> Iterator[Part]:
-    """Yield the output of `slslab reproduce`: how well the figures agree, by column.
-
-    A reproduction without verdicts is printed whole.
-    """
+    """Yield how well the figures of a reproduction agree, by column; or all figures, if it has no verdicts."""
     rows = [row for column in document["columns"] if (row := _agreeing(column, document["rows"]))]
     if not rows:
         yield from reproduction(document)
         return
     yield from _answers(document)
     yield Table(("column", "published numbers", "agree", "median difference"), rows)
-    yield from matrices({**document, "further": ()})
+    yield from grids.matrices({**document, "further": ()})
     yield Note("Every figure: --full, or the page", "muted")
 
 
@@ -63,13 +47,13 @@ def _answers(document: Document) -> Iterator[Part]:
 def reproduction(document: Document) -> Iterator[Part]:
     """Yield the output of `slslab reproduce --full`: published, recomputed, measured and modelled figures."""
     yield from _answers(document)
-    for table in grids(document):
+    for table in grids.grids(document):
         first, *headings = table.columns
         # Break long headings at their spaces.
         yield replace(table, columns=(first, *(heading.replace(", ", "\n") for heading in headings)))
-    if differing := reasons(document):
+    if differing := grids.reasons(document):
         yield "\n".join(("Why they differ:", *differing))
-    yield Note("\n".join(notes(document)), "muted")
+    yield Note("\n".join(grids.notes(document)), "muted")
 
 
 def describe_reproduction(document: Document) -> Page:
@@ -83,7 +67,7 @@ def describe_reproduction(document: Document) -> Page:
         *_bars(document),
         *_curves(document),
         *_bills(document),
-        *([_whole("card-thresholds", thresholds(document))] if compared else []),
+        *([_whole("card-thresholds", grids.thresholds(document))] if compared else []),
         *(card for column in document["columns"] if (card := _column(document, column)) is not None),
     ]
     if noted := (*table.get("notes", ()), *document.get("notes", ())):
@@ -99,9 +83,9 @@ def describe_reproduction(document: Document) -> Page:
 
 def _tables(document: Document) -> Iterator[Card]:
     if document.get("orders"):
-        yield _whole("card-orders", orders(document))
+        yield _whole("card-orders", grids.orders(document))
     if "matrices" in document or "further" in document:
-        yield from (_whole(f"card-matrix-{number}", table) for number, table in enumerate(matrices(document)))
+        yield from (_whole(f"card-matrix-{number}", table) for number, table in enumerate(grids.matrices(document)))
 
 
 def _whole(identifier: str, table: Table) -> Card:
@@ -138,7 +122,7 @@ def _column(document: Document, column: Document) -> Card | None:
         return None
     groups = grouped((row.get("group", ""), (row, cell)) for row, cell in rows)
     drawn = [_dots(f"{name}-{number}", group, title, of) for number, (group, of) in enumerate(groups.items())]
-    table = replace(column_table(document, column), caption="", folded=True)
+    table = replace(grids.column_table(document, column), caption="", folded=True)
     dots = tuple(chart for chart in drawn if chart)
     return Card(f"card-{name}", title, dots, (table,), notes=tuple(_unexplained(rows)), wide=True)
 
@@ -151,7 +135,7 @@ def _unexplained(rows: Sequence[tuple[Document, Document]]) -> Iterator[str]:
         if cell.get("published"):
             published.add(name)
         for way in cell.get("recomputed") or ():
-            if way["verdict"] == CANNOT and way["reason"]:
+            if way["verdict"] == grids.CANNOT and way["reason"]:
                 named[way["reason"].rstrip(".")][name] = None
     for reason, names in named.items():
         of = "" if published <= names.keys() else f" for {'; '.join(names)}"
@@ -177,8 +161,10 @@ def _dots(identifier: str, group: str, title: str, rows: Sequence[tuple[Document
 def _rankings(document: Document) -> Iterator[Card]:
     for number, ranking in enumerate(document.get("rankings", ())):
         title, verdict = capitalised(ranking["title"]), ranking["verdict"]
-        said = Cell(f"Ranking {verdict}.", mood=MOODS.get(verdict, "")) if verdict else None
-        yield Card(f"card-ranking-{number}", title, tables=(replace(ranking_table(ranking), caption=""),), verdict=said)
+        said = Cell(f"Ranking {verdict}.", mood=grids.MOODS.get(verdict, "")) if verdict else None
+        yield Card(
+            f"card-ranking-{number}", title, tables=(replace(grids.ranking_table(ranking), caption=""),), verdict=said
+        )
 
 
 def _keys(document: Document, names: Sequence[str]) -> tuple[Key, ...]:
@@ -222,7 +208,7 @@ def _bills(document: Document) -> Iterator[Card]:
         rows = [(*bar, amount) for bar, amount in parts.items()]
         label = f"Bars: USD of each line of the bill, {group}"
         chart = charts.stacked_bars(f"bills-{number}", label, rows, keys, "amount, USD", format=",.6f")
-        tables = tuple(replace(table, folded=True) for table in bill_tables([bill for _, bill in members]))
+        tables = tuple(replace(table, folded=True) for table in grids.bill_tables([bill for _, bill in members]))
         yield Card(f"card-bills-{number}", _joined("Bill", group), (chart,), tables)
 
 

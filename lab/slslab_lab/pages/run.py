@@ -3,31 +3,12 @@
 from collections.abc import Iterator
 
 from slslab.errors import counted
-from slslab.report import formats
+from slslab.report import formats, summaries
 from slslab.report.cards import faults_card, functions_card, host_card, invocations_card
 from slslab.report.figures import failure, figures, warnings
 from slslab.report.page import Card, Document, Note, Page, Played
-from slslab.report.summaries import (
-    advice,
-    epochs_text,
-    headline,
-    instances_note,
-    platform_of,
-    predicted_notes,
-    range_note,
-    replayed,
-)
 from slslab.run.metrics import Records, Rows
-from slslab_lab.pages.measures import (
-    bill_card,
-    learning_card,
-    memory_card,
-    modelled_card,
-    phases_card,
-    present_card,
-    shares_card,
-    sizes_card,
-)
+from slslab_lab.pages import measures
 from slslab_lab.pages.traces import communication_card, timeline_card, traffic_card
 from slslab_workers.architecture import chosen_options, title
 
@@ -41,16 +22,16 @@ MODELS = {
 def describe_run(document: Document, events: Rows | None, invocations: Records, modelled: Played | None = None) -> Page:
     """Return the page of a run, without missing parts of the document; `modelled` is its trace on Lambda."""
     cards = (
-        present_card(document),
+        measures.present_card(document),
         faults_card(document),
-        sizes_card(document),
+        measures.sizes_card(document),
         timeline_card(document, events, invocations, modelled),
-        modelled_card(document),
-        bill_card(document),
-        phases_card(document),
-        shares_card(document),
-        learning_card(document),
-        memory_card(document, events, invocations),
+        measures.modelled_card(document),
+        measures.bill_card(document),
+        measures.phases_card(document),
+        measures.shares_card(document),
+        measures.learning_card(document),
+        measures.memory_card(document, events, invocations),
         communication_card(document, events),
         traffic_card(document),
         functions_card(document),
@@ -60,9 +41,18 @@ def describe_run(document: Document, events: Rows | None, invocations: Records, 
     )
     return Page(
         title=title_of(document),
-        answers=tuple(filter(None, [document.get("progress"), headline(document), advice(document)])),
+        answers=tuple(
+            filter(None, [document.get("progress"), summaries.headline(document), summaries.advice(document)])
+        ),
         answers_note=" ".join(
-            filter(None, (range_note(replayed(document)), instances_note(document), *predicted_notes(document)))
+            filter(
+                None,
+                (
+                    summaries.range_note(summaries.replayed(document)),
+                    summaries.instances_note(document),
+                    *summaries.predicted_notes(document),
+                ),
+            )
         ),
         subtitle=f"since {document['started_at']}" if "functions" in document else f"run {document['run']}",
         cards=tuple(card for card in cards if card is not None),
@@ -89,14 +79,14 @@ def _chips(document: Document) -> Iterator[str]:
     if "batches" in plan:
         yield counted(plan["batches"], "minibatch an epoch", "minibatches an epoch")
     if "epochs" in plan:
-        yield epochs_text(plan)
+        yield summaries.epochs_text(plan)
     if "batch_size" in plan:
         yield f"{plan['batch_size']:,} images a minibatch"
     if launched := document.get("instances"):
         yield f"{launched[0]['type']}, on {document['device']}"
     elif "memory_mb" in plan:
         yield f"{plan['memory_mb']:,} MB"
-    if platform := platform_of(document):
+    if platform := summaries.platform_of(document):
         yield f"{platform}, on {document.get('device', 'not known')}"
     if "seed" in plan:
         yield f"seed {plan['seed']}"

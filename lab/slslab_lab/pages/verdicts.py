@@ -94,10 +94,7 @@ def _figures(documents: Sequence[Document], names: Sequence[str]) -> _Figures:
 
 
 def verdicts(documents: Sequence[Document], names: Sequence[str]) -> Iterator[str]:
-    """Yield a sentence for each question that the runs' figures answer: which is fastest, cheapest, most accurate.
-
-    Time and cost are on AWS or on another platform, or on this host if no run is modelled.
-    """
+    """Yield which run is fastest, cheapest and most accurate: on its platform, or on this host if none is modelled."""
     compared = _figures(documents, names)
     fastest, cheapest = f"fastest{compared.where}", f"cheapest{compared.where}"
     yield capitalised(_least(compared.seconds, fastest, "{} times faster than {}", "takes {} times as long"))
@@ -179,10 +176,7 @@ def agreement(document: Document) -> Iterator[str]:
 
 
 def model_errors(document: Document) -> Iterator[str]:
-    """Yield the errors of a reproduction's modelled figures, which have no 80 % range, and what is fitted to them.
-
-    Skip rounds that were predicted blind, since their intervals are such ranges.
-    """
+    """Yield the errors of modelled figures without 80 % ranges (blind predictions have some), and what is fitted."""
     cells = [cell for row in document["rows"] for cell in row["cells"].values() if cell.get("modelled")]
     if cells and "comparison" not in document and not document.get("ranged"):
         where = " in the paper's rows" if "further" in document else ""

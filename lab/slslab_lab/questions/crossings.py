@@ -1,7 +1,4 @@
-"""Where two ways to train cross: AllReduce and ScatterReduce, functions and instances with GPUs.
-
-Each side is replayed from its own run, or derived from the steps of the first run.
-"""
+"""Answer where two ways to train cross, each replayed from a run of its own or derived from the first run's steps."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -159,7 +156,6 @@ def _way(setups: Setups, name: str, workers: int, lengths: Sequence[int]) -> tup
 
 
 def _warned(setups: Setups, fleets: Sequence[int]) -> dict[str, list[str]]:
-    """Return warnings for a document if a cache or database of a run may have too little memory."""
     warnings = [text for setup in setups for workers in fleets for text in setup.run.warnings(workers)]
     return {"warnings": warnings} if warnings else {}
 

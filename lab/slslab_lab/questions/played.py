@@ -106,7 +106,6 @@ def timeline(
 
 
 def _variant(asked: Asked, memory: int | None, workers: int | None) -> tuple[ReplaySetup, dict[str, list[str]]]:
-    """Return the variant, and warnings for its document if there are any."""
     sizes = read_memory(asked.setup, None if memory is None else str(memory))
     warnings = asked.setup.run.warnings(workers)
     varied = asked.setup.vary(memory_mb=sizes[0] if sizes else None, workers=workers)

@@ -178,10 +178,7 @@ def _check_functions(measured: Measured, **options: object) -> None:
 
 
 def read_memory(setup: ReplaySetup, text: str | None, usual: Sequence[int] = ()) -> tuple[int, ...]:
-    """Return memory sizes in MB: the given ones, or the usual ones.
-
-    RequestError for a size that Lambda doesn't offer, on a platform whose containers have one size, and if the run's
-    functions used more than the largest."""
+    """Return the given or the usual memory sizes, MB; RequestError if none of them is possible for the run."""
     measured, platform, limit = setup.run, setup.platform.profile, lambda_limits().memory_mb
     if text is not None or usual:
         _check_functions(measured, memory=True)

@@ -60,7 +60,7 @@ def cheapest(asked: Asked, deadline: float, memory: str | None) -> dict[str, Any
         "cheapest": _size(found),
         "alike": _sizes(alike(surely, found, COST)),
         **_alone(surely, found),
-        "likely": None if likely is None else _likelihood(likely, deadline),
+        "likely": None if likely is None else {"memory_mb": _size(likely), "likelihood": _likelihood(likely, deadline)},
         "fastest": _size(best(rows, SECONDS)),
     }
 
@@ -106,9 +106,8 @@ def _sizes(rows: Sequence[Row]) -> list[int]:
     return [size for size in map(_size, rows) if size is not None]
 
 
-def _likelihood(row: Row, deadline: float) -> dict[str, Any]:
-    likelihood = row.uncertainties["seconds"].likelihood(row.number("seconds"), deadline)
-    return {"memory_mb": _size(row), "likelihood": round(likelihood, 3)}
+def _likelihood(row: Row, deadline: float) -> float:
+    return round(row.uncertainties["seconds"].likelihood(row.number("seconds"), deadline), 3)
 
 
 def in_time(rows: Sequence[Row], deadline_s: float, likely: bool = False) -> list[Row]:
@@ -122,21 +121,14 @@ def in_time(rows: Sequence[Row], deadline_s: float, likely: bool = False) -> lis
 
 
 def best(rows: Sequence[Row], figures: Sequence[str]) -> Row | None:
-    """Return the row with the smallest product of figures; among equals the fastest, then the cheapest.
-
-    Skip rows with an invocation over its time-out; None if no other row exists.
-    """
+    """Return the usable row with the smallest product of figures; among equals the fastest, then the cheapest."""
     return min(
         _usable(rows), key=lambda row: (_product(row, figures), row.number("seconds"), row.number("cost")), default=None
     )
 
 
 def alike(rows: Sequence[Row], other: Row | None, figures: Sequence[str]) -> list[Row]:
-    """Return the rows that can't be told apart from one of them by a product of figures.
-
-    These are the rows where the 80 % range of the ratio contains 1. All rows come from one recording, so they share
-    this machine's error. Skip rows with an invocation over its time-out.
-    """
+    """Return the rows that can't be told apart from one of them by a product of figures: the ratio may be 1."""
     if other is None:
         return []
     return [row for row in _usable(rows) if row is not other and _holds_1(row, other, figures)]

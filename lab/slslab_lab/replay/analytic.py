@@ -122,11 +122,7 @@ def analytic(chain: Chain, known: Constants, profile: Profile) -> Estimate:
 
 
 def closed_form(costs: StepCosts, workers: int, known: Constants, profile: Profile) -> Estimate:
-    """Return start, compute, and latency and transfer of all requests of the pattern, for this number of workers.
-
-    Each step takes the longest way through the requests that wait for each other. Then all workers begin the next step
-    together.
-    """
+    """Return start, compute, and all requests of the pattern on the longest way through each of its steps."""
     pattern = _pattern(costs, workers)
     steps: dict[tuple[int, int], list[tuple[Role, list[Activity]]]] = defaultdict(list)
     for role in pattern.roles:

@@ -8,11 +8,7 @@ Row = dict[str, Any]
 
 
 def as_trace(timeline: Timeline) -> tuple[list[Row], list[Row]]:
-    """Return the workers' events, and the invocations and instances, in ns of the modelled clock.
-
-    Each step is an event; if it waited, an event of the phase `wait` precedes it. State machines don't belong to a
-    worker, so their executions are left out.
-    """
+    """Return the workers' events, each after its `wait` if it had one, and what ran, in ns of the modelled clock."""
     events: list[Row] = []
     ran: list[Row] = []
     tracks = timeline.program.tracks

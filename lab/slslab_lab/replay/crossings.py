@@ -1,7 +1,4 @@
-"""Where two ways to train cross: AllReduce and ScatterReduce, functions and instances with GPUs.
-
-All figures are modelled; bills are exact arithmetic on modelled usage.
-"""
+"""Compute where two ways to train cross: all figures are modelled, and bills are exact for modelled usage."""
 
 import math
 from bisect import bisect_left
@@ -30,10 +27,7 @@ MOST_EPOCHS = 1_000_000
 
 
 def step_seconds(timeline: Timeline) -> float:
-    """Return the mean seconds of a training step, from the start of the first step to the end of the last.
-
-    RequestError if the timeline has no training step.
-    """
+    """Return a step's mean seconds, from the first one's start to the last one's end; RequestError without steps."""
     within = [entry for entry, step in enumerate(timeline.steps) if step.epoch >= 0 and step.step >= 0]
     if not within:
         raise RequestError("The run has no training step.", "replay one of at least one epoch.")
@@ -51,10 +45,7 @@ def with_latency(profile: Profile, factor: float) -> Profile:
 
 
 def pipe_share(profile: Profile, size: int) -> float:
-    """Return latency × bandwidth ÷ size for gets from the object store: 1 if latency and transfer take equally long.
-
-    RequestError for a profile without a bandwidth for gets, since size doesn't matter there.
-    """
+    """Return latency × bandwidth ÷ size of gets: 1 if both take equally long. RequestError without a bandwidth."""
     get = profile.operation("object.get")
     if get.bandwidth_mb_s is None:
         raise RequestError(f"The profile {profile.name} has no bandwidth for object.get.", "choose another --network.")
@@ -155,10 +146,7 @@ def _longer(hosts: Hosts, factor: float) -> Hosts:
 
 
 def course(timeline: Timeline, played: Totals, usage: Usage) -> Course:
-    """Extend a timeline to more epochs: each takes the mean of those after the first.
-
-    RequestError for a timeline of one epoch, since it doesn't show the start and an epoch separately.
-    """
+    """Extend a timeline by epochs like those after its first; RequestError if it has only one epoch."""
     ends = grouped((step.epoch, end) for step, end in zip(timeline.steps, timeline.end, strict=True) if step.epoch >= 0)
     if len(ends) < 2:
         raise RequestError(

@@ -1,9 +1,8 @@
 """Fit the profile `this-host` of the host that recorded a run to the run's own trace.
 
-An operation's latency is the time its requests took on the Lambda clock minus the client's CPU time and the CPU time of
-a script in the database. For cold starts, transitions and invocations it is the time beyond what runs inside them. In
-each period a few requests take longer because the CPU share is used up. The kernel models the share itself, so the fit
-ignores the slowest tenth.
+A latency is the time on the Lambda clock without CPU time, the client's and a script's, or without what runs inside
+(cold starts, transitions, invocations). Requests that used up the CPU share take longer; the kernel models that itself,
+so the fit ignores the slowest tenth.
 """
 
 from collections import defaultdict
@@ -36,10 +35,9 @@ MOVING = ("put", "get", "set")
 
 
 def fit(recordings: Sequence[Run], epochs: int, on: date, parallel: Figure | None = None) -> Profile:
-    """Return the profile of the host of these recordings, fitted to what happened before epoch `epochs` of each.
+    """Return the profile of these recordings' host, fitted to their first epochs; RequestError without a request.
 
-    RequestError without any request to fit to. `parallel` is the share of a training step that threads do in parallel,
-    which one run can't show; without it the whole step counts as parallel.
+    `parallel` is the share of a step that threads do in parallel, by default all of it.
     """
     source = f"fitted to epochs 0 to {epochs - 1} of {', '.join(recording.plan.run for recording in recordings)}"
 
@@ -98,10 +96,7 @@ def fit(recordings: Sequence[Run], epochs: int, on: date, parallel: Figure | Non
 
 @dataclass
 class Samples:
-    """An operation's requests: bytes, wall ms on the Lambda clock, and wall ms of CPU time.
-
-    `first` are the first requests of each environment, `later` the rest.
-    """
+    """An operation's requests, each environment's first and later ones (bytes, wall ms on the Lambda clock, CPU ms)."""
 
     first: list[Sample] = field(default_factory=list)
     later: list[Sample] = field(default_factory=list)
@@ -164,10 +159,7 @@ def _busy_ms(cpu_ns: int, share: float, period_ms: int) -> float:
 
 
 def _bandwidth(samples: Sequence[Sequence[Sample]]) -> float | None:
-    """Return the bandwidth in MB/s at which the wall times are closest to latency + max(CPU, bytes ÷ bandwidth).
-
-    Each operation has its own latency. None if no operation moved different sizes.
-    """
+    """Return the bandwidth, MB/s, that fits wall times best, with each operation's own latency; None for one size."""
     tables = [np.array(requests) for requests in samples]
     if all(len(np.unique(table[:, 0])) == 1 for table in tables):
         return None

@@ -20,11 +20,9 @@ STEP = "compute"
 
 
 def with_gpus(profile: Profile, run: Run, program: Program) -> Profile:
-    """Return the profile with the speed of the GPUs that compute the run's program: the platform's, for its functions,
-    or the ones of the recorded instances. A step takes as long as the GPU's anchor says.
+    """Return the profile with the speed, by its anchor, of the GPUs that compute the run's program, if any do.
 
-    RequestError if no anchor fits the run, and for functions that computed on a GPU on a platform without GPUs. Without
-    GPUs the profile stays as it is.
+    RequestError if no anchor fits, and for a run of functions on GPUs on a platform without any.
     """
     devices = sorted({instance["device"] for instance in run.instances} - {"cpu"})
     if profile.containers is None and (gpus := run.gpus):
@@ -86,10 +84,7 @@ def check_book(platform: Containers, book: Book) -> None:
 
 
 def too_many(timeline: Timeline) -> Iterator[str]:
-    """Yield a warning if more containers with a GPU live at once than the platform has GPUs.
-
-    The replay counts busy containers alone, because no platform says whether idle ones count.
-    """
+    """Yield a warning if more containers, busy or idle, live at once than the platform has GPUs."""
     profile = timeline.profile
     if profile.containers is None:
         return

@@ -1,7 +1,4 @@
-"""Find limits that a run keeps here but may exceed on Lambda, or the reverse: 10 s of init, a function's timeout.
-
-While a run is recorded, limits count in the recording host's seconds.
-"""
+"""Find limits that a run keeps here but may exceed on Lambda, or the reverse: 10 s of init, a function's timeout."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -27,10 +24,7 @@ def longest(invocations: Iterable[Invocation]) -> dict[str, float]:
 def crossings(
     played: Figures, uncertainties: Mapping[str, Uncertainty], records: Sequence[Mapping[str, Any]], timeout_s: float
 ) -> Iterator[Crossing]:
-    """Yield the limits that a run kept here although its 80 % range on Lambda exceeds them, and the reverse.
-
-    `played` and `uncertainties` come from `longest`; `records` are the run's metered invocations.
-    """
+    """Yield the limits that a run kept here although its 80 % range on Lambda exceeds them, and the reverse."""
     here = _most(_recorded(records))
     limits = {INIT: lambda_limits().init_s, TIMEOUT: timeout_s}
     for name, value in played.items():

@@ -68,10 +68,7 @@ class Measured(Run):
         return float(phases["wait"] / total) if total else 0.0
 
     def driver_requests(self, workers: int, epochs: int) -> dict[str, int]:
-        """Return the driver's own requests to the object store, by op, for a number of workers and epochs.
-
-        Nearly all belong to a minibatch or a worker, so they grow with both. Exact for the recorded numbers.
-        """
+        """Return the driver's requests to the object store, by op: as recorded, times workers and epochs."""
         factor = workers * epochs / (self.program.workers * self.program.epochs)
         return {op: round(n * factor) for op, n in metrics.driver_requests(self.events).items()}
 
@@ -83,11 +80,7 @@ class Measured(Run):
 
 
 def read_measured(directory: Path, architectures: Mapping[str, Architecture]) -> Measured:
-    """Read a run from its directory.
-
-    RunError if it isn't finished, or if its trace is incomplete or contradicts itself; RequestError if its architecture
-    is not among `architectures`.
-    """
+    """Read a run from its directory; RunError if it is incomplete, RequestError if its architecture isn't known."""
     run = read_recording(directory)
     name = run.plan.architecture
     if name not in architectures:

@@ -14,10 +14,7 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class Shortage:
-    """A host with less memory than its server may need.
-
-    `option` chooses another one. `hosts` are the prices of an hour of all types with a known memory.
-    """
+    """A host with less memory than its server may need, and the hosts that `option` may choose, by price."""
 
     architecture: str
     workers: int
@@ -54,10 +51,7 @@ class Shortage:
 
 
 def shortages(architecture: Architecture, plan: Plan, parameters: int | None) -> Iterator[Shortage]:
-    """Yield the hosts of a plan that may have too little memory for a model with this number of parameters.
-
-    Nothing is known without the model's size, a pattern, the plan's price book, or the memory of a host in it.
-    """
+    """Yield the hosts of a plan that may have too little memory for a model, as far as pattern and prices tell."""
     try:
         hosts = _hosts(plan.prices)
         pattern = architecture.pattern(workload_of(plan, parameters)) if parameters is not None else None

@@ -28,10 +28,7 @@ STEPS = 400_000
 
 
 def model(recording: Run, book: Book) -> dict[str, Any]:
-    """Return the modelled part of a document; if the trace can't be replayed, it says why.
-
-    Seconds are modelled, and so are the costs that depend on them; requests that aren't polls are exact.
-    """
+    """Return the modelled part of a document; if the trace can't be replayed, it says why."""
     try:
         return _model(recording, book)
     except (SlslabError, ReplayError) as error:
@@ -42,10 +39,7 @@ def model(recording: Run, book: Book) -> dict[str, Any]:
 
 
 def play_on_platform(recording: Run) -> Timeline:
-    """Play the run on its platform's profile, by default AWS's; RunError or ReplayError if that isn't possible.
-
-    A run on GPUs computes as fast as the anchor of its kind of GPU says; RequestError without an anchor.
-    """
+    """Play the run on its platform's profile, by default AWS's; RunError, ReplayError or RequestError if it can't."""
     check(recording)
     program = make_program(recording)
     profile = with_processor(recording.platform or load_profile(DEFAULT_PROFILE), processor_of(recording))
@@ -97,11 +91,7 @@ def _bill(recording: Run, played: Totals, book: Book) -> Bill:
 
 
 def _memory_sizes(recording: Run, timeline: Timeline, book: Book) -> Iterator[Mapping[str, Any]]:
-    """Yield the run's time and cost for each memory size of its training functions, including its own.
-
-    Skip sizes below their measured peak, and sizes at which an invocation would exceed the time-out. A large run is
-    only played with the sizes closest to its own. Instances, and containers with a GPU, have one size.
-    """
+    """Yield time and cost with the possible memory sizes of the training functions, the closest if a run is large."""
     plan, program = recording.plan, timeline.program
     if not recording.invocations or recording.platform is not None:
         return

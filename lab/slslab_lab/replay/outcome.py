@@ -1,10 +1,7 @@
-"""The totals of a timeline: durations, billed time, requests, and the usage that a book prices.
-
-Every figure depends on the timeline's profile, so it is modelled; counts, rounding and prices are exact.
-"""
+"""Compute a timeline's totals: modelled durations and billed time, requests, and the usage that a book prices."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import groupby
@@ -16,7 +13,7 @@ from numpy.typing import NDArray
 from slslab.aws.limits import billed_ms
 from slslab.predict.environment import NS
 from slslab.run.bill import Hosts, Usage
-from slslab.run.metrics import grouped
+from slslab.run.metrics import summed
 from slslab.run.records import billed_seconds
 from slslab_lab.replay.gpus import containers
 from slslab_lab.replay.kernel.kernel import TRANSITION
@@ -28,10 +25,7 @@ MS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """One invocation as its REPORT line would show it; ms with two decimals, MB as Lambda counts.
-
-    `track` is its number in the program; `init_ms` is None without a cold start.
-    """
+    """An invocation of a track as its REPORT line would show it, ms with two decimals; `init_ms` of a cold start."""
 
     track: int
     worker: int
@@ -151,7 +145,7 @@ def outcome(timeline: Timeline, architecture: str = "x86_64") -> Totals:
     accepted = min((call.accepted for call in timeline.calls), default=0)
     spent = _spend(timeline)
     asked = tuple(_requests(timeline))
-    billed = ((op, billed_requests(op, number, size)) for op, number, size in asked if op in BILLED)
+
     billed_containers, running, idle = containers(timeline)
     return Totals(
         makespan_ns=timeline.end_ns - accepted,
@@ -160,8 +154,8 @@ def outcome(timeline: Timeline, architecture: str = "x86_64") -> Totals:
         gb_seconds=Decimal(sum(call.memory_mb * call.billed_ms for call in invocations)) / (1024 * 1000),
         cold_starts=sum(call.init_ms is not None for call in invocations),
         workers=tuple(_workers(spent, invocations, instances, timeline)),
-        requests=_sums((op, number) for op, number, _ in asked),
-        billed=_sums(billed),
+        requests=summed((op, number) for op, number, _ in asked),
+        billed=summed((op, billed_requests(op, number, size)) for op, number, size in asked if op in BILLED),
         transitions=sum(max(1, step.requests) for step in timeline.steps if step.op == TRANSITION),
         architecture=architecture,
         invocations=invocations,
@@ -172,11 +166,7 @@ def outcome(timeline: Timeline, architecture: str = "x86_64") -> Totals:
 
 
 def waits(timeline: Timeline) -> NDArray[np.int64]:
-    """Return how long (ns) each entry's track waited.
-
-    In a step of several requests, the earlier requests are made during the wait. Each takes as long as the last, and
-    their time doesn't count as waiting.
-    """
+    """Return how long (ns) each entry's track waited, without a step's earlier requests, which it made meanwhile."""
     begin, start, end = (np.array(column, np.int64) for column in (timeline.begin, timeline.start, timeline.end))
     waited: NDArray[np.int64] = start - begin
     after = np.array(timeline.after, np.int64)
@@ -256,10 +246,6 @@ def _requests(timeline: Timeline) -> Iterator[tuple[str, int, int]]:
             yield step.op, step.requests, step.bytes
         if polls:
             yield step.polls, polls, 0
-
-
-def _sums(numbers: Iterable[tuple[str, int]]) -> dict[str, int]:
-    return {op: sum(each) for op, each in sorted(grouped(numbers).items())}
 
 
 def _up_to_ms(nanoseconds: int) -> Decimal:

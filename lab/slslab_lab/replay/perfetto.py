@@ -1,10 +1,8 @@
-"""Timelines for Perfetto and Chrome's tracing: JSON in the Trace Event Format, gzipped if the name ends in `.gz`.
+"""Write timelines for Perfetto and Chrome's tracing: JSON in the Trace Event Format, gzipped if it ends in `.gz`.
 
-Each worker is a process, and its concurrent invocations are its threads. Invocations, instances and executions are
-slices; cold start, init, steps by operation, and waits lie inside them. An arrow (a flow) leads from the step that
-ended a wait to the step that waited. Times are microseconds. Events needn't be in order of time.
-
-The format is Google's "Trace Event Format" (docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU).
+Workers are processes, and their concurrent invocations threads, with slices for cold start, init, steps and waits.
+Arrows (flows) lead from steps that ended a wait to steps that waited. Times are microseconds. The format is Google's
+"Trace Event Format" (docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU).
 """
 
 import gzip

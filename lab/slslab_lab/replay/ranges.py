@@ -1,7 +1,4 @@
-"""The uncertainty of modelled figures: how much each source of error adds to a figure's logarithm.
-
-To find a figure's sensitivity to a source, the program is played again with that source one standard deviation off.
-"""
+"""Compute the uncertainty of modelled figures, by playing a program again with each source of error moved."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -9,24 +6,12 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
+from slslab.predict import uncertainty
 from slslab.predict.accuracy import mean_errors, speed_deviation
 from slslab.predict.anchors import Z80
 from slslab.predict.processor import SHARED, UNANCHORED, Processor
 from slslab.predict.profiles import DEFAULT_PROFILE
 from slslab.predict.profiles.profile import Figure, Profile
-from slslab.predict.uncertainty import (
-    GPU,
-    HOST,
-    IDLE,
-    INSTANCE,
-    ON_LAMBDA,
-    PER_MEAN_ERROR,
-    PROFILE,
-    REPLAY,
-    STARTS,
-    STORES,
-    Uncertainty,
-)
 from slslab.run.bill import Bill
 from slslab_lab.replay.measured import Measured
 from slslab_lab.replay.outcome import Totals
@@ -39,10 +24,10 @@ LONGER, SHORTER = (
 )
 # The figures that may have ranges of their own, by source of error.
 RANGED = {
-    GPU: (COMPUTE, "compute_speed"),
-    STARTS: ("boot_s", "cold_zip_ms", "cold_image_ms"),
-    STORES: ("latency_ms", "bandwidth_mb_s", "rate_mb_s"),
-    IDLE: ("idle_s",),
+    uncertainty.GPU: (COMPUTE, "compute_speed"),
+    uncertainty.STARTS: ("boot_s", "cold_zip_ms", "cold_image_ms"),
+    uncertainty.STORES: ("latency_ms", "bandwidth_mb_s", "rate_mb_s"),
+    uncertainty.IDLE: ("idle_s",),
 }
 Figures = Mapping[str, float]
 Played = TypeVar("Played")
@@ -54,10 +39,7 @@ def figures_of(played: Totals, bill: Bill) -> dict[str, float]:
 
 
 def with_processor(profile: Profile, processor: Processor | None) -> Profile:
-    """Return the profile with the speeds of Lambda's processors relative to the host that recorded a run.
-
-    A profile keeps a speed that was measured or fitted; it also keeps its speed if the host wasn't measured.
-    """
+    """Return the profile with speeds relative to the recording host's processor, where neither was measured before."""
     if processor is None or not processor.anchored or profile.compute.speed.status != "assumed":
         return profile
     anchors = ", ".join(f"{name} ({year})" for name, year in processor.anchors.items())
@@ -73,11 +55,8 @@ def play_with_ranges(
     run: Measured,
     like: Mapping[str, str] | None = None,
     instances: bool | None = None,
-) -> tuple[Played, dict[str, Uncertainty]]:
-    """Play a run on the profile; return the result and the uncertainty of each of its figures.
-
-    `like` and `instances` are as in `find_uncertainties`; by default instances are billed if the run has some.
-    """
+) -> tuple[Played, dict[str, uncertainty.Uncertainty]]:
+    """Play a run; return the result, and its figures' uncertainties (`find_uncertainties` explains the arguments)."""
     played = play(profile)
     billed = bool(run.instances) if instances is None else instances
     return played, find_uncertainties(
@@ -92,7 +71,7 @@ def find_uncertainties(
     processor: Processor | None,
     instances: bool,
     like: Mapping[str, str] | None = None,
-) -> dict[str, Uncertainty]:
+) -> dict[str, uncertainty.Uncertainty]:
     """Return the uncertainty of each figure in `plain`, the result of `play` on the profile.
 
     The profile already has the processor's speeds (`with_processor`). `instances` says whether instances are billed.
@@ -111,15 +90,15 @@ def find_uncertainties(
         for name, value in plain.items():
             sensitivity = _shift(moved[name], value) / factor.deviation
             common = math.hypot(*(factor.deviations[source] for source in SHARED))
-            shared[name] |= {f"{kind}{ON_LAMBDA}": sensitivity * common for kind in kinds}
+            shared[name] |= {f"{kind}{uncertainty.ON_LAMBDA}": sensitivity * common for kind in kinds}
             host[name].append(sensitivity * factor.deviations["host"])
     if errors.profile is not None:
-        deviation = max(errors.profile.values()) * PER_MEAN_ERROR
+        deviation = max(errors.profile.values()) * uncertainty.PER_MEAN_ERROR
         moved = play(_slower_platform(profile, math.exp(deviation)))
         for name, value in plain.items():
             sensitivity = _shift(moved[name], value) / deviation
-            shared[name][PROFILE] = sensitivity * errors.profile[like[name]] * PER_MEAN_ERROR
-    for gpus, source in ((True, GPU), (False, INSTANCE)) if instances else ():
+            shared[name][uncertainty.PROFILE] = sensitivity * errors.profile[like[name]] * uncertainty.PER_MEAN_ERROR
+    for gpus, source in ((True, uncertainty.GPU), (False, uncertainty.INSTANCE)) if instances else ():
         moved = play(_slower_instances(profile, gpus, speed_deviation("gpu" if gpus else "instance")))
         for name, value in plain.items():
             shared[name][source] = _shift(moved[name], value)
@@ -128,8 +107,12 @@ def find_uncertainties(
         for name, value in plain.items():
             shared[name][source] = _shift(moved[name], value)
     return {
-        name: Uncertainty(
-            shared[name], {HOST: math.hypot(*host[name]), REPLAY: errors.replay[like[name]] * PER_MEAN_ERROR}
+        name: uncertainty.Uncertainty(
+            shared[name],
+            {
+                uncertainty.HOST: math.hypot(*host[name]),
+                uncertainty.REPLAY: errors.replay[like[name]] * uncertainty.PER_MEAN_ERROR,
+            },
         )
         for name in plain
     }
@@ -154,10 +137,7 @@ def _slower(profile: Profile, kinds: Sequence[Kind], deviation: float) -> Profil
 
 
 def _slower_instances(profile: Profile, gpus: bool, deviation: float) -> Profile:
-    """Return the profile with slower GPUs, or slower processors of instances, where their speed is assumed.
-
-    An instance that computes faster than its host has a GPU.
-    """
+    """Return the profile with slower GPUs, or other processors, of instances, where their speed is assumed."""
 
     def slower(name: str, speed: Figure, has_gpu: bool) -> Figure:
         on_gpu = has_gpu and name == "compute_speed"

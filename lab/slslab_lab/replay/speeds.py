@@ -22,11 +22,9 @@ def with_figures(profile: Profile, channel: str, name: str, change: Callable[[Fi
 
 
 def find_speed(excess: Callable[[float], float]) -> float:
-    """Return the speed at which `excess`, which falls as the speed grows, becomes 0.
+    """Return the speed at which `excess`, which falls as the speed grows, becomes 0, or the end that comes closest.
 
-    If it is above 0 at every speed, return the fastest; if it is below 0 at every speed, the slowest. The search uses
-    the false position method with Illinois's halving (Dowell and Jarratt 1971) over the inverse of the speed. Time is
-    nearly linear in that, so few tries are enough.
+    The false position method with Illinois's halving (Dowell and Jarratt 1971), over the inverse of the speed.
     """
     low, high = 1 / FASTEST, 1 / SLOWEST
     below, above = excess(FASTEST), excess(SLOWEST)

@@ -119,10 +119,7 @@ class Platform:
 
 
 def with_memory(program: Program, recorded_mb: int, memory_mb: int | None) -> Program:
-    """Return the program with another memory size for the training functions, which have the plan's size.
-
-    Functions for which the plan sets another size (a supervisor, SPIRT's light ones) keep it; with None, all do.
-    """
+    """Return the program with another memory size for functions of the plan's size; with None, all keep theirs."""
     if memory_mb is None:
         return program
 
@@ -146,10 +143,7 @@ def with_network(profile: Profile, network: Profile) -> Profile:
 
 
 def with_arch(profile: Profile, recorded: str, arch: str) -> Profile:
-    """Return the profile with functions on another processor architecture than the recorded one.
-
-    RequestError if the profile doesn't know the speed of arm64 relative to x86-64.
-    """
+    """Return the profile with functions on another processor architecture; RequestError if it has no arm64 speed."""
     if arch == recorded:
         return profile
     arm = profile.compute.arm_speed
@@ -197,11 +191,7 @@ def vary_profile(run: Measured, variant: Variant, profile: Profile) -> Profile:
 
 
 def simulate(run: Measured, variant: Variant, profile: Profile) -> tuple[Timeline, Totals]:
-    """Return a variant's timeline and outcome.
-
-    ImpossibleError if it never ends because environments may not start, or if a host surely has too little memory;
-    ReplayError if it never ends for another reason.
-    """
+    """Return a variant's timeline and outcome; ImpossibleError if AWS wouldn't let it end, or else ReplayError."""
     for shortage in run.shortages(variant.workers or run.plan.workers):
         if shortage.is_certain:
             raise ImpossibleError(shortage.message, shortage.hint)
@@ -303,10 +293,7 @@ def measured_row(run: Measured, book: Book, timeout_s: float, containers: Contai
 
 
 def _line_bases(bill: Bill, timeline: Timeline, invocations: Basis) -> dict[str, Basis]:
-    """Return whether each bill item's quantity is exact. Requests are, unless workers poll with them.
-
-    For another number of workers, the driver's requests to the object store aren't exact either.
-    """
+    """Return whether each bill item's quantity is exact: requests are, unless workers poll or their number is new."""
     polled = {step.polls for step in timeline.steps if step.polling}
     meters = set(OBJECT_OPERATIONS) - polled if timeline.program.recorded else set()
     bases: dict[str, Basis] = {METERS[meter][0]: "exact" for meter in meters}

@@ -71,10 +71,7 @@ def admit(plan: Plan, architecture: Architecture, budgets_mb: Sequence[int]) -> 
 
 
 def _fits(phase: ResidentPhase, plan: Plan, budgets_mb: Sequence[int]) -> bool:
-    """Return whether the phase fits into the hosts' memory; each environment runs on one host.
-
-    With several hosts, `beside_mb` is rounded up to whole environments, because its parts may be that large.
-    """
+    """Return whether a phase fits; environments run on one host each, and so may each part of `beside_mb`."""
     places = sum(budget_mb // plan.memory_mb for budget_mb in budgets_mb)
     beside = math.ceil(phase.beside_mb / plan.memory_mb) if len(budgets_mb) > 1 else 0
     needed_mb = phase.environments * plan.memory_mb + phase.beside_mb
@@ -82,6 +79,5 @@ def _fits(phase: ResidentPhase, plan: Plan, budgets_mb: Sequence[int]) -> bool:
 
 
 def _all_fit(plan: Plan, architecture: Architecture, workers: int, budgets_mb: Sequence[int]) -> bool:
-    """Return whether the plan fits with this number of workers."""
     smaller = replace(plan, workers=workers)
     return all(_fits(phase, smaller, budgets_mb) for phase in architecture.resident_set(smaller))

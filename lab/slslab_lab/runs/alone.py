@@ -48,11 +48,7 @@ SoloProfile = tuple[Alone | NotAlone, dict[str, Any] | None]
 def find(
     plan: Plan, architecture: Architecture, system: System, directory: Path, progress: Progress, *, reuse: bool
 ) -> SoloProfile:
-    """Return what steps of each kind take alone, and on which processor.
-
-    With `reuse`, return what an earlier run of the same work measured on this processor. Only quiet measurements are
-    kept.
-    """
+    """Return what steps of each kind take alone, and on which processor; with `reuse`, from an earlier quiet run."""
     packages = {"slslab_workers", type(architecture).__module__.partition(".")[0], *own_packages(plan)}
     results = Results(find, (_work(plan), make_key()), sorted(packages - {"slslab_workers"}))
     kept: SoloProfile | None = results.read([FOLDER]).get(0) if reuse else None
@@ -68,7 +64,6 @@ def find(
 
 
 def _work(plan: Plan) -> str:
-    """Return what a plan's solo profile depends on."""
     document = plan.to_document()
     return repr(sorted((name, repr(value)) for name, value in document.items() if name not in ELSE))
 

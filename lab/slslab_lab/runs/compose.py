@@ -24,12 +24,13 @@ from slslab.installation import __version__
 from slslab.run.events import clock_domain
 from slslab.stack import Stack
 from slslab.statemachines.execution_history import read_transitions
-from slslab.statemachines.history import Transition, labels, transition_event
+from slslab.statemachines.history import labels, transition_event
 from slslab_lab.runs.recorder import Recorder
 from slslab_lab.runs.system import Running, System, host_meter
 from slslab_lab.runs.watch import Watch
 from slslab_workers.architecture import Cloud, Requirements, RunFailed
 from slslab_workers.plan import Plan
+from slslab_workers.trace.event import Event
 
 # The operations that create something, the parameter with its name, and its kind.
 MAKING = {
@@ -106,7 +107,6 @@ class ComposeSystem(System):
             yield Running(cloud, host, finish, partial(watch.watched, {}))
 
     def _parts(self) -> list[str]:
-        """Return the services that the plan needs."""
         required = self._requirements
         needed = {"tensors": required.tensor_databases, "queue": required.queue, "states": required.state_machines}
         channel = [required.channel] if required.channel else []
@@ -172,7 +172,7 @@ class _Clients:
         self._recording = recording
         self._machines: dict[str, Any] = {}
         # The name, input and transitions of each.
-        self.executions: list[tuple[str, Any, list[Transition]]] = []
+        self.executions: list[tuple[str, Any, list[Event]]] = []
 
     def client(self, service: str) -> Any:
         """Return a client of `lambda`, `s3`, `stepfunctions` or `dynamodb`."""
@@ -250,7 +250,7 @@ class _Received:
         elif record["op"] == "invoke":
             self._invocations.append(record)
 
-    def transitions(self, name: str, input_: Any, transitions: list[Transition]) -> Iterator[dict[str, Any]]:
+    def transitions(self, name: str, input_: Any, transitions: list[Event]) -> Iterator[dict[str, Any]]:
         """Yield the trace's events of an execution.
 
         A history doesn't name invocations, so a Task gets the first unclaimed invocation of its function and worker
@@ -279,7 +279,6 @@ class _Received:
 
 
 def _check_replicas(needed: int, there: int) -> None:
-    """Raise HostError if there are fewer tensor databases than the plan needs."""
     if there < needed:
         raise HostError(
             f"The plan needs {counted(needed, 'tensor database')}, but the stack has {there}.",
@@ -288,10 +287,7 @@ def _check_replicas(needed: int, there: int) -> None:
 
 
 def _host_addresses(tensors: Mapping[str, str], service: Mapping[str, Any], needed: int) -> tuple[str, ...]:
-    """Return the first databases' addresses on the host, in the same order as inside the network.
-
-    Docker publishes replicas on the host's ports in any order; a server's id tells which port it has.
-    """
+    """Return the first databases' addresses on the host by their ids, since Docker publishes them on any ports."""
     if not needed:
         return ()
     addresses: dict[str, str] = {}

@@ -7,7 +7,7 @@ import shutil
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
@@ -16,7 +16,7 @@ from slslab.errors import HostError, RequestError
 from slslab.host.procfs import read_times
 from slslab.lambda_.emulator import PACKAGES_OF_IMAGES
 from slslab.predict.profiles.profile import load_platform
-from slslab.run.bill import Book, book_names, load_book
+from slslab.run.bill import Book, load_book
 from slslab.run.directory import BILL, RunDirectory, root
 from slslab.run.document import Alone, EndedDocument, NotAlone
 from slslab.run.log import TraceWriter
@@ -28,7 +28,7 @@ from slslab_lab.runs import alone
 from slslab_lab.runs.admission import Say, admit, admit_concurrency, admit_hosts, print_warning
 from slslab_lab.runs.embedded import EmbeddedSystem
 from slslab_lab.runs.on_lambda import play
-from slslab_lab.runs.planning import architectures, find_file, load_plan, make_plan, refused_plans, settle
+from slslab_lab.runs.planning import architectures, make_plan, refused_plans, settle
 from slslab_lab.runs.processor import ProcessorWatch
 from slslab_lab.runs.recorder import Recorder
 from slslab_lab.runs.system import System
@@ -72,53 +72,37 @@ def run_plan(
     """
     with refused_plans():
         plan = make_plan(architectures()[name], {**values, "prices": book}, options)
-        return _start(plan, out, progress, named, reuse, strict=strict, say=say)
+    return run(plan, out=out, progress=progress, named=named, reuse=reuse, strict=strict, say=say)
 
 
-def run_again(
-    path: Path,
-    *,
-    out: Path | None,
-    book: str | None,
-    progress: Progress,
-    strict: bool = False,
-    say: Say = print_warning,
-) -> EndedDocument:
-    """Run the plan in a file again, billed by another price book if one is given; see `run_plan`."""
-    with refused_plans():
-        plan = load_plan(path)
-        plan = plan if book is None else replace(plan, prices=find_file(book, book_names()))
-        return _start(plan, out, progress, strict=strict, say=say)
-
-
-def _start(
+def run(
     plan: Plan,
+    *,
     out: Path | None,
     progress: Progress,
     named: Mapping[str, str] = THIS_HOST,
     reuse: bool = False,
-    *,
     strict: bool = False,
     say: Say = print_warning,
 ) -> EndedDocument:
+    """Run a plan; see `run_plan`."""
     architecture, prices = architectures()[plan.architecture], load_book(plan.prices)
-    check_hosts(architecture.requirements(plan), prices)
-    if plan.platform is not None and (containers := load_platform(plan.platform).containers):
-        check_book(containers, prices)
-    admit_concurrency(plan, architecture)
-    admit_hosts(plan, architecture, say)
-    datasets.find(plan.dataset).check()
-    system = find_system(plan, architecture, strict=strict)
-    admit(plan, architecture, system.budgets_mb)
-    directory = RunDirectory.create(out if out is not None else root() / plan.run)
-    return execute(settle(plan, system.automatic), architecture, directory, progress, prices, system, named, reuse)
+    with refused_plans():
+        check_hosts(architecture.requirements(plan), prices)
+        if plan.platform is not None and (containers := load_platform(plan.platform).containers):
+            check_book(containers, prices)
+        admit_concurrency(plan, architecture)
+        admit_hosts(plan, architecture, say)
+        datasets.find(plan.dataset).check()
+        system = find_system(plan, architecture, strict=strict)
+        admit(plan, architecture, system.budgets_mb)
+        directory = RunDirectory.create(out if out is not None else root() / plan.run)
+        plan = settle(plan, system.automatic)
+        return execute(plan, architecture, directory, progress, prices, system, named, reuse)
 
 
 def check_hosts(requirements: Requirements, book: Book) -> None:
-    """Raise RequestError for an instance type that the book cannot bill.
-
-    A book may lack the hosts that are assumed by default; its bill lists them as not billed.
-    """
+    """Raise RequestError for an instance type that the book cannot bill, except for hosts that are only assumed."""
     if requirements.instances is not None:
         check_fleet(requirements.instances, book)
     for instance_type in set(requirements.hosts) - {server.instance_type for server in SERVERS.values()}:
@@ -184,12 +168,12 @@ def execute(
         if watch is not None:
             processor = watch.end()
         directory.write_invocations(recorder.invocations)
-        run = Run(directory, plan=plan, invocations=recorder.invocations, document=None)
-        made = run.describe(host, outcome, failure, seconds, book, before, processor)
-        run = run.replace(document=made)
-        made["lambda"] = play(run, book)
+        ended = Run(directory, plan=plan, invocations=recorder.invocations, document=None)
+        made = ended.describe(host, outcome, failure, seconds, book, before, processor)
+        ended = ended.replace(document=made)
+        made["lambda"] = play(ended, book)
         directory.write(BILL, bill_document(made["lambda"], made["cost"]))
-        page = leave_page(directory.path / PAGE, run)
+        page = leave_page(directory.path / PAGE, ended)
         return cast(EndedDocument, directory.finish({**made, "report": page}))
     except (PlanError, HostError, KeyboardInterrupt) as error:
         # A plan that turned out wrong, or a system that did not start, leaves no run behind.

@@ -38,10 +38,7 @@ def refused_plans() -> Iterator[None]:
 
 
 def make_plan(architecture: Architecture, values: Mapping[str, Any], options: Mapping[str, Value]) -> Plan:
-    """Return a complete plan: what the command line gave, and the defaults of the model, data set and architecture.
-
-    PlanError for an impossible value or option.
-    """
+    """Return a plan from the command line's values and defaults; PlanError for an impossible value or option."""
     filled = {name: value for name, value in values.items() if value is not None}
     if "platform" in filled:
         filled["platform"] = find_file(filled["platform"], profile_names())
@@ -86,22 +83,19 @@ def usual_batches(source: Source, workers: int, early_stopping: bool) -> tuple[i
     return size, max(1, samples // (workers * size))
 
 
-def load_plan(path: Path) -> Plan:
-    """Return the plan in a file, or in a run's directory, with a new run id.
+def load_plan(path: Path, book: str | None = None) -> Plan:
+    """Return the plan in a file, or in a run's directory, with a new run id, and another price book if one is given.
 
     RequestError as `read_plan_file` raises it; PlanError as `fitting.check` does.
     """
     plan = read_plan_file(path)
     fitting.check(plan)
-    return replace(plan, run=new_id(plan.architecture, plan.model))
+    prices = plan.prices if book is None else find_file(book, book_names())
+    return replace(plan, run=new_id(plan.architecture, plan.model), prices=prices)
 
 
 def read_plan_file(path: Path) -> Plan:
-    """Return the plan in a file, or in a run's directory.
-
-    RequestError for a file that isn't a plan, or lacks anything that a run needs, because defaults may have changed
-    since its version; `LATER_OPTIONS` are filled in.
-    """
+    """Return the plan in a file or a run's directory; RequestError if it lacks what later defaults may have changed."""
     path = path / PLAN if path.is_dir() else path
     document = read_toml(path, "plan", (), RequestError)
     known, name = architectures(), str(document.get("architecture", ""))

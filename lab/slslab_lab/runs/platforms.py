@@ -25,10 +25,7 @@ def platform_values(name: str) -> dict[str, Any]:
 
 
 def limits_of(plan: Plan) -> Limits:
-    """Return the limits of a plan's functions: the ones of its account, changed by its platform.
-
-    Limits that a platform's profile doesn't have stay Lambda's, except the limit of init.
-    """
+    """Return the limits of a plan's functions: its account's, except the ones that its platform's profile has."""
     limits = account_limits(plan.account)
     if plan.platform is None:
         return limits

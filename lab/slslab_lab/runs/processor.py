@@ -2,32 +2,24 @@
 
 from contextlib import suppress
 from dataclasses import replace
-from math import hypot, log
+from math import log
 from typing import Any
 
 from slslab.errors import HostError
-from slslab.predict.processor import Factor
 from slslab.processor.kept import load_processor, measure_processor, probe
 from slslab_workers.architecture import Progress
 from slslab_workers.plan import Plan
 
 
 def measure_first(progress: Progress) -> None:
-    """Measure this host's processor in short form (at most 20 s) if it never was, and keep the result.
-
-    If that fails, the host stays unanchored, and the run's document says so.
-    """
+    """Measure this host's processor in short form (at most 20 s) and keep the result, if it never was measured."""
     if not load_processor().anchored:
         with suppress(HostError):
             measure_processor(short=True, progress=lambda _, done, total: progress.report("processor", done, total))
 
 
 class ProcessorWatch:
-    """Probes this host's processor for about a second before and after a recording.
-
-    A host's speed can drift by a third within minutes. Skips the probe if the processor was never measured, or if the
-    run's workers compute on other hosts.
-    """
+    """Probes an anchored processor around a recording, because a host's speed can drift by a third within minutes."""
 
     def __init__(self, plan: Plan, progress: Progress) -> None:
         self._processor = None if plan.environment == "ray" else load_processor()
@@ -44,7 +36,7 @@ class ProcessorWatch:
             return None
         drifted = self._processor.drifted(self._before, self._probe(2))
         factors = {
-            kind: _corrected(factor, log(self._processor.factors[kind].value / factor.value))
+            kind: factor.scaled(1.0, "host", log(self._processor.factors[kind].value / factor.value) / 2)
             for kind, factor in drifted.factors.items()
         }
         return replace(drifted, factors=factors).to_dict()
@@ -56,8 +48,3 @@ class ProcessorWatch:
         found = probe()
         self._progress.report("probe", number, 2)
         return found
-
-
-def _corrected(factor: Factor, correction: float) -> Factor:
-    deviations = {**factor.deviations, "host": hypot(factor.deviations["host"], correction / 2)}
-    return Factor(factor.value, deviations)

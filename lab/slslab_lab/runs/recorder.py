@@ -14,10 +14,7 @@ from slslab_workers.plan import Plan
 
 @dataclass
 class Recorder:
-    """Receives records during a run, for the trace and the progress, and keeps the documents of its invocations.
-
-    `broken` is called when the trace can't be written any more; the trace then ends with the last written record.
-    """
+    """Writes a run's records to its trace and progress, and keeps its invocations; `broken` gets a failure to write."""
 
     writer: TraceWriter
     plan: Plan

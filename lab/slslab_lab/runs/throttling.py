@@ -17,11 +17,7 @@ RANKS = ("rank", "function")
 
 
 class Throttling:
-    """Throttles the first attempts of invocations that a fault plan chooses.
-
-    Invocations are identified by their function and the numbers in their events: rank, epoch, step. `record` receives
-    an event for each fault.
-    """
+    """Throttles the first attempts of invocations that a fault plan chooses by function, rank, epoch and step."""
 
     def __init__(self, plan: FaultPlan, run: str, retry_after_s: int, record: Callable[[dict[str, Any]], None]) -> None:
         self._seed = plan.seed

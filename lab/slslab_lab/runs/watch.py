@@ -20,10 +20,7 @@ REPEAT_S = 0.05
 
 
 class Watch(Managed):
-    """Interrupts the driver if another thread reports a failure, or a server that the run needs ends.
-
-    `logs` is the folder for an ended server's output.
-    """
+    """Interrupts the driver after a failure, or if a server ends; the server's output goes into the folder `logs`."""
 
     def __init__(self, logs: Path) -> None:
         self.logs = logs

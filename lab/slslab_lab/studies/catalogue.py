@@ -76,8 +76,7 @@ class Figure2(Study):
     gradient size each pattern wins, found by playing other gradient sizes on the same profile.
     """
 
-    name, paper = "fig2", "barrak-2025"
-    source, document = "patterns", "communication"
+    name, paper, document = "fig2", "barrak-2025", "patterns"
     options = ("out", "recordings", "profile", "plot")
     texts: Mapping[str, str] = {"recordings": OF_TABLE2}
 

@@ -17,6 +17,7 @@ from slslab_lab.runs.accuracy.curve import Watcher
 from slslab_lab.runs.execution import Order, run_plan
 from slslab_lab.runs.sweeps.sweep import RAY
 from slslab_workers.architecture import Progress
+from slslab_workers.channels.choice import CHANNEL, PARAMETER_SERVER, SERIALISATION
 from slslab_workers.plan import Value
 
 
@@ -36,6 +37,12 @@ def small_run(
     """Return the values for `slslab run` for a run without evaluation, made only for its times."""
     values = {"model": model, "dataset": dataset, "workers": workers, "batch_size": batch_size, "batches": batches}
     return {**values, "epochs": epochs, "memory_mb": memory_mb, "evaluation": False, **more}
+
+
+def channel_options(channel: str) -> dict[str, Value]:
+    """Return the options of a run with a channel; LambdaML's code sends doubles to its parameter server."""
+    serialisation: dict[str, Value] = {SERIALISATION.name: "doubles"} if channel == PARAMETER_SERVER else {}
+    return {CHANNEL.name: channel, **serialisation}
 
 
 def is_done(place: Path) -> bool:

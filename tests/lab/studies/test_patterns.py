@@ -23,10 +23,9 @@ from slslab_lab.papers.recomputation import recompute
 from slslab_lab.replay.crossings import Interval
 from slslab_lab.replay.rounds import chain
 from slslab_lab.studies.catalogue import STUDIES
-from slslab_lab.studies.communication import build, ratio_of
 from slslab_lab.studies.measured_rounds import PATTERNS, Exchange
-from slslab_lab.studies.minibatches import Estimate
-from slslab_lab.studies.patterns import TABLES, Comparison, Variant, compare_rounds, variants
+from slslab_lab.studies.minibatches import Estimate, ratio_of
+from slslab_lab.studies.patterns import TABLES, Comparison, Variant, build, compare_rounds, variants
 
 INTERVALS = (
     Interval(0.001, 0.5, "scatterreduce"),

@@ -21,8 +21,7 @@ from tests.lab.replay.recordings import TRACES
 from slslab.predict.invocation import make_predictor
 from slslab.predict.processor import UNANCHORED
 from slslab.report.html.page import make_page
-from slslab.report.html.session import session_page
-from slslab.report.sessions import session_document
+from slslab.report.sessions import session_document, session_page
 from slslab.run.bill import load_book
 from slslab.run.directory import RunDirectory
 from slslab.run.run import Run
@@ -153,19 +152,15 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A page of each kind, as files."""
     names = ("allreduce", "scatterreduce")
     comparison = describe_comparison([document(name) for name in names])
+    invoked = [("tests/test_app.py::test_one", metered(0, 1000, 2000.0, 40.0))]
+    session = session_document(invoked, make_predictor(UNANCHORED, None, None), {})
     texts = {
         "run": page_of(recording("mobilenet-busy").replace(document=modelled("mobilenet-busy"))),
         "spirt": page_of(recording("spirt")),
         "mlless": page_of(recording("mlless")),
         "compare": make_page(comparison),
         "reproduction": make_page(describe_reproduction(reproduction())),
-        "session": session_page(
-            session_document(
-                [("tests/test_app.py::test_one", metered(0, 1000, 2000.0, 40.0))],
-                make_predictor(UNANCHORED, None, None),
-                {},
-            )
-        ),
+        "session": make_page(session_page(session)),
         "running": _running(),
     }
     folder = tmp_path_factory.mktemp("pages")

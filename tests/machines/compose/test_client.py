@@ -602,8 +602,8 @@ def test_transitions_told_by_a_history_are_those_that_our_own_front_records() ->
     told = read_transitions(history, clock)
     assert len(told) == len(recorded) == transitions(history) == 10
     own = sorted((event["resource"].partition("/")[2], event["failed"], event["bytes"]) for event in recorded)
-    assert sorted((one.state, one.failed, one.input_bytes) for one in told) == own
-    assert [one.function for one in told if one.state == "Task"] == ["fails", "fails"]
+    assert sorted((one.resource, one.failed, one.bytes) for one in told) == own
+    assert [one.function for one in told if one.resource == "Task"] == ["fails", "fails"]
     spans = sorted((event["start_ns"], event["end_ns"]) for event in recorded)
     for (start_ns, end_ns), one in zip(spans, sorted(told, key=lambda one: one.start_ns), strict=True):
         assert abs(one.start_ns - start_ns) < 500e6

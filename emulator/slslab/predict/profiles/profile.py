@@ -258,30 +258,24 @@ class Profile(TomlTable):
         channel, _, name = op.partition(".")
         known = self.channels.get(channel)
         if known is None or name not in known.operations:
-            raise ProfileError(
-                f"The profile {self.name} has no entry for {op}.",
-                f"add [channels.{channel}.operations.{name}] to it.",
-            )
+            raise self._lacks(op, f"channels.{channel}.operations.{name}")
         return known.operations[name]
 
     def instance(self, type_: str) -> Instances:
         """Return an EC2 instance type; ProfileError if the profile lacks it."""
         if type_ not in self.instances:
-            raise ProfileError(
-                f"The profile {self.name} has no entry for the instance type {type_}.",
-                f'add [instances."{type_}"] to it.',
-            )
+            raise self._lacks(f"the instance type {type_}", f'instances."{type_}"')
         return self.instances[type_]
 
     def between(self, type_: str) -> Operation:
         """Return the cost of a message between instances of this type; ProfileError if the profile lacks it."""
         peers = self.instance(type_).peers
         if peers is None:
-            raise ProfileError(
-                f"The profile {self.name} has no entry for messages between instances of type {type_}.",
-                f'add [instances."{type_}".peers] to it.',
-            )
+            raise self._lacks(f"messages between instances of type {type_}", f'instances."{type_}".peers')
         return peers
+
+    def _lacks(self, what: str, entry: str) -> ProfileError:
+        return ProfileError(f"The profile {self.name} has no entry for {what}.", f"add [{entry}] to it.")
 
 
 def with_speed(profile: Profile, figure: Figure) -> Profile:

@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import math
-import os
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slslab.errors import writable
-from slslab.installation import __version__
+from slslab.installation import __version__, cache_directory
 from slslab.report.page import Data, Live, Page
 from slslab.run import log
 
@@ -22,12 +21,8 @@ SNIPPET = "window.vegaEmbed = vegaEmbed;"
 
 @cache
 def charting_library() -> str:
-    """Return the script, about 0.9 MB. Bundling takes a second or two, so the user's cache keeps it.
-
-    A cache that can't be read or written is ignored.
-    """
-    cache_folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    kept = cache_folder / "slslab" / f"vega-{version('vl-convert-python')}.js"
+    """Return the script, about 0.9 MB, from the user's cache, because bundling takes a second or two."""
+    kept = cache_directory() / f"vega-{version('vl-convert-python')}.js"
     try:
         return kept.read_text(encoding="utf-8")
     except OSError:
@@ -36,20 +31,11 @@ def charting_library() -> str:
         script = vl_convert.javascript_bundle(SNIPPET)
         # The script must neither end its HTML element nor begin a comment.
         script = script.replace("</script", r"<\/script").replace("<!--", r"\x3C!--")
-        _keep(kept, script)
+        with suppress(OSError):
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            with log.replacing(kept) as file:
+                file.write(script.encode())
         return script
-
-
-def _keep(path: Path, text: str) -> None:
-    # Write to a process-specific name first, because another process may be reading.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
-    except OSError:
-        with suppress(OSError):  # its directory may not exist, as with HOME=/dev/null
-            temporary.unlink()
 
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from slslab.errors import HostError, RequestError
+from slslab.errors import HostError, RequestError, writable
 from slslab.run.run import Run
 from slslab_lab.pages.exports.files import make_directory
 from slslab_lab.pages.exports.finished import curves, figures, parameters, unix_ns, versions
@@ -14,19 +14,13 @@ EVENTS = "events.out.tfevents.*"
 
 
 def write_boards(runs: Sequence[Run], out: Path) -> list[dict[str, Any]]:
-    """Write each run to `out/RUN`: loss and accuracy by trained epochs, the run's figures, its plan as text.
-
-    It replaces an earlier export of the run. RequestError if a directory with the run's name contains anything else;
-    HostError if it can't be written.
-    """
+    """Write each run to `out/RUN`, replacing an earlier export; RequestError if other files are there."""
     make_directory(out)
     for path in (out / run.id for run in runs):
         if path.exists() and (not path.is_dir() or set(path.iterdir()) != set(path.glob(EVENTS))):
             raise RequestError(f"{path} contains something other than event files.", "choose another --out.")
-    try:
+    with writable(out, "choose another --out.", HostError):
         return [_write(run, out) for run in runs]
-    except OSError as error:
-        raise HostError(f"{out} cannot be written: {error.strerror}.", "choose another --out.") from error
 
 
 def _write(run: Run, out: Path) -> dict[str, Any]:

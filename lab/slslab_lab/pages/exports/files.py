@@ -19,11 +19,11 @@ DESCRIPTION = "schema.json"
 
 
 def write_files(runs: Sequence[Run], kind: str, out: Path) -> list[dict[str, Any]]:
-    """Write the runs' tables to `out`, one file each, as `kind` (csv or parquet); return what was written.
-
-    It replaces the files of an earlier export. RequestError for a directory with files that slslab didn't export.
-    """
-    _claim(out, kind)
+    """Write the runs' tables to `out`, replacing an earlier export; RequestError if other files are there."""
+    make_directory(out)
+    for name in (*sorted(f"{table}.{kind}" for table in TABLES), DESCRIPTION):
+        if (out / name).exists() and _made_by(out) != "slslab":
+            raise RequestError(f"{out} contains a {name} that slslab didn't export.", "choose another --out.")
     _write_description(runs, kind, out)
     written = []
     for name, table in make_tables(runs).items():
@@ -39,17 +39,8 @@ def write_files(runs: Sequence[Run], kind: str, out: Path) -> list[dict[str, Any
 
 def make_directory(out: Path) -> None:
     """Make a directory for exports; RequestError if it cannot be made."""
-    try:
+    with writable(out, "choose another --out.", done="made"):
         out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RequestError(f"{out} cannot be made: {error.strerror}.", "choose another --out.") from error
-
-
-def _claim(out: Path, kind: str) -> None:
-    make_directory(out)
-    for name in (*sorted(f"{table}.{kind}" for table in TABLES), DESCRIPTION):
-        if (out / name).exists() and _made_by(out) != "slslab":
-            raise RequestError(f"{out} contains a {name} that slslab didn't export.", "choose another --out.")
 
 
 def _made_by(out: Path) -> str | None:

@@ -45,10 +45,7 @@ def versions(run: Run) -> dict[str, str]:
 
 
 def figures(run: Run) -> dict[str, float]:
-    """Return the run's figures (time, memory, bytes, cost), with units at the ends of their names.
-
-    The bill is Lambda's, modelled; the cost prices the usage of the host that ran it.
-    """
+    """Return the run's figures with units at the ends of their names; `bill` is modelled, `cost` its host's."""
     document = run.summary()
     cost, seconds, found = document["cost"], document["seconds"], replayed(document)
     ranges = (found or {}).get("ranges", {})

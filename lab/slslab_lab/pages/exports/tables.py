@@ -10,7 +10,7 @@ from slslab.report.summaries import replayed
 from slslab.run.metrics import PHASES
 from slslab.run.parquet import COLUMNS, to_arrow
 from slslab.run.run import Run
-from slslab_lab.pages.exports.finished import epoch_ends_ns
+from slslab_lab.pages.exports.finished import epoch_ends_ns, figures
 
 Row = Mapping[str, Any]
 TEXT, INTEGER, NUMBER, FLAG = pa.string(), pa.int64(), pa.float64(), pa.bool_()
@@ -218,22 +218,15 @@ def make_tables(runs: Sequence[Run]) -> dict[str, pa.Table]:
 
 def _runs(run: Run) -> Iterator[Row]:
     document = run.summary()
-    cost, seconds, found = document["cost"], document["seconds"], replayed(document)
-    ranges = (found or {}).get("ranges", {})
+    currency, book = document["cost"]["currency"], document["cost"]["book"]
+    known = {name.removesuffix(f"_{currency.lower()}"): value for name, value in figures(run).items()}
     yield {
+        **known,
         **document,
+        **{name: known[name] for name in ("gb_seconds", "cost")},
         "accuracy": (document["accuracy"] or [None])[-1],
-        "measured_s": seconds["measured"],
-        "span_s": run.span_s,
-        "modelled_s": found and found["seconds"],
-        **{f"modelled_{end}_s": value for end, value in ranges.get("seconds", {}).items()},
-        "billed_s": document["billed_seconds"],
-        "gb_seconds": float(document["gb_seconds"]),
-        "bill": found and float(found["cost"]["total"]),
-        **{f"bill_{end}": value for end, value in ranges.get("cost", {}).items()},
-        "cost": float(cost["total"]),
-        "currency": cost["currency"],
-        "price_book": cost["book"]["name"],
+        "currency": currency,
+        "price_book": book["name"],
         "oversubscribed": document["host"]["oversubscribed"],
     }
 

@@ -24,10 +24,9 @@ STATUSES = {"done": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
 
 
 def write_tracking(runs: Sequence[Run], uri: str, experiment: str) -> list[dict[str, Any]]:
-    """Write each run to an experiment of the store at `uri`: file:// for a folder, or any URI that MLflow accepts.
+    """Write each run to an experiment of the store at `uri` (file:// for a folder), unless it is there already.
 
-    Finished runs don't change, so a run that is already in the experiment stays as it is; an incomplete export is
-    replaced. HostError if the store can't be written.
+    An incomplete export is replaced. HostError if the store can't be written.
     """
     _prepare(uri)
     from mlflow.tracking import MlflowClient

@@ -11,7 +11,7 @@ from pathlib import Path
 import uvicorn
 
 from slslab.aws.gate import BoundedHeads
-from slslab.errors import HostError, RequestError
+from slslab.errors import HostError, RequestError, writable
 from slslab.run.bill import DEFAULT_BOOK, load_book
 from slslab_lab.pages.live.app import Pages
 from slslab_lab.pages.live.changes import Changes
@@ -23,9 +23,7 @@ CLOSE_LIMIT_S = 3
 
 
 def serve(folder: Path, port: int, ready: Callable[[str], None]) -> None:
-    """Serve the runs in the folder until Ctrl-C; make the folder if it is missing.
-
-    `ready` gets the address, with a token that is new at each start and is needed to see anything.
+    """Serve the runs in the folder, making it if needed, until Ctrl-C; `ready` gets the address, with its new token.
 
     RequestError if the port is taken or the folder can't be made; HostError if files can't be watched.
     """
@@ -35,10 +33,8 @@ def serve(folder: Path, port: int, ready: Callable[[str], None]) -> None:
 
 def prepare(folder: Path) -> Path:
     """Return the folder with all links resolved, after making it if it is missing."""
-    try:
+    with writable(folder, "choose another --runs.", done="made"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RequestError(f"{folder} cannot be made: {error.strerror}.", "choose another --runs.") from error
     return folder.resolve()
 
 

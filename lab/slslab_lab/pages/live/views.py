@@ -45,10 +45,7 @@ class Row:
 
 
 class Views:
-    """Pages of the runs in a folder; a growing trace's content is kept until its run ends.
-
-    All methods may be called by several threads.
-    """
+    """Pages of the runs in a folder, for several threads; a growing trace's content is kept until its run ends."""
 
     def __init__(self, folder: Path, book: Book) -> None:
         self._folder = folder

@@ -54,10 +54,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Gathering:
-    """Groups of steps that run in the order in which their gates open; the first step of each group waits.
-
-    This is how a worker lists arrived objects, or takes messages from a queue.
-    """
+    """Groups of steps that run as their gates open, such as reads of messages; each group's first step waits."""
 
     groups: tuple[tuple[Step, ...], ...]
 

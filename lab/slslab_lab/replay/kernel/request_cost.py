@@ -1,8 +1,4 @@
-"""The cost of a request on a profile, in whole nanoseconds, and the servers that requests wait for.
-
-This is the only way by which a profile's latencies and bandwidths (S3's are in `profiles/aws-us-east-1.toml`) reach the
-kernel.
-"""
+"""Compute the cost of a request on a profile, in whole nanoseconds, and how long requests wait for servers."""
 
 from dataclasses import dataclass
 from heapq import heapreplace
@@ -37,10 +33,7 @@ class RequestCost:
 
     @classmethod
     def of(cls, profile: Profile, op: str, machine: str = "") -> Self:
-        """Return the cost of an operation such as `object.put`; ProfileError if the profile doesn't know it.
-
-        Messages between instances cost what the profile says for their type, `machine`.
-        """
+        """Return the cost of an operation, between instances of type `machine`; ProfileError if it isn't known."""
         name = op.partition(".")[0]
         operation = profile.between(machine) if op == ALL_REDUCE else profile.operation(op)
         # Milliseconds per 10⁶ bytes are nanoseconds per byte.

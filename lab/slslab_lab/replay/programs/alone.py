@@ -1,9 +1,7 @@
-"""Replace a run's CPU seconds by measurements of the same steps with one worker alone.
+"""Replace a run's CPU seconds by its solo profile's: the same steps with one worker alone (`slslab_lab.runs.alone`).
 
-A step's CPU seconds depend on the other workers on the host, which share caches, memory and processors. If the plan
-asks for it, all CPU work that isn't a request (`WORK`), inits and scripts in tensor databases are measured before the
-run (`slslab_lab.runs.alone`). Replay then takes bytes, requests, order and causes from the run, as well as the CPU
-seconds of requests and of kinds of steps that weren't measured.
+Other workers on the host share a step's caches, memory and processors. Replay takes the rest from the run: bytes,
+requests, order and causes, and CPU seconds of requests and of steps that weren't measured alone.
 """
 
 import re
@@ -174,7 +172,6 @@ def _instance(
 
 
 def _init_of(record: Mapping[str, Any]) -> Kind:
-    """Return the kind of an instance's work before its first event."""
     return Kind(record["function"], START, "init", "", True)
 
 

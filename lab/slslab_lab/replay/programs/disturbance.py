@@ -1,8 +1,6 @@
-"""How far a busy host may have changed a recording's CPU seconds, as standard deviations of their logarithm.
+"""Widen ranges by how far a busy host may have changed a recording's CPU seconds (deviations of their logarithm).
 
-They widen every figure's range, as part of this machine's processor. A recording knows three things about its host: how
-much work of one kind differed between steps or environments, how often other processes took the processors, and how
-often the hypervisor gave them to other guests.
+A recording knows how much equal work differed, and how often other processes and other guests had the processors.
 """
 
 import math
@@ -10,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from slslab.predict.processor import Factor, Processor
+from slslab.predict.processor import Processor
 from slslab.run.document import AloneKind
 from slslab_workers.trace.kinds import INIT, KINDS, Kind, kind_of
 
@@ -28,12 +26,7 @@ FEW = 3
 def widen(
     processor: Processor, alone: Mapping[str, Any] | None, delayed_share: float, stolen_share: float
 ) -> Processor:
-    """Return the processor with deviations that include the host's disturbance during a recording.
-
-    `alone` is the document's solo profile, if the recording uses its CPU seconds. Otherwise the run's own count:
-    `delayed_share` is the share of the run's time for which this host delayed it, and `stolen_share` the share of the
-    processors' work time for which the hypervisor ran other guests.
-    """
+    """Return the processor with deviations for the host's disturbance: in a solo profile, or by the run's shares."""
     spreads: dict[Kind, float] = {}
     if alone is None or alone["status"] != "measured":
         common = _neighbours("normal", delayed_share, stolen_share)
@@ -44,8 +37,8 @@ def widen(
     found = {kind: math.hypot(common, spreads.get(kind, 0.0)) for kind in KINDS}
     return replace(
         processor,
-        factors={kind: _widened(factor, found[kind]) for kind, factor in processor.factors.items()},
-        unknown=_widened(processor.unknown, max(found.values())),
+        factors={kind: factor.scaled(1.0, "host", found[kind]) for kind, factor in processor.factors.items()},
+        unknown=processor.unknown.scaled(1.0, "host", max(found.values())),
     )
 
 
@@ -55,10 +48,7 @@ def _neighbours(priority: str, held_up: float, stolen: float) -> float:
 
 
 def _spreads(kinds: Sequence[AloneKind]) -> dict[Kind, float]:
-    """Return how much steps of each kind of work differed, weighted by their CPU seconds.
-
-    A busy host makes them differ together, so their spreads add up. For few steps it is half of the range.
-    """
+    """Return how much each kind's steps differed, weighted by CPU seconds, since a busy host moves them together."""
     seconds: dict[Kind, float] = {}
     spreads: dict[Kind, float] = {}
     for one in kinds:
@@ -70,8 +60,3 @@ def _spreads(kinds: Sequence[AloneKind]) -> dict[Kind, float]:
             seconds[kind] = seconds.get(kind, 0.0) + total
             spreads[kind] = spreads.get(kind, 0.0) + total * spread
     return {kind: spread / seconds[kind] for kind, spread in spreads.items()}
-
-
-def _widened(factor: Factor, deviation: float) -> Factor:
-    deviations = {**factor.deviations, "host": math.hypot(factor.deviations.get("host", 0.0), deviation)}
-    return Factor(factor.value, deviations)

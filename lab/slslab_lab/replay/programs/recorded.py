@@ -1,9 +1,7 @@
 """Turn a recorded run into a program: its trace without its times.
 
-The program keeps CPU seconds, bytes, requests, the order of each worker's events, and which events waited for which. It
-drops sleeps and polls that found nothing, since they only show how long a worker waited; the kernel makes its own. The
-start of an invocation is kept as an order: after invocations that had ended, if the driver called it, otherwise after
-the event that called it.
+Sleeps and polls that found nothing are dropped, since the kernel makes its own. An invocation starts after the event
+that called it, or, if the driver did, after invocations that had ended.
 """
 
 from bisect import bisect_left
@@ -34,10 +32,7 @@ IN_ANY_ORDER = ("queue.deliver", *(op for op in GETS if op != "object.get"))
 
 
 def make_program(recording: Run) -> Program:
-    """Return the program of a recording, using CPU times that were measured alone where they exist.
-
-    Workers that the plan's faults slow down take a multiple of their CPU time.
-    """
+    """Return the program of a recording, with CPU times of its solo profile, and of its plan's slow workers."""
     return with_recorded_stragglers(read_program(recording), recording.plan)
 
 
@@ -167,10 +162,7 @@ class _Reader:
         return self.made[event]
 
     def _awaits(self, event: Event) -> tuple[int, ...]:
-        """Return the gates of an event's causes in other invocations.
-
-        Any version of a global model will do, so its reader only waits for the first.
-        """
+        """Return the gates of an event's causes in other invocations; a global model's reader awaits the first."""
         if event["op"] in GETS and event["resource"].endswith(f"/{GLOBAL}"):
             first = self.first_puts[event["resource"]]
             return () if self.events[first]["invocation"] == event["invocation"] else (self._opens(first),)

@@ -80,10 +80,7 @@ def find_calls(events: Sequence[Event]) -> dict[int, str]:
 
 
 class Databases:
-    """The tensor databases or the parameter server of a recorded run: their owners, and their CPU time per request.
-
-    Ask about events in their order, since each execution of a script is counted once.
-    """
+    """A run's databases or parameter server: owners, and CPU time per request. Ask about events in their order."""
 
     def __init__(self, events: Sequence[Event]) -> None:
         asked = metrics.grouped(

@@ -1,8 +1,6 @@
 """Generate the program of n workers from an architecture's pattern and the steps of small runs.
 
-The pattern (`slslab_workers.patterns`), which is tested against the architecture's closed form, gives the messages of
-the training protocol exactly: their number, bytes, and which steps wait for them. CPU times are modelled
-(`step_costs.py`). Sizes outside the protocol are the recorded ones.
+The pattern gives the protocol's messages exactly. CPU times are modelled (`step_costs.py`), other sizes recorded.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,10 +1,8 @@
 """Measure the costs of an architecture's steps on recorded runs, for generated runs.
 
-CPU times are means of the recorded steps of the same function, operation and phase. The first step of a run (for a
-peer's functions: the first epoch) is slower and counted separately. Where requests of different sizes were recorded,
-CPU time is a + b·bytes, with b from the largest ones; otherwise it grows with the number of requests. For an all-reduce
-it grows with its bytes, and for a computation in proportion to its data, such as the number of summed gradients.
-Nothing else grows: a request costs the same if its answer lists more names.
+CPU times are means by function, operation and phase, without the slower first step (of a peer's functions: epoch). For
+requests of different sizes they are a + b·bytes, with b from the largest ones; otherwise they grow with the number of
+requests, an all-reduce's with its bytes, and a computation's with its data. Answers that list more names cost the same.
 """
 
 import math
@@ -47,11 +45,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class StepCosts:
-    """Measured costs of an architecture with one model, options and memory size.
-
-    `functions` are recorded tracks without their steps, by unit. `left_out` are optional activities that the model
-    doesn't have.
-    """
+    """Measured costs of an architecture's steps, its recorded `functions` by unit, and activities that it lacks."""
 
     architecture: Architecture
     workload: Workload
@@ -74,11 +68,9 @@ class StepCosts:
 
 
 def measure(programs: Sequence[Program], architecture: Architecture, workload: Workload) -> StepCosts:
-    """Return the costs of recorded programs of one architecture with the same options, model and memory size. Workers,
-    batches and epochs may differ; the rest of `workload` applies to all.
+    """Return the costs of recorded programs of one architecture, options, model and memory size (`workload`).
 
-    RequestError without a pattern, or if workers handed over to other invocations; PlanError for options that the
-    pattern doesn't cover.
+    RequestError without a pattern, or if workers handed over; PlanError for options that it doesn't cover.
     """
     samples = [(program, _pattern_of(program, architecture, workload)) for program in programs]
     return _Measurement(samples, architecture).costs()

@@ -1,8 +1,4 @@
-"""Use one architecture's step costs for another one: the same requests and computations, in another order.
-
-Both train the same model, and a put, get, sum or update takes a worker the same CPU time in both. If only the other
-architecture has a step, its cost is unknown and its program is refused.
-"""
+"""Use one architecture's step costs for another one: puts, gets, sums and updates take the same CPU time in both."""
 
 from dataclasses import replace
 
@@ -15,10 +11,7 @@ INSTANCE = "instance"
 
 
 def transfer(costs: StepCosts, architecture: Architecture, plan: Plan) -> StepCosts:
-    """Return the costs of a recording for another architecture with its default options; `plan` is the recording's.
-
-    An instance starts like an environment: Python, then torch. Its type is the one that the architecture asks for.
-    """
+    """Return the costs of a recording (of `plan`) for another architecture with its default options."""
     functions, known = dict(costs.functions), dict(costs.costs)
     options = architecture.complete({})
     fleet = architecture.requirements(replace(plan, architecture=architecture.name, options=options)).instances

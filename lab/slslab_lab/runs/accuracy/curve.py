@@ -1,7 +1,4 @@
-"""Accuracy curves: an architecture's update rules run in one process, epoch by epoch, and saved after each.
-
-Seconds are this process's own. Replay models the time on Lambda.
-"""
+"""Make accuracy curves: an architecture's update rules in one process, epoch by epoch, saved after each."""
 
 import math
 import platform
@@ -255,7 +252,6 @@ def describe_device(option: str) -> dict[str, str]:
 
 @contextmanager
 def _enough_memory() -> Iterator[None]:
-    """Raise HostError if the workers do not fit into the device's memory."""
     import torch
 
     try:

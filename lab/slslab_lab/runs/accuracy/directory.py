@@ -15,7 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from slslab.errors import RequestError, RunError
+from slslab.errors import RequestError, RunError, writable
 from slslab.run.log import replacing
 
 DOCUMENT, TABLE, CHECKPOINT = "curve.json", "curve.csv", "checkpoint.bin"
@@ -34,15 +34,10 @@ class CurveDirectory:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Make the directory and lock it against other commands; remove it at the end if it is empty.
-
-        RequestError if another command uses it, or it can't be made.
-        """
-        try:
+        """Make and lock the directory, or raise RequestError; remove it at the end if it is empty."""
+        with writable(self.path, "choose another --out.", done="made"):
             self.path.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError as error:
-            raise RequestError(f"{self.path} cannot be made: {error.strerror}.", "choose another --out.") from error
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -118,14 +113,9 @@ class CurveDirectory:
 
     @contextmanager
     def _replacing(self, name: str) -> Iterator[BinaryIO]:
-        try:
-            with replacing(self.path / name) as file:
-                yield file
-        except OSError as error:
-            raise RunError(
-                f"{self.path / name} cannot be written: {error.strerror}.",
-                "free some space there, then continue with --resume.",
-            ) from error
+        path, hint = self.path / name, "free some space there, then continue with --resume."
+        with writable(path, hint, RunError), replacing(path) as file:
+            yield file
 
 
 def _read_parts(file: io.BufferedReader) -> Iterator[bytearray]:

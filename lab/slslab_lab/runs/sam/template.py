@@ -31,10 +31,7 @@ LOGS = ("logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents")
 
 
 def deployment_of(plan: Plan, architecture: Architecture) -> Deployment | None:
-    """Return the plan's deployment with its functions; None if the architecture can't be deployed.
-
-    PlanError for an impossible plan.
-    """
+    """Return the plan's deployment; None if the architecture can't be deployed. PlanError for an impossible plan."""
     architecture.requirements(plan)
     found: Deployment | None = architecture.deployment(plan, Cloud(lambda _: None, lambda _: None), Unwatched())
     return found
@@ -97,7 +94,6 @@ def _logical_id(spec: FunctionSpec, deployment: Deployment) -> str:
 
 
 def _function(spec: FunctionSpec, logical: str, image: bool, machine: Template) -> Template:
-    """Return a function and its role."""
     code: Template = {"CodeUri": CODE, "Runtime": f"python{PYTHON}", "Handler": spec.handler}
     if image:
         code = {"PackageType": "Image", "ImageUri": {"Ref": "ImageUri"}, "ImageConfig": {"Command": [spec.handler]}}

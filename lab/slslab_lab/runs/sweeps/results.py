@@ -13,6 +13,7 @@ from typing import Any
 
 from slslab.errors import HostError
 from slslab.installation import cache_directory
+from slslab.run.log import replacing
 
 # s; results that took less are recomputed faster than read from a file.
 LEAST_S = 0.002
@@ -49,16 +50,10 @@ class Results:
         """Cache a result unless it took too few seconds; HostError if it can't be written."""
         if seconds < LEAST_S:
             return
-        path = self._path(point)
-        # Write to a process-specific name first, because another process may be reading or writing.
-        temporary = path.with_suffix(f".{os.getpid()}")
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            try:
-                temporary.write_bytes(pickle.dumps(result))
-                temporary.replace(path)
-            finally:
-                temporary.unlink(missing_ok=True)
+            with replacing(self._path(point), on_disk=False) as file:
+                file.write(pickle.dumps(result))
         except OSError as error:
             raise HostError(
                 f"Results can't be cached in {self._folder}: {error.strerror}.",
@@ -76,7 +71,6 @@ def folder() -> Path:
 
 @cache
 def _source(package: str) -> str:
-    """Return the digest of a package's code and tables."""
     spec = find_spec(package)
     assert spec is not None, "it was imported"
     places = [Path(place) for place in spec.submodule_search_locations or ()]

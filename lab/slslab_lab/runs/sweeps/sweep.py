@@ -1,8 +1,4 @@
-"""Compute a function at many points, one after another or, in processes or with Ray, on many cores.
-
-The function is pickled once, and each worker process receives it once, with everything bound to it. So a recording is
-sent once per worker and not with every point.
-"""
+"""Compute a function at many points, here or on many cores; each process receives what is bound to it once."""
 
 import ctypes
 import os

@@ -104,19 +104,17 @@ def read_all(directory: Path) -> Recordings:
     """Return all recordings, the atlas's own from `directory`; RunError for a missing or unfinished one."""
     table1, table2 = committed("lambdaml-table1"), committed("table2")
     known = architectures()
-    own = {job.name: job for job in JOBS}
-
-    def read(name: str, otherwise: Path) -> Measured | None:
-        place = directory / name if name in own else otherwise
-        if name in own and not place.is_dir():
-            raise RunError(
-                f"{directory} has no recording {name}.", f"record it: slslab atlas --record --recordings {directory}"
-            )
-        return read_measured(place, known) if place.is_dir() else None
+    own = {job.name for job in JOBS}
 
     def several(names: Mapping[str, Path]) -> tuple[Measured, ...]:
-        found = (read(name, place) for name, place in names.items())
-        return tuple(sorted(filter(None, found), key=lambda run: int(run.document["parameters"])))
+        places = {name: directory / name if name in own else otherwise for name, otherwise in names.items()}
+        if missing := [name for name, place in places.items() if name in own and not place.is_dir()]:
+            raise RunError(
+                f"{directory} has no recording {missing[0]}.",
+                f"record it: slslab atlas --record --recordings {directory}",
+            )
+        found = (read_measured(place, known) for place in places.values() if place.is_dir())
+        return tuple(sorted(found, key=lambda run: int(run.document["parameters"])))
 
     of_architectures = {
         name: several({f"{model}-{name}": table2 / f"{model}-{name}" for model in MODELS})

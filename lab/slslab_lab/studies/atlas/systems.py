@@ -6,7 +6,8 @@ To add an architecture, add an entry to SYSTEMS; `slslab atlas --record` then ma
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from slslab_workers.channels.choice import CHANNEL, PARAMETER_SERVER, SERIALISATION
+from slslab_lab.studies.recording import channel_options
+from slslab_workers.channels.choice import PARAMETER_SERVER
 from slslab_workers.plan import Value
 from slslab_workers.training.algorithms import ALGORITHM
 
@@ -44,15 +45,8 @@ class System:
     @property
     def chosen(self) -> Mapping[str, Value]:
         """Return the options that the system sets."""
-        chosen: dict[str, Value] = {}
-        if self.channel:
-            chosen[CHANNEL.name] = self.channel
-        if self.channel == PARAMETER_SERVER:
-            # LambdaML's code sends doubles to its server, and the recordings do, too.
-            chosen[SERIALISATION.name] = "doubles"
-        if self.algorithm:
-            chosen[ALGORITHM.name] = self.algorithm
-        return chosen
+        channel = channel_options(self.channel) if self.channel else {}
+        return {**channel, ALGORITHM.name: self.algorithm} if self.algorithm else channel
 
 
 SYSTEMS = (

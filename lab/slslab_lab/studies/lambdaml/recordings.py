@@ -12,11 +12,10 @@ from slslab.run.run import Run
 from slslab_lab.replay.measured import Measured, read_measured
 from slslab_lab.runs.planning import architectures, make_plan
 from slslab_lab.studies import committed
-from slslab_lab.studies.communication import ratio_of
-from slslab_lab.studies.minibatches import Estimate, mean_of
-from slslab_lab.studies.recording import Recording, make_missing, small_run
+from slslab_lab.studies.minibatches import Estimate, mean_of, ratio_of
+from slslab_lab.studies.recording import Recording, channel_options, make_missing, small_run
 from slslab_lab.studies.study import Setup
-from slslab_workers.channels.choice import CHANNEL, PARAMETER_SERVER, SERIALISATION
+from slslab_workers.channels.choice import PARAMETER_SERVER
 from slslab_workers.plan import PlanError, Value
 from slslab_workers.training.algorithms import ALGORITHM
 
@@ -57,6 +56,10 @@ class Job:
         """Return the name of its recording with a channel."""
         return f"{self.name}-{channel}"
 
+    def chosen(self, channel: str) -> dict[str, Value]:
+        """Return the options of its recording with a channel."""
+        return {**self.options, **channel_options(channel)}
+
     def values(self) -> dict[str, Any]:
         """Return the values for `slslab run`, with the same number of rounds for each algorithm."""
         batches, epochs = (1, ROUNDS) if self.algorithm == "EM" else (ROUNDS, 1)
@@ -84,7 +87,7 @@ def refusals() -> dict[str, str]:
         for channel in CHANNELS:
             architecture = architectures()[PATTERN]
             try:
-                architecture.requirements(make_plan(architecture, job.values(), _options(job, channel)))
+                architecture.requirements(make_plan(architecture, job.values(), job.chosen(channel)))
             except PlanError as error:
                 found[job.recording(channel)] = error.message.removesuffix(".")
     return found
@@ -110,17 +113,11 @@ def _read_all(directory: Path) -> dict[str, Measured]:
 def _recordings() -> list[Recording]:
     refused = refusals()
     return [
-        Recording(name, PATTERN, job.values(), _options(job, channel))
+        Recording(name, PATTERN, job.values(), job.chosen(channel))
         for job in JOBS.values()
         for channel in CHANNELS
         if (name := job.recording(channel)) not in refused
     ]
-
-
-def _options(job: Job, channel: str) -> dict[str, Value]:
-    # LambdaML's code sends doubles to its parameter server.
-    more: dict[str, Value] = {SERIALISATION.name: "doubles"} if channel == PARAMETER_SERVER else {}
-    return {**job.options, CHANNEL.name: channel, **more}
 
 
 def exchange_ratio(run: Measured, base: Measured) -> Estimate | None:

@@ -19,8 +19,7 @@ from slslab.host.reaper import marked_processes
 from slslab.host.session import Session
 from slslab.run import metrics
 from slslab.run.bill import Usage, compute_bill, load_book
-from slslab.run.log import INSTANCES, LOG, TraceWriter, compact
-from slslab.run.log import instances as read_instances
+from slslab.run.log import INSTANCES, LOG, TraceWriter, compact, invocations
 from slslab.run.records import InstanceRecord, billed_seconds, notes, seconds_used
 from slslab.stack.instances import fleet, processes
 from slslab.stack.instances.fleet import check_fleet, choose_devices
@@ -375,7 +374,7 @@ def test_records_outlive_a_crash_in_the_trace(crashed: bool, tmp_path: Path) -> 
         lines = (tmp_path / INSTANCES).read_text().splitlines()
         assert [json.loads(line) for line in lines] == records
         assert not (tmp_path / LOG).exists()
-    assert read_instances(tmp_path) == records
+    assert invocations(tmp_path, "instance") == records
 
 
 def test_runs_without_instances_have_no_file_of_them(tmp_path: Path) -> None:
@@ -383,7 +382,7 @@ def test_runs_without_instances_have_no_file_of_them(tmp_path: Path) -> None:
         pass
     compact(tmp_path)
     assert not (tmp_path / INSTANCES).exists()
-    assert read_instances(tmp_path) == []
+    assert invocations(tmp_path, "instance") == []
 
 
 @pytest.mark.skipif(not fleet.cuda_devices(), reason="torch sees no CUDA device")

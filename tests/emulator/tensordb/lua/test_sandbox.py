@@ -11,11 +11,11 @@ import pytest
 from tests.emulator.tensordb.wire import Wire, WireError, encode, error
 
 from slslab.tensordb import lua_engine as engine
-from slslab.tensordb.executions import Usage
 from slslab.tensordb.lua import runtime
 from slslab.tensordb.lua.bytecode import without_tail_calls
 from slslab.tensordb.server import Options, Peer
 from slslab_workers.channels.scripts import LUA_AVERAGE, average_texts
+from slslab_workers.trace.event import Event
 
 pytestmark = pytest.mark.server
 
@@ -170,7 +170,7 @@ def test_an_interrupt_is_the_databases(url: str) -> None:
 
 
 def test_the_time_of_a_script_is_that_of_its_process() -> None:
-    usages: list[Usage] = []
+    usages: list[Event] = []
     peer = Peer(0, 0, Options(), lambda _peer, _name, usage: usages.append(usage), lambda: None)
     peer.start()
     with Wire(f"redis://127.0.0.1:{peer.port}") as wire:
