@@ -33,10 +33,10 @@ from slslab.installation import require
 
 if TYPE_CHECKING:  # pytest imports this module at every start, even if no test uses it
     from slslab.lambda_.emulator import Emulator
-    from slslab.predict.invocation import Request
+    from slslab.report.predictions import Requests
     from slslab.run.bill import Bill
     from slslab.run.records import InvocationRecord
-    from slslab.stack.access_log import AccessLog, Logged
+    from slslab.stack.access_log import Logged
     from slslab.stack.assembly import EmbeddedStack
     from slslab.stack.object_store import EmbeddedObjectStore
     from slslab.stack.state_machines import EmbeddedStateMachines
@@ -100,10 +100,10 @@ class CostReport:
         """Take the record of an invocation that has just ended."""
         self._invoked.append((self._test, record.as_document()))
 
-    def describe_host(self, enforced: bool, requests: Sequence[Logged]) -> None:
-        """Record whether the host enforces the CPU share, and the requests that AWS bills."""
+    def describe_host(self, enforced: bool, requests: Sequence[dict[str, Any]]) -> None:
+        """Record whether the host enforces the CPU share, and the requests that AWS bills, as events."""
         self._enforced = enforced
-        self._requests += map(vars, requests)
+        self._requests += requests
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Assign invocations that end from now on to this test."""
@@ -147,12 +147,11 @@ class CostReport:
         from slslab.predict.invocation import make_predictor
         from slslab.processor.kept import load_processor
         from slslab.report.html.page import make_page, write_page
+        from slslab.report.predictions import requests_of
         from slslab.report.sessions import session_document, session_page
-        from slslab.stack.access_log import Logged
 
-        requests = _requests_of([Logged(**request) for request in self._requests])
         predictor = make_predictor(load_processor(), None, self._enforced)
-        document = session_document(self._invoked, predictor, requests, warnings)
+        document = session_document(self._invoked, predictor, requests_of(self._requests), warnings)
         self._answer = document["answer"]
         for path in self._paths:
             html = path.suffix == ".html"
@@ -189,38 +188,43 @@ def pytest_configure(config: pytest.Config) -> None:
 class _Shared:
     """The session's stack; `object_store` is the start of its S3 server.
 
-    `logged` are the requests to S3 and SQS, complete after `access_log.drain()`.
+    `asked` are functions' requests to S3 and SQS as events, complete after `stack.settle()`.
     """
 
     stack: EmbeddedStack
     object_store: Callable[[], Future[EmbeddedObjectStore]]
-    access_log: AccessLog
-    logged: list[Logged]
+    asked: list[dict[str, Any]]
 
-    def requests(self) -> dict[str, list[Request]]:
+    def requests(self) -> Requests:
         """Return the requests of each function to S3 and SQS until now."""
-        self.access_log.drain()
-        return _requests_of(self.logged)
+        from slslab.report.predictions import requests_of
+
+        self.stack.settle()
+        return requests_of(self.asked)
 
 
 @pytest.fixture(scope="session")
 def _shared(request: pytest.FixtureRequest, emulator_settings: dict[str, Any]) -> Iterator[_Shared]:
     """Start the S3 server if a test will use it; meanwhile (two seconds), the emulator and earlier tests run."""
     from slslab.aws.keys import Keyring
-    from slslab.stack.access_log import AccessLog
     from slslab.stack.assembly import EmbeddedStack
 
-    logged: list[Logged] = []
+    asked: list[dict[str, Any]] = []
+
+    def on_request(logged: Logged) -> None:
+        if logged.function:
+            asked.append(logged.event())
+
+    keys = emulator_settings.get("keys") or Keyring.of(emulator_settings.get("variables") or {})
     # At the end, the store is left only after its start has finished, even if it is still starting then.
-    with ExitStack() as parts:
-        keys = emulator_settings.get("keys") or Keyring.of(emulator_settings.get("variables") or {})
-        access_log = parts.enter_context(AccessLog(logged.append))
-        stack = EmbeddedStack(parts, session=emulator_settings.get("session"), keys=keys, access_log=access_log)
-        starter = parts.enter_context(ThreadPoolExecutor(1))
+    with (
+        EmbeddedStack(session=emulator_settings.get("session"), keys=keys, on_request=on_request) as stack,
+        ThreadPoolExecutor(1) as starter,
+    ):
         object_store = cache(lambda: starter.submit(stack.start_object_store))
         if any("object_store" in getattr(item, "fixturenames", ()) for item in request.session.items):
             object_store()
-        yield _Shared(stack, object_store, access_log, logged)
+        yield _Shared(stack, object_store, asked)
 
 
 @pytest.fixture(scope="session")
@@ -231,11 +235,12 @@ def emulator(request: pytest.FixtureRequest, _shared: _Shared, emulator_settings
     report: CostReport | None = request.config.pluginmanager.get_plugin(REPORT)
     own = {"session": _shared.stack.session, "keys": _shared.stack.keys}
     running = _shared.stack.start_emulator(Emulator(**emulator_settings | own))
-    with running.listening(_shared.access_log.take, report.record if report else None):
+    assert _shared.stack.access_log is not None
+    with running.listening(_shared.stack.access_log.take, report.record if report else None):
         yield running
         if report is not None:
-            _shared.access_log.drain()
-            report.describe_host(running.host()["cpu_share_enforced"], _shared.logged)
+            _shared.stack.settle()
+            report.describe_host(running.host()["cpu_share_enforced"], _shared.asked)
 
 
 @pytest.fixture
@@ -447,17 +452,6 @@ def assert_memory_size(tune: Callable[..., dict[str, Any]]) -> Callable[..., Non
             pytest.fail(fault, pytrace=False)
 
     return check
-
-
-def _requests_of(logged: Sequence[Logged]) -> dict[str, list[Request]]:
-    from slslab.predict.invocation import Request
-
-    requests: dict[str, list[Request]] = {}
-    for each in logged:
-        if each.function:
-            request = Request(each.operation, each.start_ns, each.end_ns, each.size)
-            requests.setdefault(each.function, []).append(request)
-    return requests
 
 
 def create_function(client: Any, name: str, code: Path | str, **settings: Any) -> None:

@@ -180,7 +180,7 @@ def _recorded(
     """Return the run as `slslab check` reads it, with the document and bill that it would have left."""
     failed = failure if isinstance(failure, RunFailed | None) else RunFailed(type(failure).__name__, str(failure))
     events = tabulate([{"record": "header", "run": plan.run, "clock": "virtual"}, *log.records])
-    records, book = [record.as_document() for record in recorder.records], load_book(plan.prices)
+    records, book = recorder.invocations, load_book(plan.prices)
     run = Run(plan=plan, events=events, invocations=records)
     made = run.describe(HOST, outcome, failed, seconds, book)
     run = run.replace(document=made)

@@ -11,14 +11,15 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
 from slslab.aws.clients import signed_headers
 from slslab.aws.keys import Pair
-from slslab.errors import HostError, RequestError, SlslabError
+from slslab.errors import HostError, RequestError
 from slslab.host.state import state_directory
+from slslab_workers.architecture import RunFailed
 
 ANSWER_S = 60.0
 # A whole run's containers, objects and functions are started and removed one by one.
@@ -84,10 +85,13 @@ class RemoteEmulator:
             return answer.status, answer.read()
 
     @contextmanager
-    def record(self, run: str, tensor_databases: int, channel: str = "") -> Iterator["RemoteRecording"]:
+    def record(
+        self, run: str, on_record: Callable[[dict[str, Any]], None], tensor_databases: int = 0, channel: str = ""
+    ) -> Iterator["RemoteRecording"]:
         """Record the run within the block; abort the recording if the block ends without its `finish`.
 
-        Raises HostError if another run uses the stack.
+        `on_record` receives every record, on a thread of its own, and a record `failed` if the emulator ends. Raises
+        HostError if another run uses the stack.
         """
         asked = {
             "run": run,
@@ -102,7 +106,7 @@ class RemoteEmulator:
             if answer.status != 200:
                 raise HostError(json.loads(answer.read())["message"], "wait until it ends, or run `slslab status`.")
             assert connection.sock is not None
-            recording = RemoteRecording(self, connection.sock, answer)
+            recording = RemoteRecording(self, connection.sock, answer, on_record)
             try:
                 yield recording
             finally:
@@ -123,36 +127,42 @@ class RemoteEmulator:
 
 
 class RemoteRecording:
-    """A recording in progress; its records arrive on `connection`.
+    """A recording in progress; its records arrive on `connection`, and `on_record` receives them.
 
     `path` is the recording's path in the control API; `tensors` has the id of every tensor database's server by its
     address inside the network.
     """
 
-    def __init__(self, emulator: RemoteEmulator, connection: socket.socket, answer: http.client.HTTPResponse) -> None:
-        self._emulator = emulator
-        self._answer = answer
-        self._socket = connection
+    def __init__(
+        self,
+        emulator: RemoteEmulator,
+        connection: socket.socket,
+        answer: http.client.HTTPResponse,
+        on_record: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self._emulator, self._answer, self._socket, self._on_record = emulator, answer, connection, on_record
         first = json.loads(answer.readline())
         self.tensors: dict[str, str] = first["tensors"]
         self.path = f"/slslab/recordings/{first['id']}"
         # From now on, long silence is normal.
         self._socket.settimeout(None)
         self._end: dict[str, Any] | None = None
-        self._failure: SlslabError | None = None
-        self._reader: threading.Thread | None = None
+        self._reader = threading.Thread(target=self._read, name="recording", daemon=True)
+        self._reader.start()
 
     def close(self) -> None:
         """Stop receiving records, and return when the last one has been passed on."""
         with suppress(OSError):  # it has ended already
             self._socket.shutdown(socket.SHUT_RDWR)
-        if self._reader is not None:
-            self._reader.join()
+        self._reader.join()
 
-    def listen(self, on_record: Callable[[dict[str, Any]], None], ended: Callable[[], None] = lambda: None) -> None:
-        """Pass every record from now on to `on_record`, on a thread of its own; then call `ended`."""
-        self._reader = threading.Thread(target=self._read, args=(on_record, ended), name="recording", daemon=True)
-        self._reader.start()
+    def receives(self) -> bool:
+        """Return whether more records may come."""
+        return self._reader.is_alive()
+
+    def ask(self, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
+        """Send a request about the recording; return status and body. HostError without an answer within WORK_S."""
+        return self._emulator.ask(method, f"{self.path}{path}", body, WORK_S)
 
     def name(self, kind: str, name: str) -> None:
         """Name a resource of the run: from now on its records are received, and the recording's end removes it."""
@@ -162,26 +172,18 @@ class RemoteRecording:
 
     def finish(self) -> dict[str, Any]:
         """End the recording, wait until everything has arrived, and return its last record."""
-        assert self._reader is not None
-        self._emulator.ask("DELETE", self.path, limit_s=WORK_S)
+        self.ask("DELETE", "")
         self._reader.join()
-        if self._failure is not None:
-            raise self._failure
         if self._end is None:
             raise HostError(f"The emulator at {self._emulator.url} ended before the run's recording did.", START)
         return self._end
 
-    def _read(self, on_record: Callable[[dict[str, Any]], None], ended: Callable[[], None]) -> None:
-        # A broken connection delivers no last record, which `finish` reports.
-        with ExitStack() as stack, suppress(OSError, http.client.HTTPException, ValueError):
-            stack.callback(ended)
+    def _read(self) -> None:
+        with suppress(OSError, http.client.HTTPException, ValueError):
             for line in self._answer:
                 record = json.loads(line)
                 if record["record"] == "end":
                     self._end = record
                     return
-                try:
-                    on_record(record)
-                except SlslabError as error:  # the trace cannot be written
-                    self._failure = error
-                    return
+                self._on_record(record)
+        self._on_record({"record": "failed", **vars(RunFailed("StackFailed", "the stack's emulator ended"))})

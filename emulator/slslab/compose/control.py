@@ -44,7 +44,7 @@ from slslab.installation import __version__
 from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.packages import NO_ARCHIVE, unpacked
 from slslab.run.events import clock_domain
-from slslab.run.records import InstanceRecord, InvocationRecord
+from slslab.run.records import InvocationRecord
 from slslab_workers.architecture import Fleet
 from slslab_workers.channels.endpoints import CHANNEL_URL, TENSOR_URLS
 
@@ -86,11 +86,7 @@ class Recording:
     def invocation(self, record: InvocationRecord) -> None:
         """Take a metered invocation, if it belongs to the run."""
         if record.function in self.resources["function"]:
-            self.records.put_nowait({"record": "invocation", **record.as_document()})
-
-    def instance(self, record: InstanceRecord) -> None:
-        """Take a metered instance of the run."""
-        self.records.put_nowait({"record": "instance", **record.as_document()})
+            self.records.put_nowait(record.as_record())
 
     async def leaves(self) -> bool:
         """Return whether it has ended or is about to."""
@@ -247,7 +243,6 @@ class Control:
             code=code,
             variables={**self._network.client_environment(), "AWS_REGION": REGION, **body["variables"]},
             on_event=recording.records.put_nowait,
-            on_record=recording.instance,
         )
         try:
             devices = await recording.fleet.launch(body["module"], body["events"])

@@ -10,6 +10,7 @@ from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
 from slslab.compose.services import ANSWER_S
+from slslab_workers.architecture import RunFailed
 
 # It takes 9 seconds to notice that a server's host has vanished.
 KEEPALIVE = {socket.TCP_KEEPIDLE: 3, socket.TCP_KEEPINTVL: 2, socket.TCP_KEEPCNT: 3}
@@ -19,7 +20,7 @@ KEEPALIVE = {socket.TCP_KEEPIDLE: 3, socket.TCP_KEEPINTVL: 2, socket.TCP_KEEPCNT
 class Following:
     """A connection to a server, which stays silent until it ends; a parameter server writes its events to it.
 
-    `on_record` receives them, and a record `failed` if the server ends before `close`.
+    `on_record` receives them, and a record `failed` (a RunFailed) if the server ends before `close`.
     """
 
     channel: str
@@ -67,4 +68,5 @@ class Following:
                 self.on_record(json.loads(line))
         if not self._closing:
             name = self.channel.removesuffix("-server")
-            self.on_record({"record": "failed", "message": f"the {name} server ended"})
+            message = f"the {name} server ended"
+            self.on_record({"record": "failed", **vars(RunFailed("StackFailed", message))})

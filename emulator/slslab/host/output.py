@@ -4,7 +4,11 @@ import asyncio
 import json
 import logging
 import os
+import select
+import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -69,6 +73,43 @@ class Stream:
                 self._ended()
             if len(chunk) < CHUNK_BYTES:
                 return
+
+
+class PipeReader:
+    """The reading end of a pipe on a thread of its own, which reads until every writer closes.
+
+    `consume` receives the data. The caller closes its `writing` end once the processes have it. After each reading the
+    thread rests for `rest_s`, because a wake-up may cost more than reading what is there.
+    """
+
+    def __init__(self, name: str, consume: Callable[[bytes], object], rest_s: float = 0.0) -> None:
+        self._reading, self.writing = os.pipe()
+        os.set_blocking(self._reading, False)
+        self._consume, self._rest_s = consume, rest_s
+        self._lock, self._ended = threading.Lock(), False
+        self._thread = threading.Thread(target=self._read, name=name, daemon=True)
+        self._thread.start()
+
+    def settle(self) -> None:
+        """Pass on everything written so far."""
+        with self._lock, suppress(BlockingIOError):
+            while not self._ended:
+                chunk = os.read(self._reading, CHUNK_BYTES)
+                self._consume(chunk)
+                self._ended = not chunk
+
+    def join(self) -> None:
+        """Wait until everything is passed on and every writer has closed."""
+        self._thread.join()
+
+    def _read(self) -> None:
+        poll = select.poll()
+        poll.register(self._reading, select.POLLIN)
+        while not self._ended:
+            poll.poll()
+            self.settle()
+            time.sleep(self._rest_s)
+        os.close(self._reading)
 
 
 class LogRecords:

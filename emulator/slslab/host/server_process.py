@@ -13,7 +13,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -25,7 +24,7 @@ import psutil
 
 from slslab.aws.keys import Keyring
 from slslab.errors import HostError
-from slslab.host.output import TraceFrames
+from slslab.host.output import PipeReader, TraceFrames
 from slslab.host.priority import weigh_session
 from slslab.host.processes import tied_to_this_process
 from slslab.host.service_process import KEYS_VARIABLE
@@ -43,7 +42,6 @@ def without_foreign(variables: Mapping[str, str]) -> dict[str, str]:
 ATTEMPTS = 3
 END_LIMIT_S = 30.0
 TAIL_CHARACTERS = 500
-CHUNK_BYTES = 65_536
 FIRST_PORT, LEAST_PORTS = 15_000, 1_000
 MB = 1024 * 1024
 # assumed: a server that stores users' data may use this share of the host's memory, so that the rest is left for
@@ -69,7 +67,7 @@ class ServerProcess:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
-        self._trace: _Trace | None = None
+        self._trace: PipeReader | None = None
 
     @property
     def pid(self) -> int:
@@ -173,7 +171,7 @@ class ServerProcess:
         """
         trace = None
         if on_event is not None:
-            self._trace = _Trace(module, on_event)
+            self._trace = PipeReader(f"trace of {module}", TraceFrames(module, on_event).feed)
             trace = self._trace.writing
         # This process may itself have a trace descriptor.
         variables = {name: value for name, value in variables.items() if name != "SLSLAB_TRACE_FD"}
@@ -258,41 +256,6 @@ class ServerProcess:
             self._trace = None
         if self._data is not None:
             shutil.rmtree(self._data, ignore_errors=True)
-
-
-class _Trace:
-    """Passes on the trace records that a server writes to `writing`, in a thread of its own, until every writer closes.
-
-    The caller closes its `writing` once the server has it.
-    """
-
-    def __init__(self, name: str, on_event: Callable[[dict[str, Any]], None]) -> None:
-        self._reading, self.writing = os.pipe()
-        os.set_blocking(self._reading, False)
-        self._frames = TraceFrames(name, on_event)
-        self._lock, self._ended = threading.Lock(), False
-        self._thread = threading.Thread(target=self._read, name=f"trace of {name}", daemon=True)
-        self._thread.start()
-
-    def settle(self) -> None:
-        """Pass on everything written so far."""
-        with self._lock, suppress(BlockingIOError):
-            while not self._ended:
-                chunk = os.read(self._reading, CHUNK_BYTES)
-                self._frames.feed(chunk)
-                self._ended = not chunk
-
-    def join(self) -> None:
-        """Wait until everything is passed on and every writer has closed."""
-        self._thread.join()
-
-    def _read(self) -> None:
-        poll = select.poll()
-        poll.register(self._reading, select.POLLIN)
-        while not self._ended:
-            poll.poll()
-            self.settle()
-        os.close(self._reading)
 
 
 def listening_socket(host: str, port: int, option: str = "--port") -> socket.socket:

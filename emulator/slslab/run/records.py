@@ -42,10 +42,16 @@ def report_line(
 
 @dataclass(frozen=True)
 class _Record:
+    kind = ""
+
     def as_document(self) -> dict[str, Any]:
         """Return the record as a JSON-safe mapping, without the figures of an unused GPU."""
         gpu = ("gpu", "max_gpu_memory_mb")
         return {name: value for name, value in vars(self).items() if value is not None or name not in gpu}
+
+    def as_record(self) -> dict[str, Any]:
+        """Return the record as a line of a trace log."""
+        return {"record": self.kind, **self.as_document()}
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,7 @@ class InvocationRecord(_Record):
     name, and `max_gpu_memory_mb` the most of its memory that was allocated; a record without a GPU lacks them.
     """
 
+    kind = "invocation"
     request_id: str
     function: str
     version: str
@@ -120,6 +127,7 @@ class InstanceRecord(_Record):
     `status` is success, error (it failed), or ended (another instance failed, or the run was interrupted).
     """
 
+    kind = "instance"
     id: str
     function: str
     type: str

@@ -21,6 +21,9 @@ class Stack:
     queue_url: str | None = None
     channel_url: str | None = None
 
+    def settle(self) -> None:
+        """Pass on the records of everything that the servers have done so far, if this process receives them."""
+
     def client_environment(self) -> dict[str, str]:
         """Return the variables by which clients find the stack: AWS's own, and ours where AWS has no such service."""
         return {"AWS_ENDPOINT_URL_S3": self.s3_endpoint, **self.worker_environment()}

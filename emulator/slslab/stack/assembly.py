@@ -1,4 +1,4 @@
-"""Assemble the embedded stack: callers start the parts that they need, the emulator included; all end together."""
+"""Assemble the embedded stack: callers name the parts that they need, the emulator included; all end together."""
 
 import secrets
 from collections.abc import Callable
@@ -6,11 +6,12 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from slslab.aws.keys import Keyring
+from slslab.host.managed import Managed
 from slslab.host.server_process import ServerProcess
 from slslab.host.session import Session
 from slslab.installation import ENDPOINTS, __version__, plugin
 from slslab.stack import Stack
-from slslab.stack.access_log import AccessLog
+from slslab.stack.access_log import AccessLog, Logged
 from slslab.stack.channels import channel_server
 from slslab.stack.object_store import EmbeddedObjectStore
 from slslab.stack.queues import EmbeddedRabbitMQ, queue_kind
@@ -22,39 +23,58 @@ if TYPE_CHECKING:  # calibration measures a stack without an emulator
     from slslab.lambda_.emulator import Emulator
 
 
-class EmbeddedStack(Stack):
-    """The started parts, with one session and its keys, new ones by default; `parts` ends them.
+class EmbeddedStack(Managed, Stack):
+    """The embedded stack, a context manager with one session and its keys, new ones by default.
 
-    `on_event` receives the trace records of the tensor databases, of a channel's server and of state machines,
-    `access_log` the requests to S3 and SQS. `versions` has each part's name and version, `servers` its process. Every
-    method raises HostError if its part doesn't start.
+    Entering starts S3 and what is needed, except state machines and DynamoDB, which need the emulator first; without
+    `needs` it starts nothing. `on_event` receives the trace records of the tensor databases, of a channel's server and
+    of state machines, `on_request` the requests to S3 and SQS. `versions` has each part's name and version, `servers`
+    its process. Starting raises HostError if a part doesn't start.
     """
 
     def __init__(
         self,
-        parts: ExitStack,
+        needs: Requirements | None = None,
         *,
         session: Session | None = None,
         keys: Keyring | None = None,
         on_event: Callable[[dict[str, Any]], None] | None = None,
-        access_log: AccessLog | None = None,
+        on_request: Callable[[Logged], None] | None = None,
+        s3_port: int = 0,
     ) -> None:
         super().__init__("")
-        self.session, self.keys = session or parts.enter_context(Session()), keys or Keyring()
-        self._parts, self._on_event, self._access_log = parts, on_event, access_log
+        self.session, self.keys = session or Session(), keys or Keyring()
+        self.access_log = None if on_request is None else AccessLog(on_request)
+        self._needs, self._given_session, self._on_event, self._s3_port = needs, session, on_event, s3_port
         self.versions = {"lambda": f"slslab {__version__}"}
         self.servers: dict[str, ServerProcess] = {}
 
-    def start_object_store(self, port: int = 0) -> EmbeddedObjectStore:
-        """Start the S3 server, at any free port by default."""
-        store = EmbeddedObjectStore(self.session.home / "s3", self.keys, self.session.mark, port, self._access_log)
+    def _enter(self, stack: ExitStack) -> None:
+        if self._given_session is None:
+            stack.enter_context(self.session)
+        if self.access_log is not None:
+            stack.enter_context(self.access_log)
+        self._parts = stack.enter_context(ExitStack())  # some start later
+        if self._needs is not None:
+            self.start_object_store()
+            self._start(self._needs)
+
+    def settle(self) -> None:
+        """Pass on the records of everything that the servers have done so far."""
+        if self.access_log is not None:
+            self.access_log.drain()
+        for server in self.servers.values():
+            server.settle()
+
+    def start_object_store(self) -> EmbeddedObjectStore:
+        """Start the S3 server."""
+        home, mark = self.session.home, self.session.mark
+        store = EmbeddedObjectStore(home / "s3", self.keys, mark, self._s3_port, self.access_log)
         self._parts.enter_context(store)
         self.s3_endpoint, self.versions["s3"], self.servers["object_store"] = store.endpoint, store.name, store
         return store
 
-    def start(self, requirements: Requirements, *, s3_port: int = 0) -> None:
-        """Start S3 and all requirements except state machines and DynamoDB, which need the emulator first."""
-        self.start_object_store(s3_port)
+    def _start(self, requirements: Requirements) -> None:
         home, mark = self.session.home, self.session.mark
         kind = queue_kind(requirements.queue) if requirements.queue else ""
         if kind == "rabbitmq":
@@ -101,6 +121,6 @@ class EmbeddedStack(Stack):
         """Start the single endpoint for all services that run so far, with its own further services."""
         emulator = self.emulator
         reached = emulator.home, emulator.endpoints, self.keys, emulator.mark
-        edge = plugin(ENDPOINTS, "aws").Edge(port, *reached, self._access_log)
+        edge = plugin(ENDPOINTS, "aws").Edge(port, *reached, self.access_log)
         edge.lazy = edge.services.lazy = lazy
         return self._parts.enter_context(edge)

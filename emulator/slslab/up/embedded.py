@@ -150,10 +150,14 @@ def serve(options: Options, ready: Callable[[dict[str, Any]], None], log: Callab
             _refuse(json.loads(_last_line(file.read()) or "{}").get("description"))
         try:
             keys = Keyring(others=map(Pair.parse, options.credentials), function_policy=policy)
-            with ExitStack() as running:
-                record = running.enter_context(Record(log))
-                stack = EmbeddedStack(running, keys=keys, on_event=record.event, access_log=record.access_log)
-                stack.start(Requirements(options.tensor_databases, options.queue), s3_port=options.s3_port)
+            needs = Requirements(options.tensor_databases, options.queue)
+            with (
+                Record(log) as record,
+                EmbeddedStack(
+                    needs, keys=keys, on_event=record.event, on_request=record.request, s3_port=options.s3_port
+                ) as stack,
+                ExitStack() as running,
+            ):
                 emulator = Emulator(
                     session=stack.session,
                     hosts=_hosts(options, limits, stack.session),
@@ -175,7 +179,7 @@ def serve(options: Options, ready: Callable[[dict[str, Any]], None], log: Callab
                 _start_others(options, stack)
                 about = {"stack": stack.versions, "environment": options.environment, **emulator.host()}
                 about |= {} if faults is None else {"faults": faults}
-                directory = record.begin(about, stack.tensor_urls, stack.queue_url or "")
+                directory = record.begin(about, stack)
                 running.callback(record.update_at_end)
                 description = _describe(stack) | {"record": str(directory)}
                 variables = {**emulator.variables, "AWS_DEFAULT_REGION": REGION, **keys.owner.variables()}

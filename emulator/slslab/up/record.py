@@ -12,7 +12,7 @@ import shutil
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,8 +31,8 @@ from slslab.run.directory import RunDirectory, root
 from slslab.run.events import own_event
 from slslab.run.log import SERVICE, TraceWriter, replacing
 from slslab.run.records import InvocationRecord, launch_record
-from slslab.stack import without_passwords
-from slslab.stack.access_log import AccessLog, Logged
+from slslab.stack import Stack, without_passwords
+from slslab.stack.access_log import Logged
 from slslab_workers.architecture import Requirements
 
 NAME = "up"
@@ -56,12 +56,11 @@ OTHER = "tensor.command"
 class Record:
     """The record of a service, a context manager around the service's stack. It records from `begin` on.
 
-    `access_log` is for the S3 server. Methods are thread-safe. If writing fails, the record ends there and `say`
+    Methods are thread-safe. If writing fails, the record ends there and `say`
     reports it; the service continues.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:
-        self.access_log = AccessLog(self.request)
         self._say = say
         self._lock = threading.Lock()
         self._updating = threading.Lock()
@@ -74,15 +73,13 @@ class Record:
         self._trouble = ""
 
     def __enter__(self) -> Self:
-        self.access_log.__enter__()
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self.access_log.__exit__(*error)
+    def __exit__(self, *_error: object) -> None:
         if self._writer is not None:
             self._end(self._writer)
 
-    def begin(self, about: Mapping[str, Any], tensor_urls: Sequence[str], queue_url: str) -> Path:
+    def begin(self, about: Mapping[str, Any], stack: Stack) -> Path:
         """Start recording in `runs/up`, replacing the last service's record; return the directory.
 
         `about` describes the service; a comparison of this host's processor with Lambda's is added. If a running
@@ -90,7 +87,8 @@ class Record:
         """
         self._about = {"started_at": _now(), **about, "processor": load_processor().to_dict()}
         self._directory, self._locked = _make_directory(self._about)
-        self._databases = dict.fromkeys(tensor_urls, Requirements.tensor_host)
+        self._stack, queue_url = stack, stack.queue_url or ""
+        self._databases = dict.fromkeys(stack.tensor_urls, Requirements.tensor_host)
         if queue_url.startswith("redis"):
             self._databases[queue_url] = Requirements.queue_host
         self._began_ns = self._flushed_ns = time.monotonic_ns()
@@ -107,14 +105,14 @@ class Record:
 
     def invocation(self, record: InvocationRecord) -> None:
         """Write a metered invocation, and print its REPORT line."""
-        self._write({"record": "invocation", **record.as_document()})
+        self._write(record.as_record())
         self._say(f"{record.function} {record.report.strip()}")
 
     def update(self) -> None:
         """Write what the stores have done until now. Raises HostError if a record was lost."""
         with self._updating:
             self._look_at_processor()
-            self.access_log.drain()
+            self._stack.settle()
             for url, host in self._databases.items():
                 self._ask(url, host)
             self._flush()
@@ -154,9 +152,7 @@ class Record:
     def request(self, logged: Logged) -> None:
         """Write a function's request to S3; merge other requests of one kind within a second into one event."""
         if logged.function:
-            event = own_event(logged.operation, logged.start_ns, "", resource="", function=logged.function)
-            moved = {"bytes": logged.size, "requests": 1, "overhead": False}
-            self._write({**event, "end_ns": logged.end_ns, **moved})
+            self._write(logged.event())
             return
         with self._lock:
             self._requests[logged.operation] += 1

@@ -133,8 +133,7 @@ def measure_channels(progress: Progress, rounds: Sequence[tuple[int, int]] = ROU
     records: list[Mapping[str, Any]] = []
     tracer = Tracer(records.append)
     with ExitStack() as parts:
-        stack = EmbeddedStack(parts)
-        stack.start(Requirements(tensor_databases=1, queue="auto"))
+        stack = parts.enter_context(EmbeddedStack(Requirements(tensor_databases=1, queue="auto")))
         servers = stack.servers
         with _variables({**stack.client_environment(), **stack.keys.owner.variables()}):
             client = s3_client()

@@ -16,13 +16,12 @@ import redis
 from slslab.aws.accounts import DEFAULT
 from slslab.aws.clients import aws_client
 from slslab.aws.keys import Pair
-from slslab.compose.client import OWNER, WORK_S, RemoteEmulator, RemoteRecording, emulator_url
+from slslab.compose.client import OWNER, RemoteEmulator, RemoteRecording, emulator_url
 from slslab.compose.instances import RemoteLauncher
 from slslab.compose.services import server_information
 from slslab.errors import HostError, RequestError, counted
 from slslab.installation import __version__
 from slslab.run.events import clock_domain
-from slslab.run.records import InstanceRecord, InvocationRecord
 from slslab.stack import Stack
 from slslab.statemachines.execution_history import read_transitions
 from slslab.statemachines.history import labels, transition_event
@@ -59,16 +58,13 @@ class ComposeSystem(System):
     """
 
     def __init__(self, plan: Plan, requirements: Requirements) -> None:
+        super().__init__(plan, requirements)
         self._emulator = RemoteEmulator(emulator_url())
-        self._plan = plan
-        self._requirements = requirements
         self._about = self._emulator.about()
         self._services = {service["part"]: service for service in self._about["services"]}
         self.budgets_mb = [int(self._about["memory_budget_mb"])]
         # Instances' devices are known only after their launch, from their records.
-        self.automatic: Mapping[str, str] = {"queue": self._queue_kind()}
-        if requirements.channel_host:
-            self.automatic = {**self.automatic, "channel-host": requirements.channel_host}
+        self.automatic["queue"] = self._queue_kind()
         self._check()
 
     @contextmanager
@@ -76,16 +72,13 @@ class ComposeSystem(System):
         """Record what the stack does for the run in this context."""
         requirements, about = self._requirements, self._about
         began = time.process_time()
-        asked = (self._plan.run, requirements.tensor_databases, requirements.channel)
+        received, databases = _Received(recorder), requirements.tensor_databases
+        asked = (self._plan.run, received.record, databases, requirements.channel)
         with Watch(logs) as watch, self._emulator.record(*asked) as recording:
             recorder.broken = watch.fail
-            _check_replicas(requirements.tensor_databases, len(recording.tensors))
-            launcher: RemoteLauncher | None = None
+            _check_replicas(databases, len(recording.tensors))
             if requirements.instances is not None:
-                ask = partial(self._emulator.ask, limit_s=WORK_S)
-                launcher = RemoteLauncher(requirements.instances, ask, recording.path)
-            received = _Received(recorder, launcher)
-            recording.listen(received.record, launcher.broken if launcher is not None else lambda: None)
+                received.launcher = RemoteLauncher(requirements.instances, recording, watch.check)
             clients = _Clients(self._services, self._emulator.pair, recording)
             record_hosts = host_meter(requirements, recorder.event)
 
@@ -100,7 +93,7 @@ class ComposeSystem(System):
                 seconds = {"emulator": end["cpu_seconds"], "driver": round(time.process_time() - began, 3)}
                 return {"package": end["package"], "own_cpu_seconds": seconds}
 
-            tensors = _host_addresses(recording.tensors, self._services["tensors"], requirements.tensor_databases)
+            tensors = _host_addresses(recording.tensors, self._services["tensors"], databases)
             queue = self._services["queue"]["host"] if requirements.queue else None
             stack = Stack(self._services["s3"]["host"], tensors, queue)
             host = {name: about[name] for name in ("cores", "cpu_share_enforced", "confinement")}
@@ -108,9 +101,9 @@ class ComposeSystem(System):
                 "channel" if part == requirements.channel else part: self._services[part]["name"]
                 for part in self._parts()
             }
-            if launcher is not None:
+            if received.launcher is not None:
                 host["stack"]["instances"] = f"containers of {self._about['image']}"
-            cloud = Cloud(clients.client, recorder.driver_event, stack.worker_environment(), launcher)
+            cloud = Cloud(clients.client, recorder.driver_event, stack.worker_environment(), received.launcher)
             yield Running(cloud, host, finish, partial(watch.watched, {}))
 
     def _parts(self) -> list[str]:
@@ -228,37 +221,30 @@ class _Clients:
 
 
 class _Received:
-    """Passes records to the run's recorder, and keeps the records that identify a transition's invocation."""
+    """Passes records to the run's recorder and its launcher, and keeps those by which transitions find invocations."""
 
-    def __init__(self, recorder: Recorder, launcher: RemoteLauncher | None) -> None:
+    launcher: RemoteLauncher | None = None
+
+    def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._launcher = launcher
         self._environments: dict[str, None] = {}
         self._workers: dict[str, int] = {}
         self._invocations: list[dict[str, Any]] = []
 
     def record(self, record: dict[str, Any]) -> None:
         """Pass on a record."""
-        fields = {name: value for name, value in record.items() if name != "record"}
-        if record["record"] == "invocation":
-            self._environments[record["environment"]] = None
-            self._recorder.invocation(InvocationRecord(**fields))
-            return
-        if record["record"] == "instance":
-            assert self._launcher is not None
-            instance = InstanceRecord(**fields)
-            self._environments[instance.id] = None
-            self._recorder.instance(instance)
-            self._launcher.ended(instance)
-            return
-        if record["record"] == "failed":
-            self._recorder.broken(RunFailed("StackFailed", record["message"]))
+        kind = record["record"]
+        if kind == "failed":
+            self._recorder.broken(RunFailed(*(record[name] for name in ("type", "message", "worker", "log_tail"))))
             return
         self._recorder.event(record)
-        if record["record"] != "event":
+        if kind == "instance":
+            assert self.launcher is not None
+            self.launcher.ended()
+        if name := record.get("environment") or record.get("id"):  # an instance's log has its id
+            self._environments[name] = None
+        if kind != "event":
             return
-        if record["op"] == "environment.start":
-            self._environments[record["environment"]] = None
         if record["worker"] >= 0:
             self._workers.setdefault(record["invocation"], record["worker"])
         elif record["op"] == "invoke":

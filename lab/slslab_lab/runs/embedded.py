@@ -5,7 +5,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 from importlib.metadata import version
@@ -18,7 +18,6 @@ import psutil
 from slslab.aws.arns import REGION
 from slslab.errors import RequestError
 from slslab.host.lazy_server import LazyServer
-from slslab.host.managed import Managed
 from slslab.installation import HOSTS, plugin, require
 from slslab.lambda_.emulator import Emulator, memory_budget_mb
 from slslab.run.records import InvocationRecord
@@ -39,19 +38,17 @@ from slslab_workers.models import own_packages
 from slslab_workers.plan import Plan
 
 
-class EmbeddedSystem(Managed, System):
+class EmbeddedSystem(System):
     """The parts of the embedded stack that the plan requires, and an emulator of the run's own; `strict` hides this
     host's packages from functions."""
 
     def __init__(self, plan: Plan, requirements: Requirements, *, strict: bool = False) -> None:
-        self._plan = plan
+        super().__init__(plan, requirements)
         self._strict = strict
         self._limits = limits_of(plan)
         check_limits(plan, requirements, self._limits)
-        self._requirements = requirements
-        automatic = {"queue": queue_kind(requirements.queue)} if requirements.queue else {}
-        if requirements.channel_host:
-            automatic["channel-host"] = requirements.channel_host
+        if requirements.queue:
+            self.automatic["queue"] = queue_kind(requirements.queue)
         if requirements.channel == "dynamodb":
             require("aiohttp")
         if requirements.instances is not None:
@@ -60,8 +57,7 @@ class EmbeddedSystem(Managed, System):
                     "With the embedded stack, instances are processes of this host.",
                     "--stack compose launches them as containers.",
                 )
-            automatic["device"] = choose_devices(requirements.instances.device)[0].partition(":")[0]
-        self.automatic: Mapping[str, str] = automatic
+            self.automatic["device"] = choose_devices(requirements.instances.device)[0].partition(":")[0]
         # Taken once: what is admitted must also fit when the stack itself has taken its memory.
         self.budgets_mb = [memory_budget_mb()] if plan.environment != "ray" else _cluster().budgets_mb()
 
@@ -71,14 +67,13 @@ class EmbeddedSystem(Managed, System):
     def _enter(self, stack: ExitStack) -> None:
         self._began = time.process_time()
         requirements = self._requirements
-        self._stack = EmbeddedStack(stack, on_event=self._on_event)
-        self._servers = self._stack.servers
-        self._watch = stack.enter_context(Watch(self._stack.session.home))
+        self._watch = stack.enter_context(Watch(Path()))
         # Servers wait more than they compute while they start.
         imports = threading.Thread(target=_import_torch, name="slslab-imports")
         imports.start()
         stack.callback(imports.join)
-        self._stack.start(requirements)
+        self._stack = stack.enter_context(EmbeddedStack(requirements, on_event=self._on_event))
+        self._servers = self._stack.servers
         self._emulator = self._stack.start_emulator(
             Emulator(
                 session=self._stack.session,
@@ -147,7 +142,6 @@ class EmbeddedSystem(Managed, System):
                 variables={**self._stack.client_environment(), **own},
                 logs=logs,
                 on_event=recorder.event,
-                on_record=recorder.instance,
             )
             versions["instances"] = launcher.name
 
@@ -169,8 +163,7 @@ class EmbeddedSystem(Managed, System):
         """Stop and remove everything that a run has left, and pass on its last records."""
         self._emulator.end_environments()
         self._emulator.packages.largest_bytes = 0
-        for server in self._servers.values():
-            server.settle()
+        self._stack.settle()
         for address in (*self._stack.tensor_urls, self._stack.queue_url or "", self._stack.channel_url or ""):
             # In Memcached and parameter servers, keys contain their run's name, and scripts don't persist.
             if address.startswith("redis:"):

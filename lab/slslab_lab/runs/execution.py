@@ -170,9 +170,8 @@ def execute(
         seconds = start_s + time.monotonic() - beginning
         if watch is not None:
             processor = watch.end()
-        records = [record.as_document() for record in recorder.records]
-        directory.write_invocations(records)
-        ended = Run(directory, plan=plan, invocations=records, document=None)
+        directory.write_invocations(recorder.invocations)
+        ended = Run(directory, plan=plan, invocations=recorder.invocations, document=None)
         made = ended.describe(host, outcome, failure, seconds, book, before, processor)
         ended = ended.replace(document=made)
         made["lambda"] = play(ended, book)

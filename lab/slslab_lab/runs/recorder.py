@@ -7,7 +7,7 @@ from typing import Any
 
 from slslab.errors import HostError
 from slslab.run.log import TraceWriter
-from slslab.run.records import InstanceRecord, InvocationRecord
+from slslab.run.records import InvocationRecord
 from slslab_workers.architecture import Progress, RunFailed
 from slslab_workers.plan import Plan
 
@@ -22,15 +22,17 @@ class Recorder:
     writer: TraceWriter
     plan: Plan
     progress: Progress
-    records: list[InvocationRecord] = field(default_factory=list)
+    invocations: list[dict[str, Any]] = field(default_factory=list)
     computed: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
     broken: Callable[[RunFailed], None] = field(init=False)
     _breaks: bool = False
 
     def event(self, record: dict[str, Any]) -> None:
-        """Write a trace record at once, so that a killed run keeps it."""
+        """Write a record of any kind to the trace at once, so that a killed run keeps it."""
         self._write(record)
+        if record["record"] == "invocation":
+            self.invocations.append({name: value for name, value in record.items() if name != "record"})
         if record.get("op") == "compute":
             with self.lock:
                 self.computed += 1
@@ -44,12 +46,7 @@ class Recorder:
 
     def invocation(self, record: InvocationRecord) -> None:
         """Keep and write a metered invocation."""
-        self.records.append(record)
-        self._write({"record": "invocation", **record.as_document()})
-
-    def instance(self, record: InstanceRecord) -> None:
-        """Write a metered instance."""
-        self._write({"record": "instance", **record.as_document()})
+        self.event(record.as_record())
 
     def _write(self, record: Mapping[str, Any]) -> None:
         if self._breaks:

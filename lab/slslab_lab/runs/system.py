@@ -1,16 +1,18 @@
 """What plans run on, and a meter for hosts that AWS would bill in addition to Lambda."""
 
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
+from slslab.host.managed import Managed
 from slslab.run.events import own_event
 from slslab.run.records import launch_record
 from slslab_lab.runs.recorder import Recorder
 from slslab_workers.architecture import Cloud, Requirements
+from slslab_workers.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class Running:
     watched: Callable[[], AbstractContextManager[None]]
 
 
-class System:
+class System(Managed):
     """A system that a plan can run on: a context manager, in which runs are made one after the other.
 
     `budgets_mb` is the memory for all environments on each of its hosts, an estimate before it has started. `automatic`
@@ -36,13 +38,13 @@ class System:
     """
 
     budgets_mb: list[int]
-    automatic: Mapping[str, str]
 
-    def __enter__(self) -> Self:
-        return self
+    def __init__(self, plan: Plan, requirements: Requirements) -> None:
+        self._plan, self._requirements = plan, requirements
+        self.automatic = {"channel-host": requirements.channel_host} if requirements.channel_host else {}
 
-    def __exit__(self, *_error: object) -> None:
-        """Stop and remove everything that was started."""
+    def _enter(self, stack: ExitStack) -> None:
+        """Start everything."""
 
     def ready(self) -> None:
         """Wait until everything has started in the background."""

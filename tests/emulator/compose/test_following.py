@@ -58,7 +58,9 @@ def test_its_end_is_a_record(server: EmbeddedParameterServer) -> None:
         await following.close()
 
     asyncio.run(follow())
-    assert records == [{"record": "failed", "message": "the parameter server ended"}]
+    (failed,) = records
+    assert (failed["record"], failed["type"]) == ("failed", "StackFailed")
+    assert failed["message"] == "the parameter server ended"
 
 
 def test_another_token_is_refused(server: EmbeddedParameterServer) -> None:

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from slslab.errors import HostError
-from slslab.host import server_process
+from slslab.host.output import PipeReader, TraceFrames
 from slslab.host.server_process import ATTEMPTS, ServerProcess, free_ports, listening_socket
 from slslab_workers.trace.event import Event
 
@@ -63,10 +63,10 @@ def test_a_server_runs_until_its_context_ends(tmp_path: Path) -> None:
 
 def test_settling_hands_on_what_was_written_before_and_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also while the thread that reads it is late."""
-    late, read = threading.Event(), server_process._Trace._read
-    monkeypatch.setattr(server_process._Trace, "_read", lambda trace: late.wait() and read(trace))
+    late, read = threading.Event(), PipeReader._read
+    monkeypatch.setattr(PipeReader, "_read", lambda trace: late.wait() and read(trace))
     seen: list[int] = []
-    trace = server_process._Trace("server", lambda event: seen.append(event["start_ns"]))
+    trace = PipeReader("server", TraceFrames("server", lambda event: seen.append(event["start_ns"])).feed)
 
     def write(number: int) -> None:
         frame = json.dumps(Event(op="wait", phase="wait", start_ns=number, end_ns=number).record()).encode()

@@ -15,9 +15,9 @@ from starlette.types import Message
 
 from slslab.aws.clients import aws_client
 from slslab.aws.keys import Keyring
+from slslab.host import output
 from slslab.object_store.application import Application
 from slslab.object_store.storage import Folder, Store
-from slslab.stack import access_log
 from slslab.stack.access_log import AccessLog, Logged
 from slslab.stack.object_store import EmbeddedObjectStore
 
@@ -159,7 +159,7 @@ def test_parts_of_an_upload_have_their_bytes_and_refused_requests_have_none(coun
 
 
 def test_lines_may_be_cut_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(access_log, "CHUNK_BYTES", 7)
+    monkeypatch.setattr(output, "CHUNK_BYTES", 7)
     logged: list[Logged] = []
     with AccessLog(logged.append) as log:
         os.write(log.writer, b'["object.put", "f", 1, 2, 3]\n' * 3)

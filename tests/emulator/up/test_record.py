@@ -18,6 +18,7 @@ from slslab.report.services import open_run
 from slslab.run.directory import PLAN, RunDirectory, list_runs, resolve
 from slslab.run.events import own_event
 from slslab.run.log import TraceWriter, load
+from slslab.stack import Stack
 from slslab.stack.access_log import Logged
 from slslab.up import record
 from slslab.up.record import Record
@@ -40,7 +41,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def begun(lines: list[str] | None = None) -> tuple[Record, Path]:
     started = Record(([] if lines is None else lines).append)
     started.__enter__()
-    return started, started.begin(ABOUT, (), "")
+    return started, started.begin(ABOUT, Stack(""))
 
 
 def asked(operation: str, function: str = "", size: int = 0) -> Logged:
@@ -145,7 +146,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: p
     (tmp_path / "file").touch()
     monkeypatch.setenv("SLSLAB_RUNS", str(tmp_path / "file" / "runs"))
     with Record(pytest.fail) as started, pytest.raises(RequestError, match="slslab can't record in") as refused:
-        started.begin(ABOUT, (), "")
+        started.begin(ABOUT, Stack(""))
     assert "SLSLAB_RUNS" in refused.value.hint
 
 
@@ -167,7 +168,7 @@ def test_a_database_that_has_ended_is_named_and_the_rest_is_recorded() -> None:
     with Record(lines.append) as started, socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))  # and nobody listens
         port = bound.getsockname()[1]
-        directory = started.begin(ABOUT, [f"redis://:secret@127.0.0.1:{port}"], "")
+        directory = started.begin(ABOUT, Stack("", (f"redis://:secret@127.0.0.1:{port}",)))
         started.request(asked("object.get"))
         started.update()
         assert open_run(RunDirectory(directory)).summary()["counts"] == {"object.get": 1}

@@ -51,6 +51,7 @@ pytestmark = pytest.mark.server
 # docker-compose.yml's default, which functions have, too.
 KEYS = Keyring(Pair(*DEFAULT_PAIR.values()), temporary=False)
 
+
 COMPOSE = ("--stack", "compose", "--environment", "process")
 # A whole vCPU for each function: with less, every cold start takes seconds.
 SMALL = ("--workers", "2", "--batches", "2", "--batch-size", "32", "--memory", "1769", "--json")
@@ -66,6 +67,10 @@ from slslab.compose import __main__ as service
 service.Emulator = partial(service.Emulator, template=sys.argv[1:])
 service.main([])
 """
+
+
+def ignore(_record: object) -> None:
+    """Take a record of a recording that is not looked at."""
 
 
 @dataclass
@@ -337,17 +342,16 @@ def test_one_run_at_a_time_has_the_stack_and_its_databases_empty(composed: Compo
     clients = [redis.Redis.from_url(url) for url in databases]
     for client in clients:
         client.set("left", "over")
-    with composed.emulator.record("first", 1) as recording:
+    with composed.emulator.record("first", ignore, 1) as recording:
         # The second is not for a run of one peer.
         assert [client.exists("left") for client in clients] == [0, 1]
         assert list(recording.tensors) == databases
         with pytest.raises(HostError, match=r"The run first of .*process .* uses this stack") as error:
-            composed.emulator.record("second", 0).__enter__()
+            composed.emulator.record("second", ignore).__enter__()
         assert error.value.hint.startswith("wait until it ends")
-        recording.listen(lambda _record: None)
         assert recording.finish()["package"]["unzipped_bytes"] == 0
         # It is over although its client is still there.
-        with composed.emulator.record("second", 2):
+        with composed.emulator.record("second", ignore, 2):
             assert [client.exists("left") for client in clients] == [0, 0]
     for client in clients:
         client.close()
@@ -358,8 +362,7 @@ def test_a_recording_tells_of_its_own_functions_alone_and_ends_what_they_do(comp
     sleeper = "import time\n\ndef handler(event, context):\n    print('begun', flush=True)\n    time.sleep(event)\n"
     create_function(client, "foreign", sleeper)
     heard: list[dict[str, Any]] = []
-    with composed.emulator.record("mine", 0) as recording:
-        recording.listen(heard.append)
+    with composed.emulator.record("mine", heard.append) as recording:
         recording.name("function", "own")
         create_function(client, "own", sleeper, Timeout=300)
         client.invoke(FunctionName="foreign", Payload=b"0")
@@ -402,9 +405,8 @@ def test_a_killed_run_leaves_nothing_and_the_next_one_works(composed: Composed, 
         assert composed.left()
         process.kill()
     # The emulator waits with the next recording until all of the last is gone.
-    with composed.emulator.record("next", 0) as recording:
+    with composed.emulator.record("next", ignore) as recording:
         assert composed.left() == []
-        recording.listen(lambda _record: None)
         recording.finish()
 
 
@@ -412,12 +414,13 @@ def test_an_emulator_that_ends_is_told(composed: Composed, tmp_path: Path) -> No
     port = free_port()
     own = {"SLSLAB_LISTEN": f"127.0.0.1:{port}", "SLSLAB_HOME": str(tmp_path / "home")}
     process = start(composed.variables | own, tmp_path / "log")
-    with RemoteEmulator(f"http://127.0.0.1:{port}").record("run", 0) as recording:
-        recording.listen(lambda _record: None)
+    records: list[dict[str, Any]] = []
+    with RemoteEmulator(f"http://127.0.0.1:{port}").record("run", records.append) as recording:
         process.kill()
         process.wait()
         with pytest.raises(HostError, match="No emulator answers"):
             recording.finish()
+    assert [(record["record"], record["message"]) for record in records] == [("failed", "the stack's emulator ended")]
     # What it left goes with the next one's start.
     again = start(composed.variables | own, tmp_path / "log")
     about = RemoteEmulator(f"http://127.0.0.1:{port}").about()

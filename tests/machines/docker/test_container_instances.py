@@ -62,9 +62,14 @@ class Launch:
             logs=self.logs,
             code=self._folder / "code",
             variables={"STACK": "the stack"},
-            on_event=self.events.append,
-            on_record=self.records.append,
+            on_event=self.event,
         )
+
+    def event(self, record: dict[str, Any]) -> None:
+        if record["record"] == "instance":
+            self.records.append(InstanceRecord(**{name: record[name] for name in record if name != "record"}))
+        else:
+            self.events.append(record)
 
     def run(self, *events: dict[str, Any], wait: bool = True) -> tuple[str, ...]:
         """Launch them and wait for their end, or end them at once; the devices."""
@@ -100,8 +105,9 @@ def test_one_that_fails_ends_the_others(containers: Containers, tmp_path: Path) 
     launch = Launch(containers, tmp_path)
     launch.run({"seconds": 600}, {"fails": True})
     assert {record.worker: record.status for record in launch.records} == {0: "ended", 1: "error"}
-    failed = next(record for record in launch.records if record.worker == 1)
-    assert "ValueError: it went wrong" in (launch.logs / f"{failed.id}.log").read_text()
+    (failed,) = (record for record in launch.events if record["record"] == "failed")
+    assert (failed["type"], failed["message"], failed["worker"]) == ("ValueError", "it went wrong", 1)
+    assert "ValueError: it went wrong" in failed["log_tail"]
 
 
 def test_those_that_run_are_ended(containers: Containers, tmp_path: Path) -> None:

@@ -19,10 +19,9 @@ from slslab.compose.client import RemoteEmulator, RemoteRecording
 from slslab.compose.control import Control
 from slslab.compose.instances import RemoteLauncher
 from slslab.compose.network import Network
-from slslab.errors import HostError
 from slslab.host.docker_engine import MARK_LABEL
 from slslab.lambda_.emulator import Emulator
-from slslab_workers.architecture import Fleet
+from slslab_workers.architecture import Fleet, RunFailed
 
 MODULE = "import time\ntime.sleep(600)\n"
 KEYS = Keyring(Pair(*client.DEFAULT_PAIR.values()), temporary=False)
@@ -35,6 +34,10 @@ NETWORK = {
     "SLSLAB_QUEUE_URL": "redis://127.0.0.1:9",
     "SLSLAB_TENSORS": "redis://nowhere.invalid:9",
 }
+
+
+def ignore(_record: object) -> None:
+    """Take a record of a recording that is not looked at."""
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +57,7 @@ def composed(control: Control) -> Emulator:
 
 @pytest.fixture
 def recording(composed: Emulator) -> Iterator[RemoteRecording]:
-    with RemoteEmulator(composed.endpoint).record("run", 0) as begun:
-        begun.listen(lambda _record: None)
+    with RemoteEmulator(composed.endpoint).record("run", ignore) as begun:
         yield begun
 
 
@@ -160,8 +162,7 @@ def test_a_recording_whose_client_dies_during_a_launch_ends_all_of_it(
 
     monkeypatch.setattr(api, "start", slow)
     answers: list[Any] = []
-    with RemoteEmulator(composed.endpoint).record("run", 0) as recording:
-        recording.listen(lambda _record: None)
+    with RemoteEmulator(composed.endpoint).record("run", ignore) as recording:
         body = wanted(events=[{}, {}, {}])
         asking = threading.Thread(target=lambda: answers.append(launch(composed, recording, body)))
         asking.start()
@@ -173,9 +174,8 @@ def test_a_recording_whose_client_dies_during_a_launch_ends_all_of_it(
     goes_on.set()
     asking.join(60)
     assert answers[0][0] == 409
-    with RemoteEmulator(composed.endpoint).record("next", 0) as following:
+    with RemoteEmulator(composed.endpoint).record("next", ignore) as following:
         assert containers(composed) == []
-        following.listen(lambda _record: None)
         following.finish()
 
 
@@ -188,8 +188,7 @@ def test_an_end_may_take_longer_than_an_answer(composed: Emulator, monkeypatch: 
         time.sleep(1.5)
         remove_container(*arguments, **more)
 
-    with RemoteEmulator(composed.endpoint).record("run", 0) as recording:
-        recording.listen(lambda _record: None)
+    with RemoteEmulator(composed.endpoint).record("run", ignore) as recording:
         assert launch(composed, recording, wanted())[0] == 200
         monkeypatch.setattr(api, "remove_container", slow)
         monkeypatch.setattr(client, "ANSWER_S", 1.0)
@@ -203,25 +202,29 @@ def test_a_service_that_hangs_does_not_hold_the_stack(
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         monkeypatch.setitem(composed._variables, "AWS_ENDPOINT_URL_SFN", url)
-        with RemoteEmulator(composed.endpoint).record("run", 0) as recording:
-            recording.listen(lambda _record: None)
+        with RemoteEmulator(composed.endpoint).record("run", ignore) as recording:
             recording.name("machine", "m")
             monkeypatch.setattr(client, "WORK_S", 20.0)
             recording.finish()
     assert control._recording is None
 
 
-def test_instances_of_an_emulator_that_died_are_waited_for_no_longer() -> None:
-    launcher = RemoteLauncher(Fleet("g4dn.xlarge", "cpu"), lambda *_: (200, b"{}"), "")
+def test_instances_of_an_emulator_that_died_are_waited_for_no_longer(
+    recording: RemoteRecording, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def check() -> None:
+        raise RunFailed("StackFailed", "the emulator ended")
+
+    monkeypatch.setattr(recording, "ask", lambda *_: (200, b"{}"))
+    launcher = RemoteLauncher(Fleet("g4dn.xlarge", "cpu"), recording, check)
+    ended = threading.Event()
 
     def launch() -> None:
-        with launcher.launch("slslab_workers.gpu.instance", [{}], {}):
-            pass
+        with launcher.launch("slslab_workers.gpu.instance", [{}], {}), pytest.raises(RunFailed, match="emulator ended"):
+            launcher.join()
+        ended.set()
 
-    waiting = threading.Thread(target=launch)
-    waiting.start()
-    launcher.broken()
-    waiting.join(10)
-    assert not waiting.is_alive()
-    with pytest.raises(HostError, match="ended before its instances did"):
-        launcher.join()
+    threading.Thread(target=launch).start()
+    assert not ended.wait(1)
+    recording.close()
+    assert ended.wait(10)

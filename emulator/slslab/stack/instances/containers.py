@@ -23,9 +23,9 @@ from slslab.host.docker_engine import FUNCTION_LABEL, reason, remove
 from slslab.host.namespaces import LAMBDA_UID, TASK_ROOT
 from slslab.host.output import TraceFrames
 from slslab.host.spawner import TRACE_DESCRIPTOR
-from slslab.run.records import InstanceRecord, launch_record
+from slslab.run.records import launch_record
 from slslab.stack.instances.fleet import instance_id
-from slslab.stack.instances.processes import SAMPLE_S, Meter
+from slslab.stack.instances.processes import SAMPLE_S, Meter, failure
 from slslab_workers.architecture import Fleet
 
 EVENT, CPU = "event", "cpu"
@@ -40,8 +40,8 @@ class ContainerFleet:
     """The instances of one launch.
 
     `home` is a directory that they share with the emulator, and `logs` holds their logs. `code` appears in /var/task.
-    `variables` are the stack's. `on_event` receives trace records, with the module as their function, and `on_record`
-    metered records.
+    `variables` are the stack's. `on_event` receives trace records, with the module as their function, metered records,
+    and a record `failed` (a RunFailed) for each instance that fails.
     """
 
     containers: Containers
@@ -51,7 +51,6 @@ class ContainerFleet:
     code: Path
     variables: Mapping[str, str]
     on_event: Callable[[dict[str, Any]], None]
-    on_record: Callable[[InstanceRecord], None]
 
     def __post_init__(self) -> None:
         self._image = os.environ.get("SLSLAB_INSTANCE_IMAGE", self.containers.image)
@@ -144,10 +143,12 @@ class ContainerFleet:
         record = meter.record(module, kind, end_ns, code, (used_ns or 0) / 1e9, ended=ended)
         if record.status == "error":
             self._ending = True
+            log = self.logs / f"{meter.id}.log"
+            self.on_event({"record": "failed", **vars(failure(meter.id, meter.rank, code, log))})
             for other in list(self._running.values()):
                 with suppress(OSError):  # `end` ends them, too
                     await other.end()
-        self.on_record(record)
+        self.on_event(record.as_record())
 
     async def _devices(self) -> tuple[str, ...]:
         if self.fleet.device == "cpu":

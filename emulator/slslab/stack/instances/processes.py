@@ -46,8 +46,8 @@ class ProcessLauncher:
     """Launches a fleet's instances as processes of this host, each in its own session.
 
     They find S3 by `variables`, the stack's. Each writes a log in `logs`. `on_event` receives trace records, with the
-    module as their function, and `on_record` metered records, both on a thread of the launcher. `name` describes what
-    they really run on.
+    module as their function, and metered records, on a thread of the launcher. `name` describes what they really run
+    on.
     """
 
     fleet: Fleet
@@ -55,7 +55,6 @@ class ProcessLauncher:
     variables: Mapping[str, str]
     logs: Path
     on_event: Callable[[dict[str, Any]], None]
-    on_record: Callable[[InstanceRecord], None]
     name = f"processes of this host, Python {platform.python_version()}"
 
     def __post_init__(self) -> None:
@@ -276,7 +275,7 @@ class RunningInstances:
         if record.status == "error":
             self._failure = failure(instance.id, instance.rank, exit_code, instance.log)
             self._kill()
-        self._launcher.on_record(record)
+        self._launcher.on_event(record.as_record())
 
     def _kill(self) -> None:
         for instance in self._running:

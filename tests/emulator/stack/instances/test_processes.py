@@ -48,11 +48,13 @@ class Recorded:
             variables={"AWS_ENDPOINT_URL_S3": "http://127.0.0.1:1"},
             logs=self.logs,
             on_event=self.event,
-            on_record=self.records.append,
         )
 
     def event(self, record: dict[str, Any]) -> None:
-        self.events.append(record)
+        if record["record"] == "instance":
+            self.records.append(InstanceRecord(**{name: record[name] for name in record if name != "record"}))
+        else:
+            self.events.append(record)
 
     def run(self, count: int) -> list[InstanceRecord]:
         """Launch this many and wait for them; return their records by rank."""
@@ -244,7 +246,7 @@ from slslab_workers.architecture import Fleet
 logs = Path({str(tmp_path / "logs")!r})
 with Session() as session:
     launcher = ProcessLauncher(Fleet("g4dn.xlarge", "cpu"), session=session, variables={{}}, logs=logs,
-                               on_event=str, on_record=str)
+                               on_event=str)
     with launcher.launch("program", [{{}}, {{}}], {{"PYTHONPATH": {str(tmp_path)!r}}}) as running:
         while sum(path.read_text() == "up\\n" for path in logs.iterdir()) < 2:
             time.sleep(0.01)
