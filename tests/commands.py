@@ -214,6 +214,15 @@ FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["tests.preload"])
 
 
+def state_in(folder: Path) -> dict[str, str]:
+    """Return the environment of commands that keep their service's state and runs in this folder.
+
+    They don't find a stack in containers, which another test may have at its usual port.
+    """
+    own = {"SLSLAB_STATE": str(folder / "state"), "SLSLAB_RUNS": str(folder / "runs")}
+    return {**os.environ, **own, "SLSLAB_EMULATOR_URL": "http://127.0.0.1:9"}
+
+
 def in_a_shell(**variables: str) -> dict[str, str]:
     """Return this process's environment variables and these, with which a shell finds the commands of this
     installation first."""

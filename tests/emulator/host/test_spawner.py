@@ -21,13 +21,7 @@ def start(spawner: Spawner, home: Path) -> list[str]:
     code = home / "code"
     code.mkdir(parents=True)
     request = environment_request(
-        spawner.isolation,
-        home,
-        code,
-        number=1,
-        variables={},
-        arguments=["/bin/sh", "-c", "exit 3"],
-        ephemeral_mb=1,
+        spawner.isolation, home, code, number=1, variables={}, arguments=["/bin/sh", "-c", "exit 3"], ephemeral_mb=1
     )
     read, write = os.pipe()
     with (home / "log").open("wb") as log, open(read, "rb") as status:

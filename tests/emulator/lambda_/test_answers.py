@@ -650,13 +650,7 @@ def test_an_alias_sends_a_share_of_invocations_to_another_version(call: Caller, 
     call("POST", f"{FUNCTIONS}/f/versions", {})
     weights = {"RoutingConfig": {"AdditionalVersionWeights": {"2": 0.5}}}
     status, _, alias = call("POST", f"{FUNCTIONS}/f/aliases", {"Name": "live", "FunctionVersion": "1", **weights})
-    expected = {
-        "AliasArn": f"{ARN}f:live",
-        "Name": "live",
-        "FunctionVersion": "1",
-        "Description": "",
-        "RevisionId": ID,
-    }
+    expected = {"AliasArn": f"{ARN}f:live", "Name": "live", "FunctionVersion": "1", "Description": "", "RevisionId": ID}
     assert status == 201
     assert_equal(alias, expected | weights)
     assert {invoke("f", Qualifier="live").payload for _ in range(40)} == {"1", "2"}
@@ -744,13 +738,7 @@ def test_l03_json_logging_is_emitted_as_json(emulator: Emulator, call: Caller, i
 
 @pytest.mark.parametrize(
     ("level", "kinds"),
-    [
-        ("WARN", []),
-        (
-            "DEBUG",
-            ["initStart", "initRuntimeDone", "initReport", "start", "runtimeDone", "report"],
-        ),
-    ],
+    [("WARN", []), ("DEBUG", ["initStart", "initRuntimeDone", "initReport", "start", "runtimeDone", "report"])],
 )
 def test_l03_a_system_log_level_chooses_lambdas_lines(
     emulator: Emulator, call: Caller, invoke: Invoke, level: str, kinds: list[str]

@@ -338,12 +338,7 @@ async def start_twice(home: Path, sandboxes: ExitingSandboxes, before: Callable[
     logs = EnvironmentLogs(home, 4096, events)
     sandboxes.pressure = Pressure()
     sandboxes.share(
-        emulator_id="e",
-        home=home,
-        variables={},
-        credentials=lambda _: {},
-        open_log=logs.open,
-        record=lambda _: None,
+        emulator_id="e", home=home, variables={}, credentials=lambda _: {}, open_log=logs.open, record=lambda _: None
     )
     environment = sandboxes.make(make_functions("f").entry("f").latest, 1)
     try:

@@ -8,15 +8,7 @@ import pytest
 
 from slslab.errors import RequestError
 from slslab.predict.anchors import Form, load_anchors
-from slslab.predict.processor import (
-    UNANCHORED,
-    Factor,
-    Host,
-    Processor,
-    Timing,
-    anchor_residuals,
-    make_processor,
-)
+from slslab.predict.processor import UNANCHORED, Factor, Host, Processor, Timing, anchor_residuals, make_processor
 from slslab.predict.profiles import DEFAULT_PROFILE
 from slslab.predict.profiles.profile import load_profile
 from slslab_workers.trace.kinds import INIT, KINDS

@@ -9,6 +9,7 @@ import pytest
 from tests.emulator.statemachines.written import LIMIT_S
 
 from slslab.lambda_.emulator import Emulator
+from slslab.statemachines import bounded
 from slslab.testing import create_function
 
 # Says hello at a port of the test's and goes on when it is answered: who is there at once is known without a clock.
@@ -59,6 +60,13 @@ class Meeting:
         """Release all, and let later ones pass."""
         self.go_on()
         self._listener.close()
+
+
+@pytest.fixture
+def no_process_stays() -> Iterator[None]:
+    """End the processes of expressions after the test."""
+    yield
+    bounded.POOL.close()
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import re
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,18 +14,13 @@ from slslab.statemachines import bounded, moto_patches
 from slslab.statemachines.executions import Execution
 from slslab.statemachines.expressions import QueryError
 
+pytestmark = pytest.mark.usefixtures("no_process_stays")
+
 BACKTRACKING = "$match('" + "a" * 40 + "!', /^(a+)+$/)"
 # SystemExit ends the thread of a stopped execution without a word; pytest tells of it.
 ends_threads = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 WAITING = {"StartAt": "M", "States": {"M": {"Type": "Wait", "Seconds": 600, "End": True}}}
 MEMORY = ": Expression evaluation memory limit exceeded: Check for excessive memory usage"
-
-
-@pytest.fixture(autouse=True)
-def no_process_stays() -> Iterator[None]:
-    """End the processes after each test."""
-    yield
-    bounded.POOL.close()
 
 
 def problem(expression: str) -> str:

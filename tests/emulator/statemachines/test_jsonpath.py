@@ -151,11 +151,7 @@ def test_a_variable_on_the_right_side_of_a_comparison(value: int, expected: str)
             "States.Runtime",
             "The JSONPath '$.l[1].a' specified for the field 'v.$' could not be found in the input '{\"l\":[1]}'",
         ),
-        (
-            {**PASS, "InputPath": "$.a.b"},
-            "States.Runtime",
-            "Invalid path '$.a.b' : Missing property in path $['a']",
-        ),
+        ({**PASS, "InputPath": "$.a.b"}, "States.Runtime", "Invalid path '$.a.b' : Missing property in path $['a']"),
         ({**PASS, "InputPath": "$.l[1]"}, "States.Runtime", "Invalid path '$.l[1]' : No results for path: $['l'][1]"),
         ({**PASS, "OutputPath": "$.a"}, "States.Runtime", "Invalid path '$.a' : No results for path: $['a']"),
         (
@@ -175,11 +171,7 @@ def test_a_variable_on_the_right_side_of_a_comparison(value: int, expected: str)
             "The function 'States.ArrayRange(0, 1000000000, 1)' had the following error: The array can't have more "
             "than 1,000 items",
         ),
-        (
-            {"Type": "Map", "ItemProcessor": INNER},
-            "States.Runtime",
-            'Reference path "$" must point to array.',
-        ),
+        ({"Type": "Map", "ItemProcessor": INNER}, "States.Runtime", 'Reference path "$" must point to array.'),
         (
             {"Type": "Map", "ItemsPath": "$.l[0]", "ItemProcessor": INNER},
             "States.Runtime",
@@ -249,14 +241,8 @@ def test_failures_of_a_function_are_caught_by_their_name() -> None:
         ({"Type": "Map", "ItemsPath": "$..a", "ItemProcessor": INNER}, "Value is not a Reference Path: $..a can lead"),
         ({**PASS, "Parameters": {"v.$": "$.a[1:2:3]"}}, NO_VALUE),
         ({**PASS, "Parameters": {"v.$": "States.No()"}}, NO_VALUE),
-        (
-            {**PASS, "Parameters": {"v.$": "States.UUID() "}},
-            NO_VALUE,
-        ),
-        (
-            {**PASS, "Assign": {"v.$": "States.Hash('a')"}},
-            NO_VALUE,
-        ),
+        ({**PASS, "Parameters": {"v.$": "States.UUID() "}}, NO_VALUE),
+        ({**PASS, "Assign": {"v.$": "States.Hash('a')"}}, NO_VALUE),
     ],
 )
 def test_what_is_refused(state: Definition, problem: str) -> None:

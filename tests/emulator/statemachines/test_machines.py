@@ -9,18 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.emulator.statemachines.written import (
-    MACHINE,
-    ROLE,
-    answer,
-    chain,
-    create,
-    ended,
-    error,
-    run,
-    start,
-    told,
-)
+from tests.emulator.statemachines.written import MACHINE, ROLE, answer, chain, create, ended, error, run, start, told
 
 from slslab.aws.clients import aws_client
 from slslab.lambda_.emulator import Emulator

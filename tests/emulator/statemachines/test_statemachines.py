@@ -394,19 +394,11 @@ def test_a_task_waits_for_its_token(states_client: Any) -> None:
         (chain({"Type": "Parallel"}), "These fields are required: [Branches] at /States/S0"),
         (chain({"Type": "Map"}), "[ItemProcessor, Iterator] at /States/S0"),
         (chain({"Type": "Task", "Resource": "arn:aws:states:::sqs:sendMessage"}), "/States/S0/Resource"),
-        (
-            chain({"Type": "Pass", "QueryLanguage": "XPath"}),
-            "[JSONPath, JSONata] at /States/S0/QueryLanguage",
-        ),
+        (chain({"Type": "Pass", "QueryLanguage": "XPath"}), "[JSONPath, JSONata] at /States/S0/QueryLanguage"),
         (chain({"Type": "Pass", "Catch": [{"ErrorEquals": ["States.ALL"], "Next": "X"}]}), "Catch[0]/Next"),
         (chain({"Type": "Wait", "Seconds": "soon"}), "SCHEMA_VALIDATION_FAILED"),
         (
-            chain(
-                {
-                    "Type": "Map",
-                    "ItemProcessor": {**INNER, "ProcessorConfig": {"Mode": "DISTRIBUTED"}},
-                }
-            ),
+            chain({"Type": "Map", "ItemProcessor": {**INNER, "ProcessorConfig": {"Mode": "DISTRIBUTED"}}}),
             "Map only in inline mode",
         ),
     ],

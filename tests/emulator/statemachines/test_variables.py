@@ -1,6 +1,5 @@
 """When Assign takes effect, and which Assign and Output a Choice uses."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -8,7 +7,7 @@ from tests.emulator.statemachines.here import failure, output
 from tests.emulator.statemachines.test_fields import found
 from tests.emulator.statemachines.written import ARN, Definition, chain
 
-from slslab.statemachines import bounded
+pytestmark = pytest.mark.usefixtures("no_process_stays")
 
 FIRST: Definition = {"Type": "Pass", "Assign": {"x": 1}, "Next": "S"}
 LAST: Definition = {"Type": "Pass", "QueryLanguage": "JSONata", "Output": "{% [$x, $states.input] %}", "End": True}
@@ -16,13 +15,6 @@ INNER: Definition = {"StartAt": "M", "States": {"M": {"Type": "Pass", "End": Tru
 CHANGES: Definition = {"QueryLanguage": "JSONata", "Assign": {"x": 2}, "Output": "{% $x %}"}
 CALLS: Definition = {"Type": "Task", "Resource": ARN + "works"}
 ALL = ["States.ALL"]
-
-
-@pytest.fixture(autouse=True)
-def no_process_stays() -> Iterator[None]:
-    """End the processes of expressions."""
-    yield
-    bounded.POOL.close()
 
 
 def machine(state: Definition) -> Definition:

@@ -183,23 +183,10 @@ def in_use(folder: Path) -> Iterator[Service]:
     """Run a service and live pages with their state, code and runs in this folder, and a file of the owner's."""
     (folder / "file").write_text(SECRET)
     (folder / "code").mkdir()
-    state = {**os.environ, "SLSLAB_STATE": str(folder / "state"), "SLSLAB_RUNS": str(folder / "runs")}
+    state = commands.state_in(folder)
     run = Growing(folder / "runs")
     described = commands.slslab(
-        *(
-            "up",
-            "--detach",
-            "--port",
-            "0",
-            "--s3-port",
-            "0",
-            "--edge-port",
-            "0",
-            "--tensor-databases",
-            "2",
-            "--queue",
-            "auto",
-        ),
+        *"up --detach --port 0 --s3-port 0 --edge-port 0 --tensor-databases 2 --queue auto".split(),
         *("--code", folder / "code", "--json"),
         variables=state,
     ).document

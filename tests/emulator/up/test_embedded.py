@@ -40,19 +40,10 @@ PAYLOAD = b'{"name": "you"}'
 HANDLER = "def handler(event, context):\n    return {'hello': event['name']}\n"
 
 
-def state_in(directory: Path) -> dict[str, str]:
-    """Return the environment of commands that keep their service's state in this directory.
-
-    They don't find a stack in containers, which another test may have at its usual port.
-    """
-    own = {"SLSLAB_STATE": str(directory / "state"), "SLSLAB_RUNS": str(directory / "runs")}
-    return os.environ | own | {"SLSLAB_EMULATOR_URL": "http://127.0.0.1:9"}
-
-
 @pytest.fixture
 def state(tmp_path: Path) -> dict[str, str]:
     """The environment of commands that keep their service's state in the test's own directory."""
-    return state_in(tmp_path)
+    return commands.state_in(tmp_path)
 
 
 def slslab(state: dict[str, str], *arguments: str) -> commands.Done:
@@ -73,7 +64,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def shared(home: Path) -> dict[str, str]:
     """The environment of commands that find the shared service."""
-    return state_in(home)
+    return commands.state_in(home)
 
 
 @pytest.fixture(scope="module")
@@ -450,8 +441,7 @@ def test_the_aws_command_creates_invokes_and_deletes(
     assert (created["MemorySize"], created["State"]) == (256, "Pending")
     assert aws("wait", "function-active-v2", "--function-name", "hello") is None
     answer = aws(
-        *("invoke", "--function-name", "hello", "--payload", '{"name": "world"}', "--log-type", "Tail"),
-        "answer.json",
+        *("invoke", "--function-name", "hello", "--payload", '{"name": "world"}', "--log-type", "Tail"), "answer.json"
     )
     assert answer["StatusCode"] == 200, answer
     assert json.loads((tmp_path / "answer.json").read_text()) == {"hello": "world"}

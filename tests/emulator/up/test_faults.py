@@ -39,8 +39,7 @@ function = "other"
 def test_ones_own_functions_meet_the_faults_of_a_plan(tmp_path: Path) -> None:
     (tmp_path / "faults.toml").write_text(PLAN)
     (tmp_path / "app.py").write_text("import time\n\ndef handler(event, _):\n    time.sleep(event)\n    return event\n")
-    own = {"SLSLAB_STATE": str(tmp_path / "state"), "SLSLAB_RUNS": str(tmp_path / "runs")}
-    variables = os.environ | own | {"SLSLAB_EMULATOR_URL": "http://127.0.0.1:9"}
+    variables = commands.state_in(tmp_path)
 
     def slslab(*arguments: object) -> commands.Done:
         return commands.slslab(*arguments, variables=variables, directory=tmp_path)
@@ -82,7 +81,7 @@ def test_ones_own_functions_meet_the_faults_of_a_plan(tmp_path: Path) -> None:
 )
 def test_a_wrong_plan_is_refused_before_anything_starts(plan: str, says: str, tmp_path: Path) -> None:
     (tmp_path / "faults.toml").write_text(plan)
-    variables = {"SLSLAB_STATE": str(tmp_path / "state"), "SLSLAB_RUNS": str(tmp_path / "runs")}
+    variables = commands.state_in(tmp_path)
     for more in ((), ("--detach",)):
         done = commands.slslab("up", "--faults", "faults.toml", *more, variables=variables, directory=tmp_path)
         assert done.code == 2

@@ -49,14 +49,9 @@ NOT_OF_A_SERVICE = (
 ).split()
 
 
-def state_in(directory: Path) -> dict[str, str]:
-    own = {"SLSLAB_STATE": str(directory / "state"), "SLSLAB_RUNS": str(directory / "runs")}
-    return os.environ | own | {"SLSLAB_EMULATOR_URL": "http://127.0.0.1:9"}
-
-
 @pytest.fixture
 def state(tmp_path: Path) -> dict[str, str]:
-    return state_in(tmp_path)
+    return commands.state_in(tmp_path)
 
 
 def slslab(state: dict[str, str], *arguments: object) -> commands.Done:
@@ -91,7 +86,7 @@ class Service:
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A service in the background, which the second test that uses it ends."""
-    state = state_in(tmp_path_factory.mktemp("up"))
+    state = commands.state_in(tmp_path_factory.mktemp("up"))
     started = slslab(state, "up", "--detach", "--port", "0", "--s3-port", "0", "--edge-port", "0", "--json").document
     with ExitStack() as clients:
         yield Service(state, clients)

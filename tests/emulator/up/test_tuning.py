@@ -36,8 +36,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def variables(home: Path) -> dict[str, str]:
-    own = {"SLSLAB_STATE": str(home / "state"), "SLSLAB_RUNS": str(home / "runs")}
-    return os.environ | own | {"SLSLAB_EMULATOR_URL": "http://127.0.0.1:9"}
+    return commands.state_in(home)
 
 
 @pytest.fixture(scope="module")
@@ -144,8 +143,7 @@ def test_a_version_has_its_size_for_good(client: Any, variables: dict[str, str])
 
 
 def test_without_a_service(tmp_path: Path) -> None:
-    own = {"SLSLAB_STATE": str(tmp_path / "state"), "SLSLAB_RUNS": str(tmp_path / "runs")}
-    done = commands.slslab("tune", "hash", variables=own)
+    done = commands.slslab("tune", "hash", variables=commands.state_in(tmp_path))
     assert done.code == 2
     assert "slslab is not up." in done.err
 

@@ -112,10 +112,7 @@ def test_events_within_what_was_metered(
         # As long as it took, by hundredths more; or shorter by what the host and the reading of the clock may take.
         (metered(), None),
         (metered(end_ns=0, duration_ms=0.01), None),
-        (
-            metered(end_ns=0, duration_ms=0.02),
-            "0.02 ms but took 0.00 ms, delayed by the host for at most 0.0 ms",
-        ),
+        (metered(end_ns=0, duration_ms=0.02), "0.02 ms but took 0.00 ms, delayed by the host for at most 0.0 ms"),
         (metered(duration_ms=900.0), None),
         (metered(duration_ms=899.5), "899.5 ms but took 1,000.00 | 0.0 ms"),
         (metered(duration_ms=400.0, host_delay_ms=500.0), None),
@@ -123,10 +120,7 @@ def test_events_within_what_was_metered(
             metered(end_ns=9_000_000_000, host_delay_ms=2500.5),
             "1,000.0 ms but took 9,000.00 ms, delayed by the host for at most 2,500.5 ms",
         ),
-        (
-            metered(duration_ms=1000.02),
-            "1,000.02 ms but took 1,000.00 ms, delayed by the host for at most 0.0 ms",
-        ),
+        (metered(duration_ms=1000.02), "1,000.02 ms but took 1,000.00 ms, delayed by the host for at most 0.0 ms"),
         (metered(start_ns=10**15, end_ns=10**15 + 10**14, duration_ms=1e8), None),
         # A time-out is billed as the limit, however late it was noticed.
         (metered(duration_ms=0.0, status="timeout"), None),
@@ -160,10 +154,7 @@ MORE = "The REPORT line of a has 1,769.5 as {}, its record {}."
         (metered(duration_ms=0.0, billed_ms=0, report="Duration: 0.01 ms Init Duration: 0.01 ms"), None),
         (metered(report="Duration: 1769.5 ms"), MORE.format("duration_ms", "1000.0")),
         (metered(report="Init Duration: 1769.5 ms"), MORE.format("init_ms", "None")),
-        (
-            metered(report="Billed Duration: 1001 ms"),
-            "The REPORT line of a has 1,001.0 as billed_ms, its record 1000.",
-        ),
+        (metered(report="Billed Duration: 1001 ms"), "The REPORT line of a has 1,001.0 as billed_ms, its record 1000."),
         (metered(report="Memory Size: 1768 MB"), "The REPORT line of a has 1,768.0 as memory_mb, its record 1769."),
     ],
 )

@@ -38,14 +38,9 @@ def platform(concurrency: float = 10_000, warm_ms: float = 0) -> Profile:
             "transition_ms": figure(30),
             "channels": {
                 "object": {"description": "S3", "operations": objects},
-                "queue": {
-                    "description": "RabbitMQ",
-                    "operations": {"publish": operation(1), "deliver": operation(1)},
-                },
+                "queue": {"description": "RabbitMQ", "operations": {"publish": operation(1), "deliver": operation(1)}},
             },
-            "instances": {
-                "g4dn.xlarge": {"boot_s": figure(30), "compute_speed": figure(10), "host_speed": figure(1)},
-            },
+            "instances": {"g4dn.xlarge": {"boot_s": figure(30), "compute_speed": figure(10), "host_speed": figure(1)}},
         }
     )
 

@@ -1,5 +1,6 @@
 """Plans, and what trains by them: functions in memory, instances in threads, all workers in one process."""
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.commands import assert_holds, forked_environments, slslab
+from tests.commands import IMPORTS, assert_holds, forked_environments, slslab
 from tests.memory import running
 from tests.memory.running import Ran
 from tests.memory.training import LIMIT_S, Delay, Trained
@@ -17,6 +18,7 @@ from tests.memory.training import train as train_functions
 from tests.workers.architectures.peers import Peers
 
 from slslab.aws.keys import Keyring
+from slslab.lambda_.emulator import Emulator
 from slslab.run.events import clock_domain
 from slslab.run.run import Run as Recorded
 from slslab.run.table import tabulate
@@ -45,6 +47,16 @@ Run = Callable[..., dict[str, Any]]
 INSTANCES: dict[str, type[InstanceWorker]] = {"gloo": GlooWorker, "gpu": GpuWorker}
 
 
+class Stages:
+    """Keeps the last report of each stage."""
+
+    def __init__(self) -> None:
+        self.last: dict[str, tuple[int, int]] = {}
+
+    def report(self, stage: str, done: int, total: int) -> None:
+        self.last[stage] = (done, total)
+
+
 @pytest.fixture(scope="session")
 def keys() -> Keyring:
     """The keys of the object store, and of emulators with functions that use it."""
@@ -63,6 +75,15 @@ def store(tmp_path_factory: pytest.TempPathFactory, keys: Keyring) -> Iterator[A
         yield client
         client.close()
         patch.undo()
+
+
+@pytest.fixture(scope="module")
+def aws(store: Any, keys: Keyring) -> Iterator[Emulator]:
+    """An emulator with functions that find the object store."""
+    assert store is not None
+    variables = {"AWS_ENDPOINT_URL_S3": os.environ["AWS_ENDPOINT_URL_S3"]}
+    with forked_environments(), Emulator(keys=keys, variables=variables, template=IMPORTS) as emulator:
+        yield emulator
 
 
 @pytest.fixture

@@ -108,11 +108,7 @@ def test_instances_that_attack_read_the_honest_gradients_first(
         ("scatterreduce", {"attack": "ipm:4"}, "ScatterReduce's workers only have a part of each"),
         ("gpu", told("zeno"), "each worker would use its own"),
         ("mlless", {"attack": "nan:1"}, "With --filter norm-ratio NaN is never significant"),
-        (
-            "mlless",
-            told("median"),
-            "a worker sends the sum of several steps' gradients, or nothing",
-        ),
+        ("mlless", told("median"), "a worker sends the sum of several steps' gradients, or nothing"),
         ("mlless", {**told("krum"), "filter": "coordinate"}, "with --filter coordinate a worker sends the sum"),
         (
             "mlless",
@@ -121,11 +117,7 @@ def test_instances_that_attack_read_the_honest_gradients_first(
         ),
         ("mlless", {"attack": "alie:4"}, "announce their updates before they read the others'"),
         ("gradssharding", told("krum"), "a function of GradsSharding has a part of each"),
-        (
-            "gradssharding",
-            {**told("median"), "topology": "lifl"},
-            "functions have only some clients' gradients",
-        ),
+        ("gradssharding", {**told("median"), "topology": "lifl"}, "functions have only some clients' gradients"),
         ("gradssharding", {"attack": "ipm:4"}, "clients end before any can read the others'"),
         ("gradssharding", {"attack": "nan:4", "gradients": "uploaded"}, "so --attack doesn't apply"),
         (

@@ -225,12 +225,7 @@ def test_invocations_of_a_step_connect_anew(channel: str, train_by: Train, make_
 @pytest.mark.parametrize(
     ("name", "values", "options", "said"),
     [
-        (
-            "allreduce",
-            {"model": "mobilenet"},
-            {"channel": "dynamodb"},
-            "mobilenet needs objects of 12,567 KB",
-        ),
+        ("allreduce", {"model": "mobilenet"}, {"channel": "dynamodb"}, "mobilenet needs objects of 12,567 KB"),
         ("scatterreduce", {"model": "mobilenet"}, {"channel": "dynamodb"}, "needs objects of 3,142 KB"),
         ("allreduce", {}, {"channel": "dynamodb", "channel-host": "cache.t3.micro"}, "bills by requests"),
         ("allreduce", {}, {"channel-host": "cache.t3.micro"}, "--channel-host does not apply to --channel s3"),

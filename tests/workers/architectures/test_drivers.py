@@ -1,15 +1,13 @@
 """The architectures' drivers on the emulator, through AWS's APIs alone: modes, endings, and what is left behind."""
 
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import boto3
 import botocore.config
 import pytest
-from tests.commands import IMPORTS, forked_environments
+from tests.workers.architectures.conftest import Stages
 
-from slslab.aws.keys import Keyring
 from slslab.lambda_.emulator import Emulator
 from slslab_lab.runs.planning import architectures
 from slslab_workers.architecture import Cloud, RunFailed
@@ -17,25 +15,6 @@ from slslab_workers.plan import Plan
 
 MakePlan = Callable[..., Plan]
 Reference = Callable[[Plan], Any]
-
-
-class Stages:
-    """Keeps the last report of each stage."""
-
-    def __init__(self) -> None:
-        self.last: dict[str, tuple[int, int]] = {}
-
-    def report(self, stage: str, done: int, total: int) -> None:
-        self.last[stage] = (done, total)
-
-
-@pytest.fixture(scope="module")
-def aws(store: Any, keys: Keyring) -> Iterator[Emulator]:
-    """An emulator with functions that find the object store."""
-    assert store is not None
-    variables = {"AWS_ENDPOINT_URL_S3": os.environ["AWS_ENDPOINT_URL_S3"]}
-    with forked_environments(), Emulator(keys=keys, variables=variables, template=IMPORTS) as emulator:
-        yield emulator
 
 
 @pytest.fixture

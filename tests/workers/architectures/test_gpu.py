@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.workers.architectures.conftest import Stages
 
 from slslab_lab.runs.planning import architectures
 from slslab_workers.architecture import Cloud, RunFailed
@@ -24,16 +25,6 @@ from slslab_workers.training.instance import main
 MakePlan = Callable[..., Plan]
 Reference = Callable[[Plan], Any]
 CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
-
-
-class Stages:
-    """Keeps the last report of each stage."""
-
-    def __init__(self) -> None:
-        self.last: dict[str, tuple[int, int]] = {}
-
-    def report(self, stage: str, done: int, total: int) -> None:
-        self.last[stage] = (done, total)
 
 
 class ThreadInstances:

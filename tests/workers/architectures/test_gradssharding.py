@@ -3,13 +3,12 @@
 import hashlib
 import json
 import math
-import os
 import subprocess
 import sys
 import threading
 import tracemalloc
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from itertools import count, pairwise
 from pathlib import Path
@@ -22,13 +21,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from tests.commands import IMPORTS, forked_environments, slslab
+from tests.commands import slslab
 from tests.lab.replay.measured import make_costs
 from tests.lab.replay.platform import platform
 from tests.memory.stores import S3
-from tests.workers.architectures.conftest import InMemory, Run, one_process
+from tests.workers.architectures.conftest import InMemory, Run, Stages, one_process
 
-from slslab.aws.keys import Keyring
 from slslab.errors import HostError
 from slslab.lambda_.emulator import Emulator
 from slslab_lab.replay.kernel.kernel import play
@@ -53,16 +51,6 @@ MakePlan = Callable[..., Plan]
 LENET = 61_706
 TOPOLOGIES = ("shards", "lambda-fl", "lifl")
 CLIENTS = (1, 2, 3, 5, 8, 20, 27)
-
-
-class Stages:
-    """Keeps the last report of each stage."""
-
-    def __init__(self) -> None:
-        self.last: dict[str, tuple[int, int]] = {}
-
-    def report(self, stage: str, done: int, total: int) -> None:
-        self.last[stage] = (done, total)
 
 
 def added(parts: Sequence[Vector]) -> Vector:
@@ -304,10 +292,7 @@ def test_plans_that_cannot_be(changes: dict[str, Any], options: dict[str, Any], 
 
 @pytest.mark.parametrize(
     ("changes", "options"),
-    [
-        ({}, {"gradients": "uploaded", "parameters": 3, "topology": "lifl"}),
-        ({"until_accuracy": 0.5}, {}),
-    ],
+    [({}, {"gradients": "uploaded", "parameters": 3, "topology": "lifl"}), ({"until_accuracy": 0.5}, {})],
 )
 def test_plans_that_can_be(changes: dict[str, Any], options: dict[str, Any], make_plan: MakePlan) -> None:
     architecture.requirements(make_plan("gradssharding", options=options, **changes))
@@ -328,12 +313,7 @@ def test_a_random_gradient_is_the_same_in_however_many_slices(make_plan: MakePla
 @pytest.mark.parametrize("gradients", ["trained", "uploaded"])
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 @settings(max_examples=20, deadline=None)
-@given(
-    clients=st.integers(1, 30),
-    batches=st.integers(1, 4),
-    epochs=st.integers(1, 3),
-    shards=st.integers(1, 9),
-)
+@given(clients=st.integers(1, 30), batches=st.integers(1, 4), epochs=st.integers(1, 3), shards=st.integers(1, 9))
 def test_generated_rounds_follow_each_other(
     gradients: str, topology: str, clients: int, batches: int, epochs: int, shards: int
 ) -> None:
@@ -405,15 +385,6 @@ def test_too_many_requests_are_made_again_as_long_as_a_function_may_last(
     pauses.set()
     with pytest.raises(RunFailed, match="failed first"):
         deployment.call("function", {}, "RequestResponse", 0)
-
-
-@pytest.fixture(scope="module")
-def aws(store: Any, keys: Keyring) -> Iterator[Emulator]:
-    """An emulator with functions that find the object store."""
-    assert store is not None
-    variables = {"AWS_ENDPOINT_URL_S3": os.environ["AWS_ENDPOINT_URL_S3"]}
-    with forked_environments(), Emulator(keys=keys, variables=variables, template=IMPORTS) as emulator:
-        yield emulator
 
 
 def test_a_throttled_level_is_run_in_waves(aws: Emulator, make_plan: MakePlan) -> None:

@@ -14,6 +14,7 @@ import redis
 from tests import commands
 from tests.commands import IMPORTS, forked_environments
 from tests.memory.training import Trained, hurry
+from tests.workers.architectures.conftest import Stages
 from tests.workers.mlless.closed_form import counts
 
 from slslab.aws.keys import Keyring
@@ -53,10 +54,7 @@ def supervised(trained: Trained) -> int:
 
 
 def test_hand_overs_in_the_middle_of_epochs_and_steps_change_nothing(
-    train: Callable[[Plan], Trained],
-    make_plan: MakePlan,
-    reference: Reference,
-    monkeypatch: pytest.MonkeyPatch,
+    train: Callable[[Plan], Trained], make_plan: MakePlan, reference: Reference, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All workers leave after the steps in which worker 1 is short of time. The supervisor hands on what it heard."""
     hurry(MLLessWorker, monkeypatch)
@@ -69,13 +67,6 @@ def test_hand_overs_in_the_middle_of_epochs_and_steps_change_nothing(
     assert supervised(trained) == 5
     expected = counts(3, 6, 1, P)
     assert trained.protocol() == (dict(expected.operations), expected.bytes_in, expected.bytes_out)
-
-
-class Stages:
-    """Progress without a reader."""
-
-    def report(self, stage: str, done: int, total: int) -> None:
-        pass
 
 
 @pytest.fixture(scope="module")

@@ -13,14 +13,7 @@ import torch
 from rich.console import Console
 from tests import commands
 from tests.memory.training import hurry
-from tests.workers.architectures.test_mlless_drivers import (
-    Driven,
-    aws,
-    drive,
-    slslab,
-    supervise_briefly,
-    supervised,
-)
+from tests.workers.architectures.test_mlless_drivers import Driven, aws, drive, slslab, supervise_briefly, supervised
 from tests.workers.mlless.closed_form import counts, removal_counts
 
 from slslab.report.run import summary
@@ -294,30 +287,15 @@ def test_what_a_worker_waits_for_in_vain_its_time_out_says(make: Make) -> None:
     [
         ({"remove-threshold": 15.0}, 2, "remove-threshold is given without remove-interval.", "give both or neither"),
         ({"remove-interval": 20.0}, 2, "remove-interval is given without remove-threshold.", "give both or neither"),
-        (
-            {"remove-threshold": -1.0, "remove-interval": 20.0},
-            2,
-            "remove-threshold is -1.0.",
-            "it must be 0 or more.",
-        ),
-        (
-            {"remove-threshold": 15.0, "remove-interval": -0.5},
-            2,
-            "remove-interval is -0.5.",
-            "it must be 0 or more.",
-        ),
+        ({"remove-threshold": -1.0, "remove-interval": 20.0}, 2, "remove-threshold is -1.0.", "it must be 0 or more."),
+        ({"remove-threshold": 15.0, "remove-interval": -0.5}, 2, "remove-interval is -0.5.", "it must be 0 or more."),
         (
             {"remove-threshold": math.nan, "remove-interval": 2.0},
             2,
             "remove-threshold is nan.",
             "it must be 0 or more.",
         ),
-        (
-            {"remove-threshold": 15.0, "remove-interval": 20.0},
-            1,
-            "A single worker can't be removed.",
-            "give --workers",
-        ),
+        ({"remove-threshold": 15.0, "remove-interval": 20.0}, 1, "A single worker can't be removed.", "give --workers"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_sentence(

@@ -266,12 +266,7 @@ with Session() as session:
 
 @pytest.mark.parametrize(("own", "visible"), [(None, "010"), ("3,5", "353")])
 def test_instances_take_gpus_in_turn_and_see_one_each(
-    own: str | None,
-    visible: str,
-    session: Session,
-    tmp_path: Path,
-    program: Program,
-    monkeypatch: pytest.MonkeyPatch,
+    own: str | None, visible: str, session: Session, tmp_path: Path, program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fleet, "cuda_devices", lambda: ("cuda:0 Tesla T4", "cuda:1 Tesla T4"))
     if own is None:

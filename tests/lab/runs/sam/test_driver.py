@@ -24,7 +24,7 @@ pytestmark = pytest.mark.server
 
 @pytest.fixture
 def state(tmp_path: Path) -> dict[str, str]:
-    return {**os.environ, "SLSLAB_STATE": str(tmp_path / "state"), "SLSLAB_RUNS": str(tmp_path / "runs")}
+    return commands.state_in(tmp_path)
 
 
 @contextmanager

@@ -33,10 +33,7 @@ def handler(event, context):
 def fail(event, context):
     raise ValueError("as asked")
 """
-MACHINE = {
-    "StartAt": "Call",
-    "States": {"Call": {"Type": "Task", "Resource": "${Function}", "End": True}},
-}
+MACHINE = {"StartAt": "Call", "States": {"Call": {"Type": "Task", "Resource": "${Function}", "End": True}}}
 TEMPLATE = """
 AWSTemplateFormatVersion: 2010-09-09
 Transform: AWS::Serverless-2016-10-31
@@ -127,11 +124,7 @@ class Service:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "greeter"
-        self.state = {
-            **os.environ,
-            "SLSLAB_STATE": str(folder / "state"),
-            "SLSLAB_RUNS": str(folder / "runs"),
-        }
+        self.state = commands.state_in(folder)
         for name in ("app", "layer/python"):
             (self.folder / name).mkdir(parents=True)
         (self.folder / "app/app.py").write_text(APP)
@@ -253,7 +246,7 @@ def test_only_what_is_different_changes(service: Service) -> None:
     changed = {name: what for name, what in service.done().items() if what != "unchanged"}
     versions = [name for name in changed if re.fullmatch("HelloVersion[0-9a-f]+", name)]
     assert {name: changed[name] for name in changed if name not in versions} == {
-        **{"Hello": "changed", "Fail": "changed", "HelloAliaslive": "changed"},
+        **{"Hello": "changed", "Fail": "changed", "HelloAliaslive": "changed"}
     }
     assert sorted(changed[name] for name in versions) == ["kept", "made"]
     outputs = service.deploy("--parameter", "Size=512", "--json").document["outputs"]

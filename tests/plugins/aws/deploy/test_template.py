@@ -63,36 +63,20 @@ Resources:
         ("Resources: {}\n", 1, "the template has no Resources."),
         ("Rules: {}\nResources:\n  Q: {Type: AWS::SQS::Queue}\n", 1, "templates have no section Rules."),
         ("Resources:\n  Q: {}\n", 2, "the resource Q has no Type."),
-        (
-            QUEUE + "Colour: red\n",
-            5,
-            "AWS::SQS::Queue has no property Colour (Q).",
-        ),
+        (QUEUE + "Colour: red\n", 5, "AWS::SQS::Queue has no property Colour (Q)."),
         (
             "Resources:\n  Q:\n    Type: AWS::SQS::Queue\n    CreationPolicy: {}\n",
             2,
             "Q has CreationPolicy, which is not emulated.",
         ),
-        (
-            QUEUE + "QueueName: !ImportValue other\n",
-            5,
-            "slslab doesn't resolve Fn::ImportValue.",
-        ),
+        (QUEUE + "QueueName: !ImportValue other\n", 5, "slslab doesn't resolve Fn::ImportValue."),
         (
             QUEUE + "QueueName: !Sub '${Absent.Arn}-${AWS::Region}'\n",
             5,
             "Absent is not a resource and not a parameter of this template.",
         ),
-        (
-            QUEUE + "QueueName: !GetAtt Absent.Arn\n",
-            5,
-            "Absent is not a resource of this template.",
-        ),
-        (
-            QUEUE + "QueueName: !If [Absent, a, b]\n",
-            5,
-            "there is no condition Absent.",
-        ),
+        (QUEUE + "QueueName: !GetAtt Absent.Arn\n", 5, "Absent is not a resource of this template."),
+        (QUEUE + "QueueName: !If [Absent, a, b]\n", 5, "there is no condition Absent."),
         (
             "Parameters:\n  Size: {Type: Number}\nResources:\n  Q: {Type: AWS::SQS::Queue}\n",
             2,
@@ -319,11 +303,7 @@ NO_CONDITION = "a condition is one of Condition, Fn::And, Fn::Equals, Fn::Not an
             2,
             "the output A cannot be resolved: Fn::Select asks for the item 2 of a list that has 2, from 0 on.",
         ),
-        (
-            OUTPUT + "!FindInMap [M, a, b]}}\n",
-            2,
-            "the output A cannot be resolved: there is no M.a.b in Mappings.",
-        ),
+        (OUTPUT + "!FindInMap [M, a, b]}}\n", 2, "the output A cannot be resolved: there is no M.a.b in Mappings."),
         (
             "Conditions: {Never: !Equals [a, b]}\nResources:\n  Q: {Type: AWS::SQS::Queue, Condition: Never}\n"
             "Outputs: {A: {Value: !Ref Q}}\n",

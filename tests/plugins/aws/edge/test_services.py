@@ -137,12 +137,7 @@ def test_a_schedule_calls_the_emulated_function(services: Services, teller: str)
 @pytest.mark.parametrize(
     ("service", "operation", "members", "words"),
     [
-        (
-            "cloudformation",
-            "create_stack",
-            {"StackName": "s", "TemplateBody": "{}"},
-            "slslab deploy template.yaml",
-        ),
+        ("cloudformation", "create_stack", {"StackName": "s", "TemplateBody": "{}"}, "slslab deploy template.yaml"),
         (
             "events",
             "put_targets",
@@ -284,17 +279,12 @@ def test_a_topic_gets_the_records_and_the_dead_letters_of_events(
     services: Services, topic: str, endpoint: Endpoint, lambda_client: Any
 ) -> None:
     services.sns.subscribe(
-        TopicArn=topic,
-        Protocol="sqs",
-        Endpoint=services.queue_arn,
-        Attributes={"RawMessageDelivery": "true"},
+        TopicArn=topic, Protocol="sqs", Endpoint=services.queue_arn, Attributes={"RawMessageDelivery": "true"}
     )
     failing = "def handler(event, context):\n    raise ValueError('as asked')\n"
     create_function(lambda_client, "failing", failing, DeadLetterConfig={"TargetArn": topic})
     lambda_client.put_function_event_invoke_config(
-        FunctionName="failing",
-        MaximumRetryAttempts=0,
-        DestinationConfig={"OnFailure": {"Destination": topic}},
+        FunctionName="failing", MaximumRetryAttempts=0, DestinationConfig={"OnFailure": {"Destination": topic}}
     )
     with closing(endpoint.client("lambda")) as here:
         here.invoke(FunctionName="failing", InvocationType="Event", Payload=b'{"n": 1}')
