@@ -1,6 +1,7 @@
 """The Lambda clock on made-up hosts, and the arithmetic of the REPORT line."""
 
 import json
+import struct
 import subprocess
 import sys
 from contextlib import closing
@@ -271,3 +272,6 @@ def test_a_worker_that_reads_while_its_clock_is_written_finds_its_deadline(tmp_p
                     break
             assert reader.stdout is not None
             assert reader.stdout.read() == "0\n"
+    assert path.read_bytes() == struct.pack("<QQQ", 7, delay_ns, 9)
+    with pytest.raises(ValueError, match="released"):
+        clock.publish(7, 0, 9)
