@@ -304,9 +304,9 @@ def stop(say: Callable[[str], None]) -> bool:
         process = os.pidfd_open(running["pid"])
     except ProcessLookupError:
         return False
-    home = Path(running["logs"]).parent
-    left = _count_files(home)
     try:
+        home = Path(running["logs"]).parent
+        left = _count_files(home)
         signal.pidfd_send_signal(process, signal.SIGTERM)
         ended = select.select([process], [], [], SILENT_S)[0]
         if not ended:

@@ -323,7 +323,7 @@ def test_an_end_that_takes_long_is_explained(tmp_path: Path, monkeypatch: pytest
         with subprocess.Popen([sys.executable, "-c", slow], stdout=subprocess.PIPE) as service:
             assert service.stdout is not None
             service.stdout.readline()
-            monkeypatch.setattr(embedded, "status", lambda pid=service.pid: {"pid": pid})
+            monkeypatch.setattr(embedded, "status", lambda pid=service.pid: {"pid": pid, "logs": str(tmp_path)})
             assert embedded.stop(said.append)
         assert len(said) == lines
     assert said[0].startswith("slslab is stopping: ")
