@@ -19,14 +19,14 @@ from slslab.run.records import InvocationRecord, report_line
 
 SECOND = 1_000_000_000
 TICK = 100_000_000
-# Prints how many of 20,000 reads found another deadline than 7, or another third number than 9.
+# Prints how many of 20,000 reads found another deadline than 7, or another last fault than the 64th.
 READER = """
 import sys
 from pathlib import Path
 
 path = Path(sys.argv[1])
 reads = [path.read_bytes() for _ in range(20_000)]
-print(sum((read[:8], read[16:]) != ((7).to_bytes(8, "little"), (9).to_bytes(8, "little")) for read in reads))
+print(sum((read[:8], read[16:]) != ((7).to_bytes(8, "little"), (1 << 63).to_bytes(8, "little")) for read in reads))
 """
 
 
@@ -264,14 +264,14 @@ def test_a_record_is_json_with_every_field() -> None:
 def test_a_worker_that_reads_while_its_clock_is_written_finds_its_deadline(tmp_path: Path) -> None:
     path = tmp_path / "clock"
     with closing(PublishedClock(path)) as clock:
-        clock.publish(7, 0, 9)
+        clock.publish(7, 0, 1 << 63)
         with subprocess.Popen([sys.executable, "-c", READER, path], stdout=subprocess.PIPE, text=True) as reader:
             for delay_ns in range(100_000_000):
-                clock.publish(7, delay_ns, 9)
+                clock.publish(7, delay_ns, 1 << 63)
                 if delay_ns % 1000 == 0 and reader.poll() is not None:
                     break
             assert reader.stdout is not None
             assert reader.stdout.read() == "0\n"
-    assert path.read_bytes() == struct.pack("<QQQ", 7, delay_ns, 9)
+    assert path.read_bytes() == struct.pack("<QQQ", 7, delay_ns, 1 << 63)
     with pytest.raises(ValueError, match="released"):
-        clock.publish(7, 0, 9)
+        clock.publish(7, 0, 1 << 63)

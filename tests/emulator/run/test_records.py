@@ -38,6 +38,7 @@ def instance(**changed: Any) -> dict[str, Any]:
 
 def test_an_instance_record_is_a_document_with_every_field() -> None:
     assert InstanceRecord(**instance()).as_document() == instance()
+    assert InstanceRecord(**instance()).as_record() == {"record": "instance", **instance()}
 
 
 def test_figures_of_metered_records_may_be_whole_numbers_as_json_writes_them() -> None:
