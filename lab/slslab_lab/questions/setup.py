@@ -145,13 +145,16 @@ def read_setup(
     channels = None
     if network is not None:
         channels = measured.host_profile() if network == THIS_HOST else load_profile(network)
+    try:
+        played_on = with_gpus(with_processor(chosen, measured.processor), measured, measured.program)
+    except RequestError as error:
+        if containers is None or (platform, profile) != (None, None):
+            raise
+        hint = f"{error.hint.rstrip('.')}; or model the run on Lambda with --profile {DEFAULT_PROFILE}."
+        raise RequestError(error.message, hint) from error
     return ReplaySetup(
         measured,
-        Platform(
-            with_gpus(with_processor(chosen, measured.processor), measured, measured.program),
-            book,
-            usual_s if timeout is None else timeout,
-        ),
+        Platform(played_on, book, usual_s if timeout is None else timeout),
         Variant(arch=arch, network=channels, concurrency=concurrency, straggler=straggler),
         book if prices is None else load_book(prices),
     )

@@ -107,6 +107,18 @@ def test_a_run_on_a_platform_has_the_figures_of_its_replay_there(slslab: Slslab)
     assert "GPU memory" not in shown, "absent, not zero"
 
 
+def test_a_platform_that_cannot_model_its_run_leaves_it_to_lambda(slslab: Slslab) -> None:
+    size = ("--workers", "1", "--epochs", "1", "--batches", "1", "--batch-size", "8", "--no-evaluation")
+    run = slslab("run", "allreduce", "--platform", "modal-t4", *size, "--json").document["run"]
+    refused = slslab("replay", run)
+    assert refused.code == 2
+    assert "How long lenet takes for minibatches of 8 on T4 GPUs can't be said from public figures." in refused.err
+    assert f"; or model the run on Lambda with --profile {DEFAULT_PROFILE}." in " ".join(refused.err.split())
+    named = slslab("replay", run, "--platform", "modal-t4")
+    assert (named.code, DEFAULT_PROFILE in named.err) == (2, False)
+    assert slslab("replay", run, "--profile", DEFAULT_PROFILE).code == 0
+
+
 def test_training_ends_at_the_accuracy_that_was_asked_for(slslab: Slslab) -> None:
     size = ("--workers", "2", "--batches", "8", "--batch-size", "32", "--lr", "0.1", "--epochs", "50")
     reached = slslab("run", "scatterreduce", *size, "--until-accuracy", "0.2", "--json").document
