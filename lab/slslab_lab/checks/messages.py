@@ -197,7 +197,7 @@ def _drawn(exchange: Exchange) -> Mapping[tuple[int, int, int], list[int]]:
     anyone = [name for name, message in exchange.messages.items() if message.takers is None]
     events = (exchange.events[number] for name in anyone for number in exchange.taken.get(name, ()))
     places = (((event["worker"], event["epoch"], event["step"]), event["event"]) for event in events)
-    return grouped(sorted(places, key=lambda place: place[1]))
+    return grouped(sorted(places))
 
 
 def _require_complete(run: Run) -> None:
