@@ -68,6 +68,6 @@ class QueueClient:
             answer: dict[str, Any] = getattr(self._client, operation)(QueueUrl=self._url, **members)
         except ClientError as error:
             raise QueueError(error.response["Error"]["Code"], error.response["Error"]["Message"]) from error
-        except BotoCoreError as error:
+        except (BotoCoreError, ValueError) as error:  # ValueError for an endpoint that isn't a URL
             raise QueueError("", f"SQS does not answer: {error}") from error
         return answer

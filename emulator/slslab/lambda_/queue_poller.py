@@ -80,7 +80,7 @@ class QueuePoller:
             while await self._wait_for_place():
                 try:
                     batch = await self._loop.run_in_executor(self._thread, self._gather)
-                except QueueError as error:
+                except Exception as error:  # whatever fails, the next poll may succeed
                     if not self._closed.is_set():
                         LOG.error("%s cannot be polled: %s", self._mapping.queue, error)
                         await self._loop.run_in_executor(self._thread, self._closed.wait, AGAIN_S)

@@ -114,7 +114,8 @@ class Request:
         if self._method == "OPTIONS":
             self._check_preflight()
             return Answer(), b""
-        if self._method == "POST" and self._headers.get("content-type", "").startswith("multipart/form-data"):
+        kind = self._headers.get("content-type", "").lower()
+        if self._method == "POST" and not self._key and kind.startswith("multipart/form-data"):
             # A form has its signature inside.
             raise refusal("PostObject", "upload with PutObject, or by a presigned URL.")
         signed = signing.authenticate(

@@ -63,7 +63,7 @@ class EmbeddedStack(Managed, Stack):
         """Pass on the records of everything that the servers have done so far."""
         if self.access_log is not None:
             self.access_log.drain()
-        for server in self.servers.values():
+        for server in list(self.servers.values()):  # a thread may start another one meanwhile
             server.settle()
 
     def start_object_store(self) -> EmbeddedObjectStore:

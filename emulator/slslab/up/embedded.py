@@ -314,9 +314,10 @@ def stop(say: Callable[[str], None]) -> bool:
         while not ended and not (ended := select.select([process], [], [], STOP_LIMIT_S)[0]):
             before, left = left, _count_files(home)
             if left >= before:
+                pid, limit_s = running["pid"], f"{STOP_LIMIT_S:.0f} s"
                 raise HostError(
-                    f"The service (process {running['pid']}) didn't stop within {STOP_LIMIT_S:.0f} s.",
-                    f"type kill -9 {running['pid']}; its reaper cleans up.",
+                    f"The service (process {pid}) didn't stop, and has removed no file for {limit_s}.",
+                    f"type kill -9 {pid}; its reaper cleans up.",
                 )
     finally:
         os.close(process)

@@ -13,6 +13,7 @@ from click.core import ParameterSource
 from slslab.cli.show import kind_option
 from slslab.cli.terminal import print_document, run_argument
 from slslab.errors import RequestError
+from slslab.report.formats import listed
 from slslab.report.page import Document, Parts
 from slslab_lab.commands.options import (
     on_option,
@@ -67,6 +68,11 @@ class Question:
             platform = {name: given.pop(name) for name in signature(read_setup).parameters if name in given}
             runs = [run for run in named if run is not None] or ["last"]
             setups = tuple(read_setup(run, **platform) for run in runs)
+            if len(names := {setup.platform.profile.name for setup in setups if setup.run.invocations}) > 1:
+                raise RequestError(
+                    f"The runs are of {listed(sorted(names))}, which can't be compared.",
+                    "give one --platform or --profile for all of them.",
+                )
             answer = resolve_name(f"slslab_lab.questions.{self.answer}")
             with replayable(", ".join(setup.name for setup in setups)):
                 document = setups[0].document(**answer(Asked(setups, on, with_progress), **given))

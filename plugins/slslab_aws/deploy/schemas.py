@@ -105,7 +105,7 @@ def _member(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def violations(kind: str, properties: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
-    """Yield where converted properties break their type's rules, and how, in the words of cfn-lint."""
+    """Yield where converted properties break their type's rules, and how, in jsonschema's words."""
     from jsonschema import Draft7Validator
 
     for error in Draft7Validator(schema_of(kind)).iter_errors(properties):

@@ -168,11 +168,13 @@ def test_functions_that_wait_for_each_other_and_do_not_fit_are_refused(tmp_path:
     assert (wait["function"], wait["failed"]) == ("three", True)
 
 
-def test_a_function_that_can_never_fit_is_refused(small: Small) -> None:
+def test_a_function_that_can_never_fit_is_refused_and_counts_no_more(small: Small) -> None:
     client = small.client
     client.update_function_configuration(FunctionName="one", MemorySize=2048)
-    with pytest.raises(ClientError, match="at most 1100 MB here, and the function needs 2048 MB"):
-        call(client, "one")
+    client.put_function_concurrency(FunctionName="one", ReservedConcurrentExecutions=1)
+    for _ in range(2):
+        with pytest.raises(ClientError, match="at most 1100 MB here, and the function needs 2048 MB"):
+            call(client, "one")
 
 
 def test_a_changed_configuration_takes_new_environments(small: Small) -> None:

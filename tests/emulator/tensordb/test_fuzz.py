@@ -113,7 +113,7 @@ def test_hostile_shapes_are_errors_before_anything_is_allocated(
         ("AI.SCRIPTEXECUTE", "x", "f", "INPUTS", 99, "a", "OUTPUTS", 1, "b"),
         ("AI.SCRIPTEXECUTE", "x", "f", "INPUTS", 1, "a", "INPUTS", 1, "b"),
         ("AI.SCRIPTEXECUTE", "x", "f", "INPUTS", 0, "TIMEOUT", 0),
-        ("AI.SCRIPTEXECUTE", "x", "f", "INPUTS", 0, "TIMEOUT", 5, "OUTPUTS", 0),
+        ("AI.SCRIPTEXECUTE", "x", "f", "INPUTS", 0, "TIMEOUT", 5, "TIMEOUT", 5),
         ("AI.SCRIPTEXECUTE", "x", "f", "TIMEOUT", 5, "INPUTS", 0),
         ("AI.DAGEXECUTE", "LOAD", 0, "|>", "PING", "x", "y"),
         ("AI.DAGEXECUTE", "LOAD", 0, "x", "|>", "AI.TENSORGET"),

@@ -157,7 +157,7 @@ def test_down_waits_as_long_as_files_become_fewer(
         if objects:
             assert embedded.stop(lambda _: None)
         else:
-            with pytest.raises(HostError, match="didn't stop within 60 s"):
+            with pytest.raises(HostError, match="didn't stop, and has removed no file for 60 s"):
                 embedded.stop(lambda _: None)
     finally:
         service.kill()

@@ -92,6 +92,10 @@ def test_a_run_on_a_platform_has_the_figures_of_its_replay_there(slslab: Slslab)
     assert "On modal-t4 all functions have 8192 MB." in refused.err
     assert f"--profile {DEFAULT_PROFILE}" in refused.err
     assert "modelled on modal-t4 of " in slslab("ask", "path", document["run"]).out
+    small = ("--workers", "2", "--epochs", "1", "--batches", "1", "--batch-size", "8", "--no-evaluation", "--json")
+    mixed = slslab("ask", "patterns", document["run"], slslab("run", "scatterreduce", *small).document["run"])
+    assert mixed.code == 2
+    assert f"The runs are of {DEFAULT_PROFILE} and modal-t4, which can't be compared." in " ".join(mixed.err.split())
     rows = own["rows"]
     assert float(rows[0]["cost"]["value"]) == float(document["cost"]["total"])
     for figure, value in (("seconds", found["seconds"]), ("cost", float(found["cost"]["total"]))):

@@ -112,7 +112,7 @@ def _dense(rows: SparseRows, path: str) -> NDArray[np.float32]:
 def _read_libsvm(name: str) -> tuple[SparseRows, Labels]:
     path = Path(name).expanduser()
     try:
-        return kept((name, path.stat().st_mtime_ns), lambda: _parse_libsvm(path))
+        return kept((f"libsvm:{name}", path.stat().st_mtime_ns), lambda: _parse_libsvm(path))
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not a text"
         raise PlanError(f"{path} cannot be read: {reason}.", "libsvm:FILE names a file in LIBSVM's format.") from error
