@@ -203,8 +203,6 @@ class Architecture(Interface):
     # Other spellings of --workers, if its authors call workers something else.
     workers_also: tuple[str, ...] = ()
     options: tuple[Option, ...] = ()
-    # Options of other architectures that it doesn't have, with a sentence that says why.
-    lacks: ClassVar[Mapping[str, str]] = MappingProxyType({})
     # Options that it no longer has, with the values that plans of before may give: they ask for what it does now.
     former: ClassVar[Mapping[str, Value]] = NO_OPTIONS
     # Makes what `pattern` returns, for a workload with all options. None: replay doesn't support it.

@@ -63,7 +63,6 @@ class KubeML(FunctionArchitecture):
         *QUEUE_OPTIONS,
         PARTITION,
     )
-    lacks = MappingProxyType({"buffers": "KubeML's job averages the functions' buffers in each merge."})
     # Rules that withstand Byzantine functions.
     former = MappingProxyType({"combine": "mean", "byzantine": 0, "attack": "none"})
     messages = staticmethod(pattern)

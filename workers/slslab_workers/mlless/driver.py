@@ -5,7 +5,6 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 from slslab_workers.architecture import Cloud, Outcome, Progress, Requirements, ResidentPhase, RunFailed
@@ -101,9 +100,6 @@ class MLLess(FunctionArchitecture):
         LOG_TRAFFIC,
         REPLICAS,
         PARTITION,
-    )
-    lacks = MappingProxyType(
-        {"buffers": "MLLess's workers send significant updates alone, so each keeps its own buffers."}
     )
     messages = staticmethod(pattern)
     exchange = "slslab_workers.mlless.protocol:protocol"
