@@ -194,9 +194,7 @@ def _ask_queue(queues: Any, size: int) -> None:
     queues.declare("calibration")
     queues.bind("calibration", "calibration-exchange")
     queues.publish("calibration", bytes(size), "other")
-    queues.count("calibration", "other")
     queues.consume("calibration", 10.0, "other").ack()
-    queues.purge("calibration")
     queues.delete("calibration")
     queues.delete_exchange("calibration-exchange")
 
