@@ -35,14 +35,9 @@ STATES_NOTES = {
     "ListExecutions": "of a machine, a version or an alias; without Map Runs",
 }
 # The same for Lambda's operations; then the stored ones, and the ones with their own error.
-NO_CODE_SIGNING = "answers that no code signing configuration exists"
 LAMBDA_NOTES = {
     "CreateFunction": "stores settings that have no effect here, and names them in its log (`slslab limits`)",
-    **dict.fromkeys(
-        ("GetFunctionCodeSigningConfig", "DeleteFunctionCodeSigningConfig", "ListCodeSigningConfigs"), NO_CODE_SIGNING
-    ),
-    **dict.fromkeys(("GetCodeSigningConfig", "UpdateCodeSigningConfig", "DeleteCodeSigningConfig"), NO_CODE_SIGNING),
-    **dict.fromkeys(("ListFunctionsByCodeSigningConfig", "PutFunctionCodeSigningConfig"), NO_CODE_SIGNING),
+    "GetFunctionCodeSigningConfig": "answers that no code signing configuration exists",
     **dict.fromkeys(
         (
             "GetProvisionedConcurrencyConfig",

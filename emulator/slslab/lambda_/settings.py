@@ -1,15 +1,14 @@
 """Operations on reserved concurrency, tags and the account, and on what deployment tools read after a creation.
 
-The latter are code signing, recursion, runtime updates and provisioning; Terraform's provider reads code signing after
-every creation. Answers and errors are as recorded from AWS, unless a comment says otherwise.
+The latter are code signing, which Terraform's provider reads after every creation, recursion, runtime updates and
+provisioning. Answers and errors are as recorded from AWS, unless a comment says otherwise.
 """
 
 from collections.abc import Callable
 
-from slslab.aws.errors import ServiceError, invalid, missing
+from slslab.aws.errors import ServiceError, invalid
 from slslab.aws.limits import Limits
 from slslab.lambda_.api import Answer, Call
-from slslab.lambda_.configuration import no_code_signing
 from slslab.lambda_.event_sources import EventSourceMappings
 from slslab.lambda_.functions import FunctionResource, Functions, add_tags
 from slslab.lambda_.references import LATEST, function_arn, parse
@@ -18,7 +17,7 @@ TOTAL_CODE_BYTES = 80_530_636_800
 
 
 class SettingOperations(FunctionResource):
-    """The settings of one emulator. Code signing configurations and provisioned concurrency can't be created."""
+    """The settings of one emulator. Provisioned concurrency can't be created."""
 
     def __init__(self, functions: Functions, mappings: EventSourceMappings, limits: Limits) -> None:
         super().__init__(functions)
@@ -81,22 +80,6 @@ class SettingOperations(FunctionResource):
     async def _get_function_code_signing_config(self, call: Call) -> Answer:
         self._functions.entry(call.name)
         return {}
-
-    async def _put_function_code_signing_config(self, call: Call) -> Answer:
-        raise no_code_signing(call.members["CodeSigningConfigArn"])
-
-    async def _delete_function_code_signing_config(self, call: Call) -> None:
-        self._functions.entry(call.name)
-
-    async def _list_code_signing_configs(self, _call: Call) -> Answer:
-        return {"CodeSigningConfigs": []}
-
-    async def _get_code_signing_config(self, call: Call) -> Answer:
-        arn = call.members["CodeSigningConfigArn"]
-        raise missing(f"The Lambda code signing configuration {arn} can not be found.")
-
-    _update_code_signing_config = _delete_code_signing_config = _get_code_signing_config
-    _list_functions_by_code_signing_config = _get_code_signing_config
 
     async def _get_function_recursion_config(self, call: Call) -> Answer:
         return {"RecursiveLoop": self._functions.entry(call.name).recursive_loop}

@@ -10,8 +10,6 @@ pytestmark = pytest.mark.server
 
 Deploy = Callable[..., str]
 FUNCTION = "arn:aws:lambda:us-east-1:000000000000:function"
-SIGNING = "arn:aws:lambda:us-east-1:000000000000:code-signing-config:csc-0123456789abcdef0"
-NO_SIGNING = missing(f"The Lambda code signing configuration {SIGNING} can not be found.")
 NO_FUNCTION = missing(f"Function not found: {FUNCTION}:none")
 UNPUBLISHED = invalid("The function resource provided must be an alias or a published version.")
 NOT_PROVISIONED = (
@@ -33,25 +31,6 @@ def name(deploy: Deploy, lambda_client: Any) -> str:
     [
         ("get_function_code_signing_config", {"FunctionName": "deployed"}, (200, {})),
         ("get_function_code_signing_config", {"FunctionName": "none"}, NO_FUNCTION),
-        ("delete_function_code_signing_config", {"FunctionName": "deployed"}, (204, {})),
-        ("delete_function_code_signing_config", {"FunctionName": "none"}, NO_FUNCTION),
-        ("list_code_signing_configs", {}, (200, {"CodeSigningConfigs": []})),
-        ("get_code_signing_config", {"CodeSigningConfigArn": SIGNING}, NO_SIGNING),
-        ("update_code_signing_config", {"CodeSigningConfigArn": SIGNING}, NO_SIGNING),
-        ("delete_code_signing_config", {"CodeSigningConfigArn": SIGNING}, NO_SIGNING),
-        ("list_functions_by_code_signing_config", {"CodeSigningConfigArn": SIGNING}, NO_SIGNING),
-        (
-            "put_function_code_signing_config",
-            {"FunctionName": "deployed", "CodeSigningConfigArn": SIGNING},
-            (
-                404,
-                (
-                    "CodeSigningConfigNotFoundException",
-                    "The code signing configuration cannot be found. Check that the provided configuration is not "
-                    f"deleted: {SIGNING}.",
-                ),
-            ),
-        ),
         ("get_function_recursion_config", {"FunctionName": "deployed"}, (200, {"RecursiveLoop": "Terminate"})),
         ("get_function_recursion_config", {"FunctionName": "none"}, NO_FUNCTION),
         ("put_function_recursion_config", {"FunctionName": "none", "RecursiveLoop": "Allow"}, NO_FUNCTION),
