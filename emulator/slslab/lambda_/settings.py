@@ -1,12 +1,12 @@
 """Operations on reserved concurrency, tags and the account, and on what deployment tools read after a creation.
 
-The latter are code signing, which Terraform's provider reads after every creation, recursion, runtime updates and
-provisioning. Answers and errors are as recorded from AWS, unless a comment says otherwise.
+The latter are code signing, which Terraform's provider reads after every creation, recursion and runtime updates.
+Answers and errors are as recorded from AWS, unless a comment says otherwise.
 """
 
 from collections.abc import Callable
 
-from slslab.aws.errors import ServiceError, invalid
+from slslab.aws.errors import invalid
 from slslab.aws.limits import Limits
 from slslab.lambda_.api import Answer, Call
 from slslab.lambda_.event_sources import EventSourceMappings
@@ -17,7 +17,7 @@ TOTAL_CODE_BYTES = 80_530_636_800
 
 
 class SettingOperations(FunctionResource):
-    """The settings of one emulator. Provisioned concurrency can't be created."""
+    """The settings of one emulator."""
 
     def __init__(self, functions: Functions, mappings: EventSourceMappings, limits: Limits) -> None:
         super().__init__(functions)
@@ -105,29 +105,3 @@ class SettingOperations(FunctionResource):
             )
         entry.runtime_updates[qualifier or LATEST] = call.members["UpdateRuntimeOn"]
         return await self._get_runtime_management_config(call)
-
-    async def _get_provisioned_concurrency_config(self, call: Call) -> Answer:
-        self._provisionable(call, "The function resource provided must be an alias or a published version.")
-        raise ServiceError(
-            404,
-            "ProvisionedConcurrencyConfigNotFoundException",
-            "No Provisioned Concurrency Config found for this function",
-        )
-
-    async def _put_provisioned_concurrency_config(self, call: Call) -> Answer:
-        self._provisionable(call, "Provisioned Concurrency Configs cannot be applied to unpublished function versions.")
-        raise invalid(
-            "slslab does not emulate provisioned concurrency: environments start on demand. Deploy without it."
-        )
-
-    async def _delete_provisioned_concurrency_config(self, call: Call) -> None:
-        self._provisionable(call, "The function resource provided must be an alias or a published version.")
-
-    async def _list_provisioned_concurrency_configs(self, call: Call) -> Answer:
-        self._functions.entry(call.name)
-        return {"ProvisionedConcurrencyConfigs": []}
-
-    def _provisionable(self, call: Call, refusal: str) -> None:
-        """Raise an error unless a request names an alias or a version."""
-        if self._qualified(call)[1] in (None, LATEST):
-            raise invalid(refusal)

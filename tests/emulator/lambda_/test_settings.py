@@ -4,18 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.emulator.lambda_.client_answers import answer, invalid, missing
+from tests.emulator.lambda_.client_answers import answer, missing
 
 pytestmark = pytest.mark.server
 
 Deploy = Callable[..., str]
 FUNCTION = "arn:aws:lambda:us-east-1:000000000000:function"
 NO_FUNCTION = missing(f"Function not found: {FUNCTION}:none")
-UNPUBLISHED = invalid("The function resource provided must be an alias or a published version.")
-NOT_PROVISIONED = (
-    404,
-    ("ProvisionedConcurrencyConfigNotFoundException", "No Provisioned Concurrency Config found for this function"),
-)
 
 
 @pytest.fixture
@@ -40,39 +35,6 @@ def name(deploy: Deploy, lambda_client: Any) -> str:
             (200, {"UpdateRuntimeOn": "Auto", "FunctionArn": f"{FUNCTION}:deployed"}),
         ),
         ("get_runtime_management_config", {"FunctionName": "none"}, NO_FUNCTION),
-        ("get_provisioned_concurrency_config", {"FunctionName": "deployed", "Qualifier": "1"}, NOT_PROVISIONED),
-        ("get_provisioned_concurrency_config", {"FunctionName": "deployed", "Qualifier": "live"}, NOT_PROVISIONED),
-        ("get_provisioned_concurrency_config", {"FunctionName": "deployed", "Qualifier": "$LATEST"}, UNPUBLISHED),
-        (
-            "get_provisioned_concurrency_config",
-            {"FunctionName": "none", "Qualifier": "alias"},
-            missing(f"Cannot find alias arn: {FUNCTION}:none:alias"),
-        ),
-        (
-            "delete_provisioned_concurrency_config",
-            {"FunctionName": "deployed", "Qualifier": "10"},
-            missing(f"Function not found: {FUNCTION}:deployed:10"),
-        ),
-        ("delete_provisioned_concurrency_config", {"FunctionName": "deployed", "Qualifier": "live"}, (204, {})),
-        ("delete_provisioned_concurrency_config", {"FunctionName": "deployed", "Qualifier": "$LATEST"}, UNPUBLISHED),
-        ("list_provisioned_concurrency_configs", {"FunctionName": "none"}, NO_FUNCTION),
-        (
-            "list_provisioned_concurrency_configs",
-            {"FunctionName": "deployed"},
-            (200, {"ProvisionedConcurrencyConfigs": []}),
-        ),
-        (
-            "put_provisioned_concurrency_config",
-            {"FunctionName": "deployed", "Qualifier": "$LATEST", "ProvisionedConcurrentExecutions": 1},
-            invalid("Provisioned Concurrency Configs cannot be applied to unpublished function versions."),
-        ),
-        (
-            "put_provisioned_concurrency_config",
-            {"FunctionName": "deployed", "Qualifier": "live", "ProvisionedConcurrentExecutions": 1},
-            invalid(
-                "slslab does not emulate provisioned concurrency: environments start on demand. Deploy without it."
-            ),
-        ),
     ],
 )
 def test_what_a_function_does_not_have_is_answered_as_on_aws(
