@@ -17,12 +17,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache, partial
-from importlib import invalidate_caches
-from importlib.machinery import PathFinder
 from io import BytesIO
 from itertools import chain, count
 from pathlib import Path
-from sysconfig import get_path
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
@@ -329,7 +326,7 @@ def deploy(request: pytest.FixtureRequest, emulator: Emulator, lambda_client: An
 
     The code is the directory of a handler, used in place, or the text of a module, packaged as `app.py`. Text without
     spaces names a directory. Further arguments are CreateFunction's (`MemorySize`, `Timeout`, `Handler`, by default
-    `app.handler`, …). RequestError for a directory that doesn't exist, or lacks the handler's module.
+    `app.handler`, …). RequestError for a directory that doesn't exist.
     """
     created: set[str] = set()
 
@@ -342,7 +339,9 @@ def deploy(request: pytest.FixtureRequest, emulator: Emulator, lambda_client: An
         # Any handler's source has a space or line break.
         code = Path(code) if os.path.isdir(code) or len(str(code).split()) == 1 else code
         if isinstance(code, Path):
-            _require_handler(code, str(settings.get("Handler", DEFAULTS["Handler"])))
+            if not code.is_dir():
+                what = "isn't a directory" if code.exists() else "doesn't exist"
+                raise RequestError(f"{code.absolute()} {what}.", "give deploy the directory of the handler's module.")
             emulator.packages.allow(code)
         of = code.resolve().name if isinstance(code, Path) else request.node.name
         name = str(settings.pop("FunctionName", "") or unused(of))
@@ -472,22 +471,3 @@ def packaged(source: str) -> bytes:
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr("app.py", dedent(source))
     return buffer.getvalue()
-
-
-def _require_handler(code: Path, handler: str) -> None:
-    __tracebackhide__ = True
-    if not code.is_dir():
-        what = "isn't a directory" if code.exists() else "doesn't exist"
-        raise RequestError(f"{code.absolute()} {what}.", "give deploy the directory that holds the handler's module.")
-    invalidate_caches()  # a test may have written it just now
-    places = [str(code), get_path("purelib"), get_path("platlib")]
-    parts = handler.replace("/", ".").split(".")[:-1]
-    for part in parts:
-        spec = PathFinder.find_spec(part, places)
-        if spec is None:
-            wanted = code.absolute().joinpath(*parts).with_suffix(".py")
-            raise RequestError(
-                f"The Handler {handler} needs {wanted}, which doesn't exist.",
-                "Handler is the module's file without .py, a dot, and the name of the function.",
-            )
-        places = list(spec.submodule_search_locations or ())
