@@ -13,10 +13,9 @@ import re
 import sys
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from io import BytesIO
 from itertools import chain, count
 from pathlib import Path
@@ -183,13 +182,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @dataclass(frozen=True)
 class _Shared:
-    """The session's stack; `object_store` is the start of its S3 server.
-
-    `asked` are functions' requests to S3 and SQS as events, complete after `stack.settle()`.
-    """
+    """The session's stack; `asked` are functions' requests to S3 and SQS as events, complete after `stack.settle()`."""
 
     stack: EmbeddedStack
-    object_store: Callable[[], Future[EmbeddedObjectStore]]
     asked: list[dict[str, Any]]
 
     def requests(self) -> Requests:
@@ -201,8 +196,8 @@ class _Shared:
 
 
 @pytest.fixture(scope="session")
-def _shared(request: pytest.FixtureRequest, emulator_settings: dict[str, Any]) -> Iterator[_Shared]:
-    """Start the S3 server if a test will use it; meanwhile (two seconds), the emulator and earlier tests run."""
+def _shared(emulator_settings: dict[str, Any]) -> Iterator[_Shared]:
+    """Make the stack of the whole test session, whose parts start when a test uses them."""
     from slslab.aws.keys import Keyring
     from slslab.stack.assembly import EmbeddedStack
 
@@ -213,15 +208,8 @@ def _shared(request: pytest.FixtureRequest, emulator_settings: dict[str, Any]) -
             asked.append(logged.event())
 
     keys = emulator_settings.get("keys") or Keyring.of(emulator_settings.get("variables") or {})
-    # At the end, the store is left only after its start has finished, even if it is still starting then.
-    with (
-        EmbeddedStack(session=emulator_settings.get("session"), keys=keys, on_request=on_request) as stack,
-        ThreadPoolExecutor(1) as starter,
-    ):
-        object_store = cache(lambda: starter.submit(stack.start_object_store))
-        if any("object_store" in getattr(item, "fixturenames", ()) for item in request.session.items):
-            object_store()
-        yield _Shared(stack, object_store, asked)
+    with EmbeddedStack(session=emulator_settings.get("session"), keys=keys, on_request=on_request) as stack:
+        yield _Shared(stack, asked)
 
 
 @pytest.fixture(scope="session")
@@ -255,7 +243,7 @@ def lambda_faults(emulator: Emulator) -> Iterator[Callable[..., None]]:
 @pytest.fixture(scope="session")
 def object_store(_shared: _Shared, emulator: Emulator) -> EmbeddedObjectStore:
     """Run one S3 server for the whole test session; functions find it through AWS_ENDPOINT_URL_S3."""
-    store = _shared.object_store().result()
+    store = _shared.stack.start_object_store()
     emulator.add_variables(_shared.stack.client_environment())
     return store
 
