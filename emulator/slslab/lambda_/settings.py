@@ -10,7 +10,7 @@ from slslab.aws.errors import invalid
 from slslab.aws.limits import Limits
 from slslab.lambda_.api import Answer, Call
 from slslab.lambda_.event_sources import EventSourceMappings
-from slslab.lambda_.functions import FunctionResource, Functions, add_tags
+from slslab.lambda_.functions import FunctionResource, Functions, check_tags
 from slslab.lambda_.references import LATEST, function_arn, parse
 
 TOTAL_CODE_BYTES = 80_530_636_800
@@ -40,7 +40,10 @@ class SettingOperations(FunctionResource):
 
     async def _tag_resource(self, call: Call) -> None:
         tags, revise = self._tagged(call)
-        add_tags(tags, call.members["Tags"])
+        if not (added := call.members["Tags"]):
+            raise invalid("An error occurred and the request cannot be processed.")
+        check_tags(tags | added)
+        tags |= added
         revise()
 
     async def _untag_resource(self, call: Call) -> None:
