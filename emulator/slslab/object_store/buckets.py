@@ -28,13 +28,13 @@ BLOCKS = ("BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "RestrictP
 
 async def list_buckets(call: Call) -> Answer:
     """List all buckets."""
-    call.only("MaxBuckets", "ContinuationToken", "Prefix", "BucketRegion")
+    call.only("MaxBuckets", "ContinuationToken", "Prefix")
     after, prefix = _token(call.members.get("ContinuationToken")) or "", call.members.get("Prefix", "")
-    region, limit = call.members.get("BucketRegion"), call.limit("MaxBuckets", "max-buckets", 10_000)
+    limit = call.limit("MaxBuckets", "max-buckets", 10_000)
     found = [
         bucket
         for name, bucket in sorted(call.store.buckets.items())
-        if name > after and name.startswith(prefix) and region in (None, bucket.region)
+        if name > after and name.startswith(prefix)
     ]
     entries: list[dict[str, Any]] = [{"Name": one.name, "CreationDate": one.created} for one in found[:limit]]
     output: dict[str, Any] = {"Buckets": entries, "Owner": OWNER, "Prefix": call.members.get("Prefix")}
@@ -45,7 +45,7 @@ async def list_buckets(call: Call) -> Answer:
 
 async def create_bucket(call: Call) -> Answer:
     """Create a bucket; in us-east-1 its owner may create it again."""
-    call.only("ACL", "CreateBucketConfiguration", "ObjectOwnership", "ObjectLockEnabledForBucket", "BucketNamespace")
+    call.only("ACL", "CreateBucketConfiguration", "ObjectOwnership", "ObjectLockEnabledForBucket")
     name, members = call.bucket_name, call.members
     if not NAME.fullmatch(name) or ADDRESS.fullmatch(name):
         raise failure("InvalidBucketName", BucketName=name[:100])
@@ -94,7 +94,7 @@ async def get_bucket_location(call: Call) -> Answer:
 
 async def list_objects(call: Call) -> Answer:
     """List objects after a marker."""
-    call.only("Delimiter", "EncodingType", "Marker", "MaxKeys", "Prefix", "OptionalObjectAttributes")
+    call.only("Delimiter", "EncodingType", "Marker", "MaxKeys", "Prefix")
     bucket, given, limit = call.bucket(), call.members, call.limit("MaxKeys", "maxKeys")
     marker = given.get("Marker", "")
     keys, groups, more = bucket.walk(given.get("Prefix", ""), given.get("Delimiter", ""), marker, limit)
@@ -110,10 +110,7 @@ async def list_objects(call: Call) -> Answer:
 
 async def list_objects_v2(call: Call) -> Answer:
     """List objects after a key, or after the previous page."""
-    call.only(
-        *("ContinuationToken", "Delimiter", "EncodingType", "FetchOwner", "MaxKeys", "Prefix", "StartAfter"),
-        "OptionalObjectAttributes",
-    )
+    call.only("ContinuationToken", "Delimiter", "EncodingType", "FetchOwner", "MaxKeys", "Prefix", "StartAfter")
     bucket, given, limit = call.bucket(), call.members, call.limit("MaxKeys", "maxKeys")
     token = _token(given.get("ContinuationToken"))
     after = given.get("StartAfter", "") if token is None else token
@@ -132,9 +129,7 @@ async def list_objects_v2(call: Call) -> Answer:
 
 async def list_object_versions(call: Call) -> Answer:
     """List all versions of objects, and their delete markers."""
-    call.only(
-        "Delimiter", "EncodingType", "KeyMarker", "MaxKeys", "Prefix", "VersionIdMarker", "OptionalObjectAttributes"
-    )
+    call.only("Delimiter", "EncodingType", "KeyMarker", "MaxKeys", "Prefix", "VersionIdMarker")
     bucket, given, limit = call.bucket(), call.members, call.limit("MaxKeys", "maxKeys")
     after = given.get("KeyMarker", ""), given.get("VersionIdMarker", "")
     if after[1] and not after[0]:
@@ -242,13 +237,6 @@ def _covers(resource: str, bucket: str) -> bool:
     return resource == "*" or (found != "" and not arn and Pattern(path.partition("/")[0]).matches(bucket))
 
 
-async def get_bucket_policy_status(call: Call) -> Answer:
-    """Return whether a bucket's policy makes it public."""
-    await get_setting(call)
-    public = any(entry.is_public for entry in call.bucket().settings["statements"])
-    return Answer({"PolicyStatus": {"IsPublic": public}})
-
-
 async def put_public_access_block(call: Call) -> Answer:
     """Block public access. The two settings for access control lists have no effect, because buckets here have none."""
     call.only("PublicAccessBlockConfiguration", *CHECKSUMS)
@@ -301,7 +289,6 @@ async def get_bucket_ownership_controls(call: Call) -> Answer:
 SET = {
     "GetBucketTagging": ("tags", "TagSet", "NoSuchTagSet"),
     "GetBucketPolicy": ("policy", "Policy", "NoSuchBucketPolicy"),
-    "GetBucketPolicyStatus": ("policy", "Policy", "NoSuchBucketPolicy"),
     "GetPublicAccessBlock": (
         "publicAccessBlock",
         "PublicAccessBlockConfiguration",
@@ -327,9 +314,6 @@ UNSET: Mapping[str, str | dict[str, Any]] = {
     "GetBucketReplication": "ReplicationConfigurationNotFoundError",
     "GetBucketLifecycleConfiguration": "NoSuchLifecycleConfiguration",
     "GetObjectLockConfiguration": "ObjectLockConfigurationNotFoundError",
-    "DeleteBucketWebsite": {},
-    "DeleteBucketReplication": {},
-    "DeleteBucketLifecycle": {},
 }
 
 
@@ -339,7 +323,7 @@ async def get_unset(call: Call) -> Answer:
     bucket = call.bucket()
     if isinstance(found, str):
         raise failure(found, BucketName=bucket.name)
-    return Answer(found, 204 if call.operation.name.startswith("Delete") else 200)
+    return Answer(found)
 
 
 TABLES: tuple[tuple[Callable[[Call], Awaitable[Answer]], Mapping[str, Any]], ...]
@@ -357,8 +341,6 @@ def _listed(
 def _named(given: Mapping[str, Any], groups: list[str]) -> dict[str, Any]:
     if given.get("EncodingType", "url") != "url":
         raise failure("InvalidArgument", "Invalid Encoding Method specified in Request")
-    if set(given.get("OptionalObjectAttributes", [])) - {"RestoreStatus"}:
-        raise failure("InvalidArgument", "Invalid attribute name specified")
     return {
         "Prefix": given.get("Prefix", ""),
         "Delimiter": given.get("Delimiter") or None,

@@ -18,7 +18,6 @@ ACTIONS = {
     "CreateMultipartUpload": "PutObject",
     "DeleteBucketCors": "PutBucketCORS",
     "DeleteBucketEncryption": "PutEncryptionConfiguration",
-    "DeleteBucketLifecycle": "PutLifecycleConfiguration",
     "DeleteBucketTagging": "PutBucketTagging",
     "DeletePublicAccessBlock": "PutBucketPublicAccessBlock",
     "GetBucketCors": "GetBucketCORS",

@@ -257,6 +257,7 @@ CONFIGURATIONS: dict[str, tuple[str, dict[str, Any]]] = {
         "put_bucket_lifecycle_configuration",
         {"LifecycleConfiguration": {"Rules": [{"Status": "Enabled", "Prefix": "", "Expiration": {"Days": 1}}]}},
     ),
+    "policy status": ("get_bucket_policy_status", {}),
     "metrics": ("put_bucket_metrics_configuration", {"Id": "i", "MetricsConfiguration": {"Id": "i"}}),
 }
 
