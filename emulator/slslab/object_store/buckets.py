@@ -31,11 +31,7 @@ async def list_buckets(call: Call) -> Answer:
     call.only("MaxBuckets", "ContinuationToken", "Prefix")
     after, prefix = _token(call.members.get("ContinuationToken")) or "", call.members.get("Prefix", "")
     limit = call.limit("MaxBuckets", "max-buckets", 10_000)
-    found = [
-        bucket
-        for name, bucket in sorted(call.store.buckets.items())
-        if name > after and name.startswith(prefix)
-    ]
+    found = [bucket for name, bucket in sorted(call.store.buckets.items()) if name > after and name.startswith(prefix)]
     entries: list[dict[str, Any]] = [{"Name": one.name, "CreationDate": one.created} for one in found[:limit]]
     output: dict[str, Any] = {"Buckets": entries, "Owner": OWNER, "Prefix": call.members.get("Prefix")}
     if len(found) > len(entries) > 0:
@@ -254,19 +250,6 @@ async def put_bucket_cors(call: Call) -> Answer:
     return Answer()
 
 
-async def get_bucket_acl(call: Call) -> Answer:
-    """Return the only possible access control list: the owner has full control."""
-    call.only("VersionId")
-    if call.key:
-        call.version()
-    call.bucket()
-    grant = {"Grantee": {"Type": "CanonicalUser", **OWNER}, "Permission": "FULL_CONTROL"}
-    return Answer({"Owner": OWNER, "Grants": [grant]})
-
-
-get_object_acl = get_bucket_acl
-
-
 async def put_bucket_acl(call: Call) -> Answer:
     """Refuse an access control list, as new buckets of S3 do."""
     call.bucket()
@@ -276,13 +259,6 @@ async def put_bucket_acl(call: Call) -> Answer:
 
 
 put_object_acl = put_bucket_acl
-
-
-async def get_bucket_ownership_controls(call: Call) -> Answer:
-    """Return that the bucket owner owns all objects."""
-    call.only()
-    call.bucket()
-    return Answer({"OwnershipControls": {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]}})
 
 
 # Settings of a bucket: their name, the member of the answer, and the error without them.
@@ -302,8 +278,13 @@ DELETED = {
     "DeleteBucketTagging": ("tags",),
     "DeletePublicAccessBlock": ("publicAccessBlock",),
 }
-# Answers about settings that a bucket can't have: the output, or the error.
-UNSET: Mapping[str, str | dict[str, Any]] = {
+# The only possible access control list: the owner has full control.
+ACL = {"Owner": OWNER, "Grants": [{"Grantee": {"Type": "CanonicalUser", **OWNER}, "Permission": "FULL_CONTROL"}]}
+# Answers about settings that can't be changed here: the output, or the error.
+FIXED: Mapping[str, str | dict[str, Any]] = {
+    "GetBucketAcl": ACL,
+    "GetObjectAcl": ACL,
+    "GetBucketOwnershipControls": {"OwnershipControls": {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]}},
     "GetBucketNotificationConfiguration": {},
     # Objects aren't encrypted here.
     "GetBucketEncryption": "ServerSideEncryptionConfigurationNotFoundError",
@@ -317,17 +298,18 @@ UNSET: Mapping[str, str | dict[str, Any]] = {
 }
 
 
-async def get_unset(call: Call) -> Answer:
-    """Answer that the bucket doesn't have this setting."""
-    found = UNSET[call.operation.name]
-    bucket = call.bucket()
+async def get_fixed(call: Call) -> Answer:
+    """Return a setting that can't be changed here, or the error that the bucket doesn't have it."""
+    found, bucket = FIXED[call.operation.name], call.bucket()
     if isinstance(found, str):
         raise failure(found, BucketName=bucket.name)
+    if call.key:
+        call.version()
     return Answer(found)
 
 
 TABLES: tuple[tuple[Callable[[Call], Awaitable[Answer]], Mapping[str, Any]], ...]
-TABLES = ((get_setting, SET), (delete_setting, DELETED), (get_unset, UNSET))
+TABLES = ((get_setting, SET), (delete_setting, DELETED), (get_fixed, FIXED))
 
 
 def _listed(

@@ -961,3 +961,7 @@ def test_access_control_lists_are_refused_as_by_new_buckets_of_s3(s3: Any, bucke
     s3.put_object(Bucket=bucket, Key="k", Body=b"", ACL="bucket-owner-full-control")
     grants = s3.get_bucket_acl(Bucket=bucket)["Grants"]
     assert [grant["Permission"] for grant in grants] == ["FULL_CONTROL"]
+    assert s3.get_object_acl(Bucket=bucket, Key="k")["Grants"] == grants
+    assert refused(s3.get_object_acl, Bucket=bucket, Key="absent") == (404, "NoSuchKey")
+    rules = s3.get_bucket_ownership_controls(Bucket=bucket)["OwnershipControls"]["Rules"]
+    assert rules == [{"ObjectOwnership": "BucketOwnerEnforced"}]
