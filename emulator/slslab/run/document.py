@@ -325,52 +325,21 @@ class Join(TypedDict):
     epoch: int | None
 
 
-class Death(TypedDict):
-    """A peer that failed, when (s since 1970), and which peer noticed."""
-
-    worker: int
-    epoch: int
-    time: float
-    found_by: int | str
-
-
-class ScaleIn(TypedDict):
-    """A decision of MLLess's auto-tuner."""
-
-    step: int
-    workers: int
-    removed: int | None
-    knee: int | None
-    r: float | None
-    loss_base: float | None
-    loss_now: float | None
-
-
-class Late(TypedDict):
-    """A SPIRT peer that reached an epoch's barrier too late, and the peer that continued without its average."""
-
-    worker: int
-    epoch: int
-    left_out_by: int
-
-
-class FailedFunction(TypedDict):
-    """A KubeML function that failed, and was left out of all later merges."""
+class Failed(TypedDict):
+    """A peer or function that failed, or was left out, in an epoch; the architecture tells more of it."""
 
     epoch: int
-    function: int
-    error: str
 
 
 class Details(TypedDict, total=False):
-    """What an architecture tells of its own; others may tell more. `shares` counts the samples of each class that each
-    worker has, if the partition is uneven. `buffers_equal` tells whether all workers' buffers are equal in the end."""
+    """What an architecture tells of its own, as far as other code reads it; `late` are peers that others left out of an
+    epoch. `shares` counts the samples of each class that each worker has, if the partition is uneven. `buffers_equal`
+    tells whether all workers' buffers are equal in the end."""
 
     joins: list[Join]
-    deaths: list[Death]
-    late: list[Late]
-    scale_in: list[ScaleIn]
-    failed_functions: list[FailedFunction]
+    deaths: list[Failed]
+    late: list[Failed]
+    failed_functions: list[Failed]
     shares: list[list[int]]
     buffers_equal: bool
 
