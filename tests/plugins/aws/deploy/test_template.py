@@ -326,7 +326,7 @@ NO_CONDITION = "a condition is one of Condition, Fn::And, Fn::Equals, Fn::Not an
         (
             RULE + "{EventPattern: {source: [a]}, Targets: [{Id: t, Arn: 'arn:aws:kinesis:us-east-1:1:stream/s'}]}\n",
             2,
-            "R: the target arn:aws:kinesis:us-east-1:1:stream/s must be one of sqs, logs, events, lambda, states.",
+            "R: the target arn:aws:kinesis:us-east-1:1:stream/s must be one of lambda, states, sqs, logs.",
         ),
         (
             "Resources:\n  L: {Type: AWS::Logs::LogGroup, Properties: {LogGroupName: a b}}\n",
