@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import platform
 from collections.abc import Mapping
 from contextlib import suppress
@@ -18,6 +17,7 @@ from slslab.predict.anchors import Form
 from slslab.predict.processor import UNANCHORED, Processor, Timing, make_processor
 from slslab.processor import workloads
 from slslab.processor.measurement import Measurement, Progress, measure, read_versions, run_probe
+from slslab.run.log import replacing
 
 NAME, SCHEMA = "processors.json", 1
 # Fields of /proc/cpuinfo, on x86-64 and on arm64.
@@ -174,14 +174,10 @@ def _read() -> Mapping[str, Any]:
 
 
 def _write(entries: Mapping[str, Any]) -> None:
-    path = _make_folder() / NAME
-    temporary = path.with_name(f".{NAME}-{os.getpid()}")
     try:
-        temporary.write_text(json.dumps({"schema": SCHEMA, "hosts": entries}, indent=1), encoding="utf-8")
-        temporary.replace(path)
+        with replacing(_make_folder() / NAME, on_disk=False) as file:
+            file.write(json.dumps({"schema": SCHEMA, "hosts": entries}, indent=1).encode())
     except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
         raise _unusable(error) from error
 
 
