@@ -40,8 +40,8 @@ class Database:
         self.store = Store()
         lua = Engine(REDIS_VERSION)
         clients: dict[int, Session] = {}
-        port, password = FIRST_PORT + number, PASSWORD.encode()
-        self.context = Context(self.store, number, port, password, Settings(), lua, report, clients, self.close)
+        password = PASSWORD.encode()
+        self.context = Context(self.store, number, password, Settings(), lua, report, clients, self.close)
         self._numbers = count(1)
 
     def close(self) -> None:

@@ -65,7 +65,6 @@ class Peer:
         self.context = Context(
             Store(options.maxmemory),
             number,
-            self.port,
             options.password,
             options.scripts,
             Engine(connections.REDIS_VERSION),
