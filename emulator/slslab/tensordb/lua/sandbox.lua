@@ -1,7 +1,6 @@
 -- A script's environment: Lua 5.1's own functions without files, modules and `debug`, Redis's functions, and read-only
--- tables. Returns the functions for Python. Tail calls, here and in scripts, become plain calls (see bytecode.py), so
--- that stack levels are the same as in Redis, which has its functions in C.
-local invoke, guarded, sha1hex, over, cjson, struct, settings = ...
+-- tables. Returns the functions for Python.
+local invoke, sha1hex, over, cjson, struct, settings = ...
 
 local OWN = { ["=sandbox"] = true, ["=cjson"] = true }
 local WATCH_EVERY = 100000
@@ -260,7 +259,7 @@ local function compiled(source, name)
   if not chunk then
     return nil, complaint
   end
-  return setfenv(guarded(chunk), environment)
+  return setfenv(chunk, environment)
 end
 
 -- Redis's pcall returns the text of its own errors.
@@ -396,7 +395,7 @@ rawset(globals, "_G", environment)
 getmetatable("").__index = globals.string
 getmetatable("").__metatable = freeze({ __index = globals.string })
 
--- An error becomes a table with the place where it happened.
+-- An error becomes a table with the place where it happened, if a tail call hasn't replaced its frame.
 local function locate(failure)
   local level = 2
   local place = getinfo(level, "Sl")
@@ -404,14 +403,14 @@ local function locate(failure)
     level = 3
     place = getinfo(level, "Sl")
   end
-  while place and OWN[place.source] do
+  while place and (OWN[place.source] or place.what == "tail") do
     level = level + 1
     place = getinfo(level, "Sl")
   end
   if type(failure) ~= "table" or behind[failure] then
     failure = { err = "ERR " .. tostring(failure) }
   end
-  if place then
+  if place and place.what ~= "C" then
     rawset(failure, "source", place.source)
     rawset(failure, "line", place.currentline)
   end

@@ -12,7 +12,6 @@ from tests.emulator.tensordb.wire import Wire, WireError, encode, error
 
 from slslab.tensordb import lua_engine as engine
 from slslab.tensordb.lua import runtime
-from slslab.tensordb.lua.bytecode import without_tail_calls
 from slslab.tensordb.server import Options, Peer
 from slslab_workers.channels.scripts import LUA_AVERAGE, average_texts
 from slslab_workers.trace.event import Event
@@ -313,7 +312,7 @@ def test_scripts_work_with_tensors(url: str) -> None:
         assert wire("EVAL", f"{script} return redis.call('AI.TENSORGET', KEYS[1], 'BLOB')", 1, "t", body) == body
         assert wire("EVAL", "return redis.call('AI.TENSORGET', KEYS[1], 'VALUES')", 1, "t") == [b"0", b"1", b"2"]
         for command in ("'AI.SCRIPTEXECUTE', 's', 'f', 'INPUTS', 1, 't'", "'AI.DAGEXECUTE', 'LOAD', 1, 't', '|>', 'x'"):
-            said = error(wire, "EVAL", f"return redis.call({command})", 0)
+            said = error(wire, "EVAL", f"return (redis.call({command}))", 0)
             assert said.startswith("ERR Cannot run RedisAI command within a transaction or a LUA script script: ")
 
 
@@ -337,7 +336,7 @@ def test_a_script_serves_those_who_wait_and_runs_in_a_transaction(url: str) -> N
     [
         ("local t = {} t[1] = t return t", "reached lua stack limit"),
         ("local t = {} for _ = 1, 250 do t = {t} end return t", "reached lua stack limit"),
-        ("local function f() return f() end return f()", "stack overflow"),
+        ("local function f() return (f()) end return f()", "stack overflow"),
         ("error(redis)", "ERR table: "),
         ("error(setmetatable({}, {__newindex = function() while true do end end}))", "ERR unknown error"),
     ],
@@ -367,9 +366,13 @@ def test_spirts_average_has_the_bits_of_the_workers_own(url: str, numbers: int) 
         assert wire("GET", "mean").decode() == f"[{','.join(average_texts(vectors))}]"
 
 
-def test_other_code_than_lua_51s_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"Lua 5\.1"):
-        without_tail_calls(b"\x1bLJ\x02")
+def test_the_error_of_a_tail_call_has_no_line_and_in_parentheses_it_has(url: str) -> None:
+    with Wire(url) as wire:
+        said = "ERR Unknown Redis command called from script"
+        assert error(wire, "EVAL", "local x = 1\nreturn redis.call('NONE')", 0) == said
+        script = "local x = 1\nreturn (redis.call('NONE'))"
+        name = sha1(script.encode()).hexdigest()
+        assert error(wire, "EVAL", script, 0) == f"{said} script: {name}, on @user_script:2."
 
 
 @pytest.mark.parametrize(
