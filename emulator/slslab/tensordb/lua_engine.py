@@ -59,8 +59,7 @@ class Engine:
     `cpu_ns` is the CPU time of all scripts that have succeeded.
     """
 
-    def __init__(self, version: str) -> None:
-        self._version = version
+    def __init__(self) -> None:
         self._scripts: dict[str, bytes] = {}
         self._process: ScriptProcess | None = None
         self._run: Run | None = None
@@ -141,7 +140,7 @@ class Engine:
         """Return the process that runs scripts, with this one compiled; CommandError if it isn't valid."""
         if self._process is None or self._process.closed:
             memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-            self._process = ScriptProcess(self._version, min(MEMORY_BYTES, memory // 2))
+            self._process = ScriptProcess(min(MEMORY_BYTES, memory // 2))
         try:
             self._process.compile(sha, body)
         except ScriptError as error:

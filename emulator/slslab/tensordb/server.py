@@ -67,7 +67,7 @@ class Peer:
             number,
             options.password,
             options.scripts,
-            Engine(connections.REDIS_VERSION),
+            Engine(),
             report,
             {},
             self.close,

@@ -245,7 +245,7 @@ def test_a_pattern_of_many_stars_takes_no_time(wire: Wire) -> None:
 FUNCTIONS = (
     "struct.pack struct.unpack struct.size cjson.encode cjson.decode "
     "redis.sha1hex redis.error_reply "
-    "redis.status_reply redis.call redis.log math.random math.randomseed tonumber "
+    "redis.status_reply redis.call math.random math.randomseed tonumber "
     "tostring string.format string.byte string.sub table.concat unpack select rawset loadstring"
 ).split()
 ARGUMENTS = (

@@ -43,7 +43,6 @@ class Runtime:
         self,
         call: Callable[[Sequence[bytes]], tuple[bool, Value]],
         over: Callable[[], bytes | None],
-        version: str,
         memory: int,
     ) -> None:
         self._call = call
@@ -58,14 +57,7 @@ class Runtime:
         )
         self._most = memory - min(MARGIN, memory * 2 // 3)
         self._load = self._lua.eval(b"function(code, name) return assert(loadstring(code, name)) end")
-        major, minor, patch = map(int, version.split("."))
-        settings = self._lua.table_from(
-            {
-                b"most_kb": self._most / 1024,
-                b"version": version.encode(),
-                b"version_number": major << 16 | minor << 8 | patch,
-            }
-        )
+        settings = self._lua.table_from({b"most_kb": self._most / 1024})
         self._compile, self._run = self._part("sandbox")(
             self._invoke,
             lambda data: hashlib.sha1(data).hexdigest().encode(),
