@@ -8,7 +8,7 @@ from pathlib import Path
 from slslab.installation import __version__
 from slslab.tensordb import session as table
 from slslab.tensordb.globs import matches
-from slslab.tensordb.replies import NULL_ARRAY, OK, CommandError, Reply, Simple, Verbatim, shown
+from slslab.tensordb.replies import NULL_ARRAY, OK, CommandError, Reply, Simple, shown
 from slslab.tensordb.resp import MAX_BULK
 from slslab.tensordb.session import SYNTAX, Session, command, whole, wrong_arity
 from slslab.tensordb.store import Waiter
@@ -139,7 +139,7 @@ def _client_list(session: Session, args: list[bytes]) -> Reply:
         b"id=%d addr=%s name=%s db=0 resp=%d\n" % (client.id, client.address.encode(), client.name, client.protocol)
         for client in list(session.context.clients.values())
     )
-    return Verbatim(b"".join(lines))
+    return b"".join(lines)
 
 
 @command("info", -1)
@@ -151,11 +151,9 @@ def _info(session: Session, args: list[bytes]) -> Reply:
         for name, fields in _facts(session).items()
         if name.lower() in names or names & {"all", "everything"} or (shown_by_default and name != "Commandstats")
     }
-    return Verbatim(
-        "\r\n".join(
-            f"# {name}\r\n" + "".join(f"{field}:{value}\r\n" for field, value in fields.items())
-            for name, fields in sections.items()
-        ).encode()
+    return "\r\n".join(
+        f"# {name}\r\n" + "".join(f"{field}:{value}\r\n" for field, value in fields.items())
+        for name, fields in sections.items()
     )
 
 

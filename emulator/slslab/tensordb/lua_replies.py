@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 
 from slslab.tensordb.lua.arguments import Value
-from slslab.tensordb.replies import CommandError, NullArray, Reply, Simple, Verbatim
+from slslab.tensordb.replies import CommandError, NullArray, Reply, Simple
 
 SMALLEST, LARGEST = -(1 << 63), (1 << 63) - 1
 
@@ -22,8 +22,6 @@ def to_lua(reply: Reply) -> Value:
         return reply.encode()
     if reply is None or isinstance(reply, NullArray):
         return False
-    if isinstance(reply, Verbatim):
-        return reply.text
     if isinstance(reply, Simple):
         return {b"ok": reply.text.encode()}
     if isinstance(reply, CommandError):
