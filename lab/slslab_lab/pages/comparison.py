@@ -11,11 +11,14 @@ from pathlib import Path
 from shutil import which
 from string import ascii_uppercase
 
+from slslab.errors import RequestError
 from slslab.predict.uncertainty import INSTANCE, ratio_range, read_uncertainty
 from slslab.report import formats, summaries
 from slslab.report.formats import percent
 from slslab.report.page import WORDS, Card, Cell, Chart, Document, Key, Note, Page, Part, Row, Table
+from slslab.run.directory import RunDirectory
 from slslab.run.metrics import PHASES, grouped
+from slslab.run.run import Run
 from slslab_lab.pages import charts, scales
 from slslab_lab.pages.verdicts import basis_of, capitalised, verdicts, verdicts_in_short, with_article
 from slslab_workers.architecture import chosen_options
@@ -62,6 +65,16 @@ WORK = {
 HEADINGS = ("run", "AWS, s", "bill, USD", "waiting", "here, s", "accuracy")
 
 
+def read_documents(directories: Iterable[RunDirectory]) -> list[Document]:
+    """Return the documents of runs to compare; RequestError for a record of `slslab up`."""
+    documents: list[Document] = []
+    for directory in directories:
+        if directory.service() is not None:
+            raise RequestError(f"{directory.id} was recorded by `slslab up`.", "compare runs: slslab runs")
+        documents.append(Run.read(directory).summary())
+    return documents
+
+
 def comparison(documents: Sequence[Document], page: Path | None) -> Iterator[Part]:
     """Yield the output of `compare`: the answers, a table that fits 80 columns, and where to find details."""
     names = short_names(documents)
@@ -71,7 +84,7 @@ def comparison(documents: Sequence[Document], page: Path | None) -> Iterator[Par
     headings = [there(documents, heading) for heading in HEADINGS]
     yield Table(headings, [_row(name, document) for name, document in zip(names, documents, strict=True)])
     yield from _notes(documents, names)
-    yield Note(_next(documents, page), "muted")
+    yield Note(_next(page), "muted")
 
 
 def _answers(documents: Sequence[Document], sentences: Iterable[str]) -> Iterator[str]:
@@ -100,7 +113,7 @@ def there(documents: Sequence[Document], text: str) -> str:
 
 def short_names(documents: Sequence[Document]) -> list[str]:
     """Return the names of the runs' architectures; for several runs of one, the dates and times in their ids."""
-    titles = [title_of(str(document.get("architecture", document["run"]))) for document in documents]
+    titles = list(map(_name, documents))
     often = Counter(titles)
     return [
         name if often[name] == 1 else "-".join(str(document["run"]).split("-")[:2])
@@ -150,9 +163,7 @@ def _notes(documents: Sequence[Document], names: Sequence[str]) -> Iterator[Note
             yield Note(capitalised(f"{with_article(name)} {said}."))
 
 
-def _next(documents: Sequence[Document], page: Path | None) -> str:
-    if not all("architecture" in document for document in documents):
-        return "Details: slslab show RUN, slslab bill RUN"
+def _next(page: Path | None) -> str:
     figures = f"All figures: {page}" if page else "All figures, as a page: add --html FILE"
     program = "slslab" if which("slslab") else f"{os.path.relpath(sys.prefix)}/bin/slslab"
     return f"{figures} · Next: {program} show last"

@@ -107,7 +107,7 @@ def test_a_run_has_all_its_parts() -> None:
     ):  # fmt: skip
         assert heading in parts.headings
     assert [chart["id"] for chart in parts.charts] == [
-        "timeline", "bill", "phases", "loss", "accuracy", "memory", "communication", "traffic",
+        "timeline", "bill", "phases", "loss", "accuracy", "memory", "communication",
     ]  # fmt: skip
     drawn = {attrs["id"]: attrs for tag, attrs in parts.tags if attrs.get("class") == "chart"}
     assert list(drawn) == [chart["id"] for chart in parts.charts]
