@@ -197,7 +197,7 @@ class Record:
             since_ns, self._flushed_ns = self._flushed_ns, time.monotonic_ns()
             requests, self._requests = self._requests, Counter()
         for operation, number in requests.items():
-            event = own_event(operation, since_ns, "", resource="", function="stack")
+            event = own_event(operation, since_ns, "", resource="", function="")
             self._write({**event, "requests": number, "overhead": False})
 
     def _write(self, record: Mapping[str, Any]) -> None:
