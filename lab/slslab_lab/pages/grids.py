@@ -131,7 +131,7 @@ def _reasons(cell: Document) -> str:
 def thresholds(document: Document) -> Table:
     """Return which of two patterns is faster, and from which latency × bandwidth ÷ size of a gradient on."""
     compared = [row for row in document["rows"] if "intervals" in row]
-    bases = [name for name in ("published", "measured", "modelled") if any(name in row["winner"] for row in compared)]
+    bases = [name for name in ("published", "modelled") if any(name in row["winner"] for row in compared)]
     last, *others = reversed(with_chains())
     patterns: dict[str | None, str] = {last: title(last), None: "tie", **{name: title(name) for name in others}}
     rows = []

@@ -93,13 +93,12 @@ class Round:
     def seconds(self, profile: Profile) -> float:
         """Return the time from the first request until the last worker has the sum, without later deletes and logs."""
         timeline = play(self.program(), profile)
-        ends = (end for step, end in zip(timeline.steps, timeline.end, strict=True) if is_exchange(step.phase, step.op))
+        ends = (
+            end
+            for step, end in zip(timeline.steps, timeline.end, strict=True)
+            if step.phase == PHASE and step.op not in CLEANING
+        )
         return (max(ends) - min(timeline.begin)) / NS
-
-
-def is_exchange(phase: str, op: str) -> bool:
-    """Return whether the step puts, reads or adds up gradients."""
-    return phase == PHASE and op not in CLEANING
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
-"""Published times of AllReduce and ScatterReduce compared with measured and modelled ones, by row and variant.
+"""Published times of AllReduce and ScatterReduce compared with modelled ones, by row and variant.
 
 Published values come from `papers/`. The model plays a round on a profile that is chosen before the comparison and is
 the same for all rows. Nothing is fitted to a row."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
 from typing import Any
@@ -20,19 +20,16 @@ from slslab_lab.replay.rounds import Round, SizedChain, chain, size_at, sweep, w
 from slslab_lab.runs.planning import architectures
 from slslab_lab.studies.accuracy_by_time import CANONICAL, RELEASED, whole
 from slslab_lab.studies.documents import Cell, ReproducedRow, make_document
-from slslab_lab.studies.measured_rounds import PATTERNS, Exchange, describe, read_exchanges
-from slslab_lab.studies.minibatches import ratio_of
 from slslab_lab.studies.study import Setup
 from slslab_workers.architecture import title
 
+PATTERNS = ("allreduce", "scatterreduce")
 # The paper's table, by study.
 TABLES = {"lambdaml-table3": "table3", "fig2": "fig2"}
 NAMES = {"": "a tie", **{name: title(name) for name in PATTERNS}}
 # The range of latency × bandwidth ÷ size to sweep (wider if a row lies outside), and the number of values to try.
 SWEPT = (1e-3, 1e3)
 PLACES = 25
-# A recorded run has a row's model if their gradients differ by at most this share.
-SAME_SIZE = 0.01
 RATIO = "ratio"
 # The name in the papers' data for AllReduce's seconds ÷ ScatterReduce's.
 SLOWER = "allreduce_slower"
@@ -65,8 +62,7 @@ def variants(table: Table, row: Row) -> tuple[Variant, Variant]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One row in one variant: seconds of a round by pattern, `measured` (may be empty) and `modelled`; and the longest
-    `chains` of its puts and gets.
+    """One row in one variant: `modelled` seconds of a round by pattern, and the longest `chains` of its puts and gets.
 
     `share` is latency × bandwidth ÷ size of the row's gradients; `intervals` give the winner at other values."""
 
@@ -78,7 +74,6 @@ class Comparison:
     chains: Mapping[str, SizedChain]
     share: float
     intervals: tuple[Interval, ...]
-    measured: Mapping[str, Exchange] = field(default_factory=dict)
 
     @property
     def winners(self) -> dict[str, str]:
@@ -118,7 +113,7 @@ class Comparison:
 def read(setup: Setup) -> list[list[Comparison]]:
     """Play both patterns for all rows, each in its variants."""
     table = setup.paper.table(TABLES[setup.study.name])
-    compare = compare_rounds(table, setup.profile, read_exchanges(setup.options.get("recordings")))
+    compare = compare_rounds(table, setup.profile)
     compared = []
     for number, row in enumerate(table.rows, 1):
         compared.append([compare(row, variant) for variant in variants(table, row)])
@@ -126,16 +121,14 @@ def read(setup: Setup) -> list[list[Comparison]]:
     return compared
 
 
-def compare_rounds(
-    table: Table, profile: Profile, exchanges: Iterable[Exchange] = ()
-) -> Callable[[Row, Variant], Comparison]:
+def compare_rounds(table: Table, profile: Profile) -> Callable[[Row, Variant], Comparison]:
     """Return a function that plays a round of each pattern for a row with `workers` and `bytes`, by workers that need
-    no CPU time, next to measured `exchanges` of the same model, workers and variant.
+    no CPU time.
 
     RequestError for a profile without a latency or a bandwidth for gets."""
     if not pipe_share(profile, 1):
         raise RequestError(f"The profile {profile.name} has no latency for object.get.", "choose another --profile.")
-    known, costs = tuple(exchanges), {name: without_compute(architectures()[name]) for name in PATTERNS}
+    costs = {name: without_compute(architectures()[name]) for name in PATTERNS}
 
     @cache
     def seconds(workers: int, size: int, variant: Variant) -> Mapping[str, float]:
@@ -161,13 +154,6 @@ def compare_rounds(
             {name: chain(name, workers, size) for name in PATTERNS},
             share,
             swept(workers, variant, min(SWEPT[0], share), max(SWEPT[1], share)),
-            {
-                entry.pattern: entry
-                for entry in known
-                if (entry.workers, entry.polling, entry.logged)
-                == (workers, variant.polling, variant.log_bytes is not None)
-                and abs(size - entry.size) <= SAME_SIZE * size
-            },
         )
 
     return compare
@@ -197,13 +183,12 @@ def build(setup: Setup, compared: Sequence[Sequence[Comparison]]) -> dict[str, A
     """Return the document of compared rows."""
     paper, profile, table = setup.paper, setup.profile, TABLES[setup.study.name]
     comparisons = [comparison for variants in compared for comparison in variants]
-    exchanges = {each.run: each for comparison in comparisons for each in comparison.measured.values()}
     return make_document(
         setup,
         paper.table(table),
         COLUMNS,
         [_row(each, recompute_row(paper, table, each.row), profile) for each in comparisons],
-        [*_notes(comparisons, profile), *describe(exchanges.values())],
+        _notes(comparisons, profile),
         profile=profile,
         bars=list(_bars(compared)),
     )
@@ -218,8 +203,7 @@ def _row(comparison: Comparison, again: Sequence[Recomputed], profile: Profile) 
                 *(each for each in again if each.column == name),
                 _by_formula(name, by_formula[name], comparison.chains[name].arithmetic(profile)),
             ),
-            comparison.measured[name].seconds if name in comparison.measured else None,
-            whole(comparison.modelled[name]),
+            modelled=whole(comparison.modelled[name]),
             reason=_reason(comparison, name),
         )
         for name in PATTERNS
@@ -230,7 +214,6 @@ def _row(comparison: Comparison, again: Sequence[Recomputed], profile: Profile) 
     winners = comparison.winners
     cells[RATIO] = FasterCell(
         recomputed=(*printed, _by_formula(RATIO, first / second, f"{first:.6f} / {second:.6f}")),
-        measured=ratio_of([comparison.measured[name].seconds for name in PATTERNS if name in comparison.measured]),
         modelled=whole(modelled),
         reason=comparison.reason,
         follows=printed[0].value if printed else None,
@@ -244,10 +227,6 @@ def _row(comparison: Comparison, again: Sequence[Recomputed], profile: Profile) 
         "winner": {basis: name or None for basis, name in winners.items()},
         "latency_bandwidth_size": comparison.share,
         "intervals": _intervals(comparison),
-        "recorded": {
-            name: {"run": each.run, "apart_seconds": each.apart, "oversubscribed": each.oversubscribed}
-            for name, each in comparison.measured.items()
-        },
     }
     return ReproducedRow(
         f"{comparison.workers} workers", comparison.row.name, comparison.variant.name, cells, comparison.row.note, more
@@ -302,12 +281,6 @@ def _bars(compared: Sequence[Sequence[Comparison]]) -> Iterator[dict[str, Any]]:
 def _bars_of(variants: Sequence[Comparison]) -> Iterator[tuple[str, str, float]]:
     sets = {
         "published": {name: float(value) for name, value in variants[0].row.published.items()},
-        **{
-            f"measured, {comparison.variant.name}": {
-                name: each.seconds.value for name, each in comparison.measured.items()
-            }
-            for comparison in variants
-        },
         **{f"modelled, {comparison.variant.name}": comparison.modelled for comparison in variants},
     }
     for basis, seconds in sets.items():

@@ -23,9 +23,8 @@ from slslab_lab.papers.recomputation import recompute
 from slslab_lab.replay.crossings import Interval
 from slslab_lab.replay.rounds import chain
 from slslab_lab.studies.catalogue import STUDIES
-from slslab_lab.studies.measured_rounds import PATTERNS, Exchange
 from slslab_lab.studies.minibatches import Estimate, ratio_of
-from slslab_lab.studies.patterns import TABLES, Comparison, Variant, build, compare_rounds, variants
+from slslab_lab.studies.patterns import PATTERNS, TABLES, Comparison, Variant, build, compare_rounds, variants
 
 INTERVALS = (
     Interval(0.001, 0.5, "scatterreduce"),
@@ -114,21 +113,6 @@ def test_log_traffic_is_played_as_released() -> None:
     }
 
 
-def test_measured_rounds_stand_beside_the_row_that_they_are_of() -> None:
-    one = table(workers=2, bytes=1_000_000, log_traffic="S3")
-
-    def exchange(workers: int = 2, size: int = 1_009_000, polling: str = "adaptive", logged: bool = False) -> Exchange:
-        seconds = Estimate(1.0, None, None, 3)
-        return Exchange("run", "allreduce", workers, size, polling, logged, seconds, 0.0, False)
-
-    fitting, released = exchange(), exchange(polling="released", logged=True)
-    others = (exchange(workers=3), exchange(size=1_011_000), exchange(polling="released"), exchange(logged=True))
-    compare = compare_rounds(one, platform(), (*others, fitting, released, *others))
-    both = [compare(one.rows[0], variant) for variant in variants(one, one.rows[0])]
-    assert [each.measured for each in both] == [{"allreduce": fitting}, {"allreduce": released}]
-    assert compare(one.rows[0], TOLD).measured == {}
-
-
 def test_intervals_are_those_of_the_kernel() -> None:
     """With L of gets, puts of 2 L and deletes of L as on this platform, in units of m ÷ B and x = L·B ÷ m, 4 workers
     who are told take 2 (1 + 2x) + 5 (1 + x) + 4x - x = 7 + 12x in AllReduce and 4 (¼ + 2x) + 6 (¼ + x) + 3x =
@@ -174,11 +158,7 @@ def with_rows(paper: Any, found: list[tuple[Comparison]]) -> Any:
 
 
 def test_cells_of_a_row() -> None:
-    busy = Exchange("run", "allreduce", 4, 1000, "adaptive", False, Estimate(2.0, 1.0, 3.0, 3), 0.5, True)
-    quiet = replace(
-        busy, run="other", pattern="scatterreduce", seconds=Estimate(1.0, 0.5, 1.5, 4), oversubscribed=False
-    )
-    one = replace(compared(("1.50", "1.0"), (4.0, 1.1)), measured={"allreduce": busy, "scatterreduce": quiet})
+    one = compared(("1.50", "1.0"), (4.0, 1.1))
     made = document(one)
     (row,) = made["rows"]
     first, second, ratio = (row["cells"][name] for name in (*PATTERNS, "ratio"))
@@ -190,7 +170,6 @@ def test_cells_of_a_row() -> None:
     )
     assert "the model has 571 ms" in first["reason"]
     assert (second["verdict"], second["reason"]) == ("agrees", "")
-    assert first["measured"] == {"value": 2.0, "low": 1.0, "high": 3.0, "samples": 3}
     assert [(each["way"], each["verdict"]) for each in first["recomputed"]] == [("", "cannot"), ("by formula", "")]
     by_formula = float(first["recomputed"][1]["value"])
     assert by_formula == pytest.approx(one.chains["allreduce"].seconds(platform()))
@@ -202,9 +181,7 @@ def test_cells_of_a_row() -> None:
     )
     assert [each["way"] for each in ratio["recomputed"]] == ["allreduce_slower", "by formula"]
     assert ratio["recomputed"][0]["value"] == "1.5"
-    assert (ratio["measured"]["value"], ratio["measured"]["samples"]) == (2.0, 3)
     assert row["winner"] == {"published": "scatterreduce", "modelled": "scatterreduce"}
-    assert row["recorded"]["allreduce"] == {"run": "run", "apart_seconds": 0.5, "oversubscribed": True}
     assert [(one["begin"], one["end"], one["winner"]) for one in row["intervals"]] == [
         (None, 0.5, "scatterreduce"), (0.5, 2.0, None), (2.0, None, "allreduce"),
     ]  # fmt: skip
@@ -214,14 +191,11 @@ def test_cells_of_a_row() -> None:
             "series": ["AllReduce", "ScatterReduce"],
             "values": [
                 ["4 workers\npublished", "AllReduce", 1.5], ["4 workers\npublished", "ScatterReduce", 1.0],
-                ["4 workers\nmeasured, canonical", "AllReduce", 2.0],
-                ["4 workers\nmeasured, canonical", "ScatterReduce", 1.0],
                 ["4 workers\nmodelled, canonical", "AllReduce", 4.0],
                 ["4 workers\nmodelled, canonical", "ScatterReduce", 1.1],
             ],
         }
     ]  # fmt: skip
-    assert any("1 of these 2 runs were oversubscribed" in note for note in made["notes"])
     json.dumps(made)
 
 
@@ -230,7 +204,6 @@ def test_a_row_of_which_nothing_is_published_has_no_verdict() -> None:
     assert {cell["verdict"] for cell in row["cells"].values()} == {""}
     assert row["winner"] == {"modelled": "scatterreduce"}
     assert row["cells"]["ratio"]["difference"] is None
-    assert row["cells"]["ratio"]["measured"] is None
 
 
 def test_the_interval_of_a_ratio() -> None:
@@ -292,14 +265,6 @@ def test_figure_2_is_printed_saved_and_drawn(slslab: Run, tmp_path: Path) -> Non
     # Log traffic brings both nearer to each other, and does not turn them round.
     ratios = [row["cells"]["ratio"]["modelled"]["value"] for row in (canonical, released)]
     assert 1.15 < ratios[1] < ratios[0]
-    # Table 2's recordings are of four workers, and there are none of ResNet-50.
-    for (model, workers, variant), row in rows.items():
-        if model == "MobileNet" and workers == 4:
-            assert set(row["recorded"]) == set(PATTERNS)
-            assert all(row["cells"][name]["measured"]["low"] is not None for name in PATTERNS)
-        elif model == "ResNet-50" or workers > 4:
-            assert row["recorded"] == {}
-            assert all(cell["measured"] is None for cell in row["cells"].values()), (model, workers, variant)
 
 
 @pytest.mark.usefixtures("unswept")
@@ -313,7 +278,6 @@ def test_lambdamls_table_on_another_profile(slslab: Run, tmp_path: Path) -> None
     assert made["rows"][2]["cells"]["allreduce"]["published"] == "3.3"
     assert {row["polling"] for row in made["rows"]} == {"adaptive", "released"}
     assert {row["log_bytes"] for row in made["rows"]} == {None}
-    assert "Nothing was measured" in out
     assert "Which pattern is faster, and at which latency × bandwidth ÷ size of a gradient" in out
 
 
@@ -327,9 +291,6 @@ def test_what_cannot_be_reproduced_is_refused(slslab: Run, tmp_path: Path) -> No
     code, _, err = slslab("reproduce", "fig2", "--plot", tmp_path / "fig2.txt")
     assert code == 2
     assert "cannot be drawn" in err
-    code, _, err = slslab("reproduce", "fig2", "--recordings", tmp_path)
-    assert code == 1
-    assert f"{tmp_path} has no recordings of Table 2." in err
 
 
 @pytest.mark.parametrize("name", TABLES)
