@@ -5,21 +5,19 @@ the same for all rows. Nothing is fitted to a row."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from functools import cache
 from typing import Any
 
 from slslab.errors import RequestError
 from slslab.predict.profiles.profile import Profile
 from slslab.report.formats import percent
-from slslab.run.metrics import grouped
 from slslab_lab.papers.paper import PaperError, Row, Table
 from slslab_lab.papers.recomputation import Recomputed, recompute_row
 from slslab_lab.replay.crossings import TIE, Interval, pipe_share, winner
-from slslab_lab.replay.rounds import Round, SizedChain, chain, size_at, sweep, without_compute
+from slslab_lab.replay.rounds import Round, size_at, sweep, without_compute
 from slslab_lab.runs.planning import architectures
 from slslab_lab.studies.accuracy_by_time import CANONICAL, RELEASED, whole
-from slslab_lab.studies.documents import Cell, ReproducedRow, make_document
+from slslab_lab.studies.documents import Cell, ReproducedRow, cell_of, make_document
 from slslab_lab.studies.study import Setup
 from slslab_workers.architecture import title
 
@@ -33,7 +31,6 @@ PLACES = 25
 RATIO = "ratio"
 # The name in the papers' data for AllReduce's seconds ÷ ScatterReduce's.
 SLOWER = "allreduce_slower"
-FORMULA = "by formula"
 COLUMNS = (
     *((name, f"{NAMES[name]}, a round", "s", 2) for name in PATTERNS),
     (RATIO, "AllReduce ÷ ScatterReduce", "ratio", 2),
@@ -62,7 +59,7 @@ def variants(table: Table, row: Row) -> tuple[Variant, Variant]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One row in one variant: `modelled` seconds of a round by pattern, and the longest `chains` of its puts and gets.
+    """One row in one variant: `modelled` seconds of a round by pattern.
 
     `share` is latency × bandwidth ÷ size of the row's gradients; `intervals` give the winner at other values."""
 
@@ -71,7 +68,6 @@ class Comparison:
     workers: int
     size: int
     modelled: Mapping[str, float]
-    chains: Mapping[str, SizedChain]
     share: float
     intervals: tuple[Interval, ...]
 
@@ -110,13 +106,13 @@ class Comparison:
         return max(share / self.share, self.share / share)
 
 
-def read(setup: Setup) -> list[list[Comparison]]:
+def read(setup: Setup) -> list[Comparison]:
     """Play both patterns for all rows, each in its variants."""
     table = setup.paper.table(TABLES[setup.study.name])
     compare = compare_rounds(table, setup.profile)
-    compared = []
+    compared: list[Comparison] = []
     for number, row in enumerate(table.rows, 1):
-        compared.append([compare(row, variant) for variant in variants(table, row)])
+        compared += (compare(row, variant) for variant in variants(table, row))
         setup.watcher.report("playing both patterns", number, len(table.rows))
     return compared
 
@@ -151,7 +147,6 @@ def compare_rounds(table: Table, profile: Profile) -> Callable[[Row, Variant], C
             workers,
             size,
             seconds(workers, size, variant),
-            {name: chain(name, workers, size) for name in PATTERNS},
             share,
             swept(workers, variant, min(SWEPT[0], share), max(SWEPT[1], share)),
         )
@@ -179,41 +174,31 @@ class FasterCell(Cell):
         return "" if self.follows is None else "agrees" if self.same else "differs"
 
 
-def build(setup: Setup, compared: Sequence[Sequence[Comparison]]) -> dict[str, Any]:
+def build(setup: Setup, comparisons: Sequence[Comparison]) -> dict[str, Any]:
     """Return the document of compared rows."""
     paper, profile, table = setup.paper, setup.profile, TABLES[setup.study.name]
-    comparisons = [comparison for variants in compared for comparison in variants]
     return make_document(
         setup,
         paper.table(table),
         COLUMNS,
-        [_row(each, recompute_row(paper, table, each.row), profile) for each in comparisons],
+        [_row(each, recompute_row(paper, table, each.row)) for each in comparisons],
         _notes(comparisons, profile),
         profile=profile,
-        bars=list(_bars(compared)),
     )
 
 
-def _row(comparison: Comparison, again: Sequence[Recomputed], profile: Profile) -> ReproducedRow:
-    by_formula = {name: comparison.chains[name].seconds(profile) for name in PATTERNS}
-    cells: dict[str, Cell] = {
-        name: Cell(
-            comparison.row.published.get(name),
-            (
-                *(each for each in again if each.column == name),
-                _by_formula(name, by_formula[name], comparison.chains[name].arithmetic(profile)),
-            ),
-            modelled=whole(comparison.modelled[name]),
-            reason=_reason(comparison, name),
+def _row(comparison: Comparison, again: Sequence[Recomputed]) -> ReproducedRow:
+    cells = {
+        name: cell_of(
+            comparison.row, again, name, modelled=whole(comparison.modelled[name]), reason=_reason(comparison, name)
         )
         for name in PATTERNS
     }
     printed = tuple(each for each in again if (each.column, each.way) == (RATIO, SLOWER))
-    first, second = (by_formula[name] for name in PATTERNS)
     modelled = comparison.modelled["allreduce"] / comparison.modelled["scatterreduce"]
     winners = comparison.winners
     cells[RATIO] = FasterCell(
-        recomputed=(*printed, _by_formula(RATIO, first / second, f"{first:.6f} / {second:.6f}")),
+        recomputed=printed,
         modelled=whole(modelled),
         reason=comparison.reason,
         follows=printed[0].value if printed else None,
@@ -233,19 +218,16 @@ def _row(comparison: Comparison, again: Sequence[Recomputed], profile: Profile) 
     )
 
 
-def _by_formula(column: str, value: float, arithmetic: str) -> Recomputed:
-    """Return arithmetic on the profile's figures, without a verdict on the printed digits."""
-    return Recomputed(column, FORMULA, arithmetic, arithmetic, Decimal(repr(value)), None, "", "")
-
-
 def _reason(comparison: Comparison, name: str) -> str:
     if name not in comparison.row.published:
         return ""
-    chain, published = comparison.chains[name], comparison.row.published[name]
-    number = chain.puts + chain.gets
+    longest, published = architectures()[name].longest_chain, comparison.row.published[name]
+    assert longest is not None
+    chain = longest(comparison.workers)
+    number, size = chain.puts + chain.gets, comparison.size / chain.parts
     each, ours = (float(value) / number * 1e3 for value in (published, comparison.modelled[name]))
     return (
-        f"{NAMES[name]} has {number} puts and gets in a row, of {_size(chain.moved)} each. The published {published} s "
+        f"{NAMES[name]} has {number} puts and gets in a row, of {_size(size)} each. The published {published} s "
         f"leave {each:.0f} ms for each, including everything between them; the model has {ours:.0f} ms."
     )
 
@@ -267,28 +249,6 @@ def _intervals(comparison: Comparison) -> list[dict[str, Any]]:
     ]
 
 
-def _bars(compared: Sequence[Sequence[Comparison]]) -> Iterator[dict[str, Any]]:
-    for model, members in grouped((variants[0].row.name, variants) for variants in compared).items():
-        yield {
-            "title": f"A round, {model}",
-            "axis": "time of a round",
-            "unit": "s",
-            "series": [NAMES[name] for name in PATTERNS],
-            "values": [list(bar) for variants in members for bar in _bars_of(variants)],
-        }
-
-
-def _bars_of(variants: Sequence[Comparison]) -> Iterator[tuple[str, str, float]]:
-    sets = {
-        "published": {name: float(value) for name, value in variants[0].row.published.items()},
-        **{f"modelled, {comparison.variant.name}": comparison.modelled for comparison in variants},
-    }
-    for basis, seconds in sets.items():
-        for name in PATTERNS:
-            if name in seconds:
-                yield f"{variants[0].workers} workers\n{basis}", NAMES[name], seconds[name]
-
-
 def _notes(comparisons: Sequence[Comparison], profile: Profile) -> Iterator[str]:
     ways = {comparison.variant.name: comparison.variant for comparison in comparisons}
     polling = ", ".join(f"{comparison.polling} ({name})" for name, comparison in ways.items())
@@ -296,10 +256,6 @@ def _notes(comparisons: Sequence[Comparison], profile: Profile) -> Iterator[str]
         f"Modelled: one round on {profile.name} of {profile.date}, until the last worker has the sum, no CPU time; "
         f"polling {polling}. Seconds agree up to {percent(Cell.tolerance)}. A ratio agrees if both name the same "
         f"winner, or both a tie, a difference of less than {percent(TIE)}."
-    )
-    yield (
-        "By formula: only puts and gets of the longest chain, with the profile's latency and bandwidth, without "
-        "lists, deletes, polls and logs; for ScatterReduce LambdaML's own. It uses no printed figures."
     )
     if any(comparison.variant.log_bytes is not None for comparison in comparisons):
         yield (
