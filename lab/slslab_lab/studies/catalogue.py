@@ -176,7 +176,7 @@ class GradsSharding(Study):
 
     RQ3's eight rounds were predicted, with 80 % intervals, before they were compared with the measurements. The
     predictions are kept as they were made. The profile's network is fitted to RQ2's five rounds, never to RQ3.
-    --profile chooses the platform for today's model of both.
+    --profile chooses the platform of RQ2's model.
     """
 
     name, paper, document = "gradssharding", "gradssharding-2026", "gradssharding"
