@@ -143,20 +143,6 @@ class Curve:
         epochs = counted(self.last.epoch, "epoch")
         return f"{epochs}, {reasons.get(self.ended or '', 'where it was interrupted')}"
 
-    def as_document(self, architecture: str) -> dict[str, Any]:
-        """Return the curve for JSON; `shared` says that another architecture with the same rule made it."""
-        return {
-            "name": self.name,
-            "architecture": self.plan.architecture,
-            "shared": self.plan.architecture != architecture,
-            "rule": {"name": self.rule.name, "options": dict(self.rule.options)},
-            "dataset": self.dataset,
-            "epochs": self.last.epoch,
-            "ended": self.ended,
-            "seed": self.plan.seed,
-            **self.made,
-        }
-
 
 class _File(BaseModel):
     ended: str | None

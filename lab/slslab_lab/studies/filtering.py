@@ -153,11 +153,7 @@ def _rows(
             },
             "epoch_seconds": Cell(modelled=whole(arm.epoch.seconds), missing=arm.epoch.reason),
         }
-        more = {
-            "curve": arm.curve.as_document(ARCHITECTURE) if arm.curve else None,
-            "modelled_share": arm.epoch.share if arm.epoch.seconds is not None else None,
-        }
-        yield ReproducedRow(WORDS[name], group, experiment.variant, cells, "", more)
+        yield ReproducedRow(WORDS[name], group, experiment.variant, cells)
     without, with_ = (arms[name].seconds for name in ARMS)
     why = "; ".join(dict.fromkeys(arm.why for arm in arms.values() if arm.why))
     ratio = change = None

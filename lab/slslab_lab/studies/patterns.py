@@ -205,10 +205,6 @@ def _row(comparison: Comparison, again: Sequence[Recomputed]) -> ReproducedRow:
         same=winners.get("published") == winners["modelled"],
     )
     more = {
-        "workers": comparison.workers,
-        "bytes": comparison.size,
-        "polling": comparison.variant.polling,
-        "log_bytes": comparison.variant.log_bytes,
         "winner": {basis: name or None for basis, name in winners.items()},
         "latency_bandwidth_size": comparison.share,
         "intervals": _intervals(comparison),

@@ -3,7 +3,7 @@
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from statistics import fmean
@@ -24,7 +24,7 @@ from slslab_lab.replay.outcome import waits
 from slslab_lab.studies.bills import BillLine, bill
 from slslab_lab.studies.documents import AGREES_MEMORY, Cell, ReproducedRow, cell_of, make_document, mixed_hosts
 from slslab_lab.studies.experiments import BATCHES, GPU, Experiment, Runs, experiments
-from slslab_lab.studies.minibatches import Estimate, cpu_calls, estimate, measured_calls, peak_memory_mb, played_calls
+from slslab_lab.studies.minibatches import Estimate, estimate, measured_calls, peak_memory_mb, played_calls
 from slslab_lab.studies.rankings import Standing, by_variant, rank_rows
 from slslab_lab.studies.replayed_rows import MEMORY, TIME, Calibration, Played, differences, fit_speed
 from slslab_lab.studies.study import Setup
@@ -185,20 +185,7 @@ def _row(paper: Paper, recordings: Sequence[tuple[Played, Profile]]) -> Reproduc
         )
         for name, *_ in COLUMNS
     }
-    more: dict[str, Any] = {
-        "recorded": {
-            **{name: getattr(recording.plan, name) for name in ("run", "batches", "memory_mb")},
-            "oversubscribed": recording.document["host"]["oversubscribed"],
-            "cpu_seconds": asdict(estimate(cpu_calls(recording), BATCHES)),
-        },
-        "parts": parts,
-    }
-    if len(recordings) > 1:
-        more |= {
-            "recordings": [each.measured.plan.run for each, _ in recordings],
-            "measured_recordings": [each.value for each in here],
-            "modelled_recordings": [each.value for each in there],
-        }
+    more = {"parts": parts, "modelled_recordings": [each.value for each in there]}
     return ReproducedRow(row.name, row.group, run.experiment.variant, cells, row.note, more)
 
 

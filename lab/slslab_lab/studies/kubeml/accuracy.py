@@ -138,10 +138,7 @@ def _functions(number: int) -> str:
 
 
 def _row(functions: int, global_batch: int, variant: str, cell: Cell) -> ReproducedRow:
-    more = {"functions": functions, "global_batch": global_batch}
-    return ReproducedRow(
-        f"global batch of {global_batch:,}", _functions(functions), variant, {"accuracy": cell}, more=more
-    )
+    return ReproducedRow(f"global batch of {global_batch:,}", _functions(functions), variant, {"accuracy": cell})
 
 
 def _picture(variant: str, lines: Mapping[int, Sequence[tuple[int, float]]]) -> dict[str, Any]:

@@ -191,16 +191,14 @@ def _row(series: Series) -> ReproducedRow:
     if threshold(series) is not None:
         passes = whole.mapped(lambda value: value * series.passes_a_round) if whole else None
         cells |= {"rounds": Cell(measured=whole, missing=missing), "passes": Cell(measured=passes, missing=missing)}
-    more = {"threshold": threshold(series), "plan": dict(series.plan)}
-    return ReproducedRow(ALGORITHMS[series.algorithm], _of(series), "one process", cells, more=more)
+    return ReproducedRow(ALGORITHMS[series.algorithm], _of(series), "one process", cells)
 
 
 def _network_row(curve: Curve) -> ReproducedRow:
     losses = [point.loss for point in curve.points if point.loss is not None]
     cells = {"loss": Cell(measured=middle([min(losses)]) if losses else None)}
-    more = {"curve": curve.as_document(curve.plan.architecture), "plan": curve.plan.to_document()}
     name, group = ALGORITHMS[_algorithm(curve)], f"MobileNet on {curve.dataset}"
-    return ReproducedRow(name, group, "recorded curve", cells, more=more)
+    return ReproducedRow(name, group, "recorded curve", cells)
 
 
 def _picture(members: Sequence[Series]) -> dict[str, Any]:

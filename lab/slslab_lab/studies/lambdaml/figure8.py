@@ -87,9 +87,7 @@ def _row(series: Series) -> ReproducedRow:
         "loss": Cell(measured=middle([losses[-1] for losses in series.losses.values()])),
     }
     variant = "runs" if series.synchronisation == "s-asp" else "one process"
-    return ReproducedRow(
-        SYNCHRONISATIONS[series.synchronisation], _of(series), variant, cells, more={"plan": dict(series.plan)}
-    )
+    return ReproducedRow(SYNCHRONISATIONS[series.synchronisation], _of(series), variant, cells)
 
 
 def _picture(members: Sequence[Series]) -> dict[str, Any]:
