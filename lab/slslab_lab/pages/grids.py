@@ -11,7 +11,7 @@ from slslab_workers.architecture import title, with_chains
 
 DIGITS = {
     "s": 2, "min": 2, "MB": 0, "USD": 4, "%": 2, "ratio": 2, "×": 2,
-    "epochs": 0, "steps": 0, "updates": 0, "messages": 0, "B": 0,
+    "epochs": 0, "steps": 0, "updates": 0,
 }  # fmt: skip
 # Titles of the horizontal axis of a curve by epoch, and by round of communication.
 EPOCHS, ROUNDS = "epochs", "rounds of communication"

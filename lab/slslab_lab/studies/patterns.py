@@ -11,7 +11,7 @@ from typing import Any
 from slslab.errors import RequestError
 from slslab.predict.profiles.profile import Profile
 from slslab.report.formats import percent
-from slslab_lab.papers.paper import PaperError, Row, Table
+from slslab_lab.papers.paper import Row, Table
 from slslab_lab.papers.recomputation import Recomputed, recompute_row
 from slslab_lab.replay.crossings import TIE, Interval, pipe_share, winner
 from slslab_lab.replay.rounds import Round, size_at, sweep, without_compute
@@ -139,7 +139,7 @@ def compare_rounds(table: Table, profile: Profile) -> Callable[[Row, Variant], C
         return sweep(lambda share: winner(seconds(workers, size_at(profile, share), variant)), begin, end, PLACES)
 
     def compare(row: Row, variant: Variant) -> Comparison:
-        workers, size = (count_of(table, row, name) for name in ("workers", "bytes"))
+        workers, size = (int(table.inputs_of(row)[name]) for name in ("workers", "bytes"))
         share = pipe_share(profile, size)
         return Comparison(
             row,
@@ -152,14 +152,6 @@ def compare_rounds(table: Table, profile: Profile) -> Callable[[Row, Variant], C
         )
 
     return compare
-
-
-def count_of(table: Table, row: Row, name: str) -> int:
-    """Return an input that is a whole number; PaperError, naming the row, for anything else."""
-    value = table.inputs_of(row).get(name)
-    if not isinstance(value, int) or value < 1:
-        raise PaperError(f"The row {row.name!r} of {table.source} has no {name}.", f"add {name} to it.")
-    return value
 
 
 @dataclass(frozen=True)

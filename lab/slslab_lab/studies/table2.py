@@ -3,7 +3,6 @@
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from statistics import fmean
@@ -67,7 +66,6 @@ def build(setup: Setup, runs: Runs) -> dict[str, Any]:
     order = [run for run in experiments(dict.fromkeys(run.model for run in results)) if run in results]
     bills = [results[run][1] for run in order]
     rows = [results[run][0] for run in order]
-    rows = [_beside_released(row, rows) for row in rows]
     return make_document(
         setup,
         table,
@@ -93,18 +91,13 @@ def build(setup: Setup, runs: Runs) -> dict[str, Any]:
 
 
 def find_row(paper: Paper, name: str, **inputs: str) -> Row:
-    """Return the row of a table with these inputs; RequestError if it is missing."""
+    """Return the row of a table with these inputs."""
     table = paper.table(name)
-    for row in table.rows:
-        if inputs.items() <= table.inputs_of(row).items():
-            return row
-    raise RequestError(
-        f"{table.source} of {paper.name} has no row of {' with '.join(inputs.values())}.", "add it to the paper's file."
-    )
+    return next(row for row in table.rows if inputs.items() <= table.inputs_of(row).items())
 
 
 def row_of(paper: Paper, experiment: Experiment) -> Row:
-    """Return the row of an architecture with a model; RequestError if it is missing."""
+    """Return the row of an architecture with a model."""
     return find_row(paper, TABLE, architecture=experiment.architecture, model=experiment.model)
 
 
@@ -260,25 +253,6 @@ def _reason(run: Played, seconds: Estimate, parts: Mapping[str, float]) -> str:
     )
     assumed = " The GPU's speed is assumed, not measured." if run.experiment.architecture == GPU else ""
     return f"A minibatch is modelled as {made_of}; {rest}.{assumed}"
-
-
-def _beside_released(row: ReproducedRow, rows: Sequence[ReproducedRow]) -> ReproducedRow:
-    """Return a canonical row; if the time as released agrees, its reason also says that the authors' code makes the
-    difference."""
-    other = next((each for each in rows if (each.name, each.group) == (row.name, row.group) and each is not row), None)
-    if other is None or row.variant == "as released" or row.cells[TIME].verdict != "differs":
-        return row
-    released = other.cells[TIME]
-    if released.verdict != "agrees" or released.modelled is None:
-        return row
-    added = (
-        f" As released it takes {released.modelled.value:.1f} s, which agrees: the difference is what the authors' "
-        "code does in addition."
-    )
-    cells = {
-        name: cell if name == MEMORY else replace(cell, reason=cell.reason + added) for name, cell in row.cells.items()
-    }
-    return replace(row, cells=cells)
 
 
 def _memory_reason(run: Played) -> str:

@@ -18,7 +18,7 @@ from slslab.predict.profiles.profile import Operation, Profile
 from slslab.report.terminal import render
 from slslab_lab.pages.grids import thresholds
 from slslab_lab.pages.reproduction import reproduction
-from slslab_lab.papers.paper import PaperError, Row, Table, load_paper
+from slslab_lab.papers.paper import Row, Table, load_paper
 from slslab_lab.papers.recomputation import recompute
 from slslab_lab.replay.crossings import Interval
 from slslab_lab.studies.catalogue import STUDIES
@@ -127,10 +127,8 @@ def test_a_row_beyond_the_sweep_is_swept_to() -> None:
     assert found.intervals[-1].end == found.share == pytest.approx(12_500)
 
 
-def test_a_row_without_workers_and_a_profile_without_latency_are_refused() -> None:
-    one = table(bytes=1)
-    with pytest.raises(PaperError, match="The row 'row' of Table 1 has no workers"):
-        compare_rounds(one, platform())(one.rows[0], TOLD)
+def test_a_profile_without_latency_is_refused() -> None:
+    one = table(workers=2, bytes=1)
     objects = {name: Operation.model_validate(operation(0, 100)) for name in ("put", "get", "list", "delete")}
     store = platform().channels["object"].model_copy(update={"operations": objects})
     profile: Profile = platform().model_copy(update={"channels": {"object": store}})
