@@ -259,9 +259,8 @@ def _notes(measurements: Measurements, models: Sequence[str], profile: Profile) 
     notes = [
         f"Measured: {measurements.gradients} gradients in the embedded tensor database, a separate process with one "
         f"thread, over loopback. Figures are medians of {turns} turns with the least and the greatest; a ratio is one "
-        f"turn's. {measurements.measured}, {measurements.host['cores']} processors, load "
-        f"{measurements.load['before'][0]:.1f} before and {measurements.load['after'][0]:.1f} after, Python "
-        f"{measurements.host['python']}, {measurements.versions_in_words}.",
+        f"turn's. {measurements.origin}, Python {measurements.host['python']}, load "
+        f"{measurements.load['before'][0]:.1f} before and {measurements.load['after'][0]:.1f} after.",
         "redis-py is the client of the released code, here with numpy's mean of a list. The own client is the one of "
         "slslab's workers, which receives directly into arrays and adds each as it arrives. Both are compared with "
         "TorchScript in the database, all on float32 tensors, as the paper implies.",

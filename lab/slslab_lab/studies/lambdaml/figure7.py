@@ -233,8 +233,7 @@ def _notes(losses: Losses, networks: Sequence[Curve]) -> Iterator[str]:
     yield (
         "Measured: losses of all workers' model in one process, with the same bits as a run; medians of "
         f"{counted(len(losses.series[0].losses), 'seed')} with the least and the greatest, {plan['epochs']} passes "
-        f"over the data each. An order must hold from every seed; pictures show the first. {losses.measured}, "
-        f"{losses.versions_in_words}."
+        f"over the data each. An order must hold from every seed; pictures show the first. {losses.origin}."
     )
     yield (
         f"An epoch is {epochs}. Rows are made in HIGGS's shape; the paper has 11 M of them. Settings are the defaults "

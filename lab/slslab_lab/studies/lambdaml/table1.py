@@ -252,17 +252,6 @@ def _notes(rows: Sequence[Compared], recordings: Mapping[str, Measured], profile
         "Not in the model: LambdaML's workers first read the text of their share of the data, which takes equally "
         "long with every channel and brings ratios closer to 1; and its code for DynamoDB scans whole tables."
     )
-    prices = sorted(
-        float(each.row.published[f"{column}_cost"] / each.row.published[f"{column}_slowdown"])
-        for each in rows
-        for column in COLUMNS
-        if f"{column}_cost" in each.row.published
-    )
-    yield (
-        f"Published cost ÷ slowdown, the price of an hour relative to S3, is {prices[0]:.2f} to {prices[-1]:.2f} for "
-        "all channels, with 10 workers and with 50. If the slowdown includes the start, that fits functions that are "
-        "billed while they wait for the node. One node's share would be a fifth as large with 50 workers as with 10."
-    )
     busy = sum(bool(run.document["host"]["oversubscribed"]) for run in recordings.values())
     yield (
         f"Measured: rounds of {RECORDED_WORKERS} workers on one host, from the end of an exchange to the end of the "
