@@ -40,9 +40,16 @@ IDLE = 0.5
 Seconds = dict[tuple[str, str], list[float]]
 
 
+def _versions_of(interpreter: str) -> dict[str, str]:
+    lines = run_workloads(interpreter, ["versions"], "whole", timeout_s=20)
+    if not lines:
+        raise SystemExit(f"{interpreter} doesn't run as a Python interpreter.")
+    return dict(lines[0]["versions"])
+
+
 def repeat(interpreter: str, names: tuple[str, ...], forms: tuple[str, ...], rounds: int, found: Seconds) -> None:
     """Run workloads in rounds and add their CPU seconds to `found`, by name and form."""
-    versions = read_versions(interpreter)
+    versions = _versions_of(interpreter)
     usable = [name for name in names if versions[NEEDS.get(name, "python")]]
     for _ in range(rounds):
         for name in usable:
@@ -119,7 +126,7 @@ def compare_interpreters(interpreters: list[str]) -> None:
     for interpreter in (sys.executable, *interpreters):
         found: Seconds = defaultdict(list)
         repeat(interpreter, PYTHON, ("short", "whole"), 2, found)
-        version = minor_version(read_versions(interpreter)["python"])
+        version = minor_version(_versions_of(interpreter)["python"])
         seconds[version] = {key: min(all_) for key, all_ in found.items() if all_}
     first, *others = seconds
     text = PATH.read_text(encoding="utf-8")

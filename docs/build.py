@@ -34,38 +34,21 @@ STATES_NOTES = {
     "StartSyncExecution": "answers `StateMachineTypeNotSupported`, as AWS does for a Standard workflow",
     "ListExecutions": "of a machine, a version or an alias; without Map Runs",
 }
-# The same for Lambda's operations; then the stored ones, and the ones with their own error.
-NO_CODE_SIGNING = "answers that no code signing configuration exists"
+# The same for Lambda's operations; then the stored ones.
 LAMBDA_NOTES = {
     "CreateFunction": "stores settings that have no effect here, and names them in its log (`slslab limits`)",
-    **dict.fromkeys(
-        ("GetFunctionCodeSigningConfig", "DeleteFunctionCodeSigningConfig", "ListCodeSigningConfigs"), NO_CODE_SIGNING
-    ),
-    **dict.fromkeys(("GetCodeSigningConfig", "UpdateCodeSigningConfig", "DeleteCodeSigningConfig"), NO_CODE_SIGNING),
-    **dict.fromkeys(("ListFunctionsByCodeSigningConfig", "PutFunctionCodeSigningConfig"), NO_CODE_SIGNING),
-    **dict.fromkeys(
-        (
-            "GetProvisionedConcurrencyConfig",
-            "ListProvisionedConcurrencyConfigs",
-            "DeleteProvisionedConcurrencyConfig",
-        ),
-        "answers that no concurrency is provisioned",
-    ),
+    "GetFunctionCodeSigningConfig": "answers that no code signing configuration exists",
     "InvokeWithResponseStream": "Python's runtimes don't stream, so the answer is one chunk of at most 6 MB",
 }
 LAMBDA_STORED = {
     "PutFunctionRecursionConfig": "slslab doesn't look for loops",
     "PutRuntimeManagementConfig": "a runtime has one version here, and Manual is refused",
 }
-LAMBDA_REFUSALS = {
-    "PutProvisionedConcurrencyConfig": "`InvalidParameterValueException`, because a configuration without effect would "
-    "hide cold starts and their cost",
-}
 
 
 def services() -> str:
     """Return the page of services, with the operations of Lambda and of Step Functions."""
-    emulated = {*lambda_operations()} - {*LAMBDA_STORED, *LAMBDA_REFUSALS}
+    emulated = {*lambda_operations()} - LAMBDA_STORED.keys()
     page = insert_operations(
         (DOCS / "services.md").read_text(encoding="utf-8"),
         "lambda",
@@ -73,7 +56,6 @@ def services() -> str:
         "`UnknownOperationException` (404)",
         LAMBDA_STORED,
         LAMBDA_NOTES,
-        LAMBDA_REFUSALS,
     )
     refusal = "`UnknownOperationException`"
     return insert_operations(page, "stepfunctions", states.OPERATIONS, refusal, notes=STATES_NOTES)

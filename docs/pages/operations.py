@@ -20,13 +20,12 @@ def insert_operations(
     refusal: str,
     stored: Mapping[str, str] = NONE,
     notes: Mapping[str, str] = NONE,
-    refusals: Mapping[str, str] = NONE,
 ) -> str:
     """Return the text of a page with the lists of a service's operations between its marks; see `describe_operations`.
 
     ValueError if the page lacks the marks.
     """
-    operations = describe_operations(service, emulated, refusal, stored, notes, refusals)
+    operations = describe_operations(service, emulated, refusal, stored, notes)
     return insert(text, *marks(service), operations)
 
 
@@ -42,25 +41,22 @@ def describe_operations(
     refusal: str,
     stored: Mapping[str, str] = NONE,
     notes: Mapping[str, str] = NONE,
-    refusals: Mapping[str, str] = NONE,
 ) -> str:
     """Return lists of all operations in botocore's model of a service.
 
-    `stored` says why an operation is only stored, `notes` adds to an emulated one, `refusals` gives the error of some
-    operations, `refusal` the error of all others. ValueError for an operation that the model lacks, or that is in two
-    of them.
+    `stored` says why an operation is only stored, `notes` adds to an emulated one, `refusal` is the error of all
+    others. ValueError for an operation that the model lacks, or that is emulated and stored.
     """
     model = sorted(own_models().load_service_model(service, "service-2")["operations"])
-    if unknown := sorted({*emulated, *stored, *notes, *refusals} - {*model}):
+    if unknown := sorted({*emulated, *stored, *notes} - {*model}):
         raise ValueError(f"botocore's model of {service} has no operation {unknown[0]}")
-    if both := sorted({*emulated} & {*stored, *refusals}) or sorted({*notes} - {*emulated}):
+    if both := sorted({*emulated} & stored.keys()) or sorted({*notes} - {*emulated}):
         raise ValueError(f"{both[0]} is not emulated, or stored as well")
-    others = [name for name in model if name not in {*emulated, *stored, *refusals}]
+    others = [name for name in model if name not in {*emulated, *stored}]
     parts = [
         paragraph(f"**Emulated**: {_names(sorted({*emulated} - {*notes}))}."),
         *_listed("Emulated, with a difference", notes),
         *_listed("Stored without effect", stored),
-        *_listed("Refused for a reason", refusals),
         paragraph(f"**Refused** with {refusal}: {_names(others)}."),
     ]
     return "\n\n".join(parts)

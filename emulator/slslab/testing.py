@@ -13,16 +13,12 @@ import re
 import sys
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cache, partial
-from importlib import invalidate_caches
-from importlib.machinery import PathFinder
+from functools import partial
 from io import BytesIO
 from itertools import chain, count
 from pathlib import Path
-from sysconfig import get_path
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
@@ -186,13 +182,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @dataclass(frozen=True)
 class _Shared:
-    """The session's stack; `object_store` is the start of its S3 server.
-
-    `asked` are functions' requests to S3 and SQS as events, complete after `stack.settle()`.
-    """
+    """The session's stack; `asked` are functions' requests to S3 and SQS as events, complete after `stack.settle()`."""
 
     stack: EmbeddedStack
-    object_store: Callable[[], Future[EmbeddedObjectStore]]
     asked: list[dict[str, Any]]
 
     def requests(self) -> Requests:
@@ -204,8 +196,8 @@ class _Shared:
 
 
 @pytest.fixture(scope="session")
-def _shared(request: pytest.FixtureRequest, emulator_settings: dict[str, Any]) -> Iterator[_Shared]:
-    """Start the S3 server if a test will use it; meanwhile (two seconds), the emulator and earlier tests run."""
+def _shared(emulator_settings: dict[str, Any]) -> Iterator[_Shared]:
+    """Make the stack of the whole test session, whose parts start when a test uses them."""
     from slslab.aws.keys import Keyring
     from slslab.stack.assembly import EmbeddedStack
 
@@ -216,15 +208,8 @@ def _shared(request: pytest.FixtureRequest, emulator_settings: dict[str, Any]) -
             asked.append(logged.event())
 
     keys = emulator_settings.get("keys") or Keyring.of(emulator_settings.get("variables") or {})
-    # At the end, the store is left only after its start has finished, even if it is still starting then.
-    with (
-        EmbeddedStack(session=emulator_settings.get("session"), keys=keys, on_request=on_request) as stack,
-        ThreadPoolExecutor(1) as starter,
-    ):
-        object_store = cache(lambda: starter.submit(stack.start_object_store))
-        if any("object_store" in getattr(item, "fixturenames", ()) for item in request.session.items):
-            object_store()
-        yield _Shared(stack, object_store, asked)
+    with EmbeddedStack(session=emulator_settings.get("session"), keys=keys, on_request=on_request) as stack:
+        yield _Shared(stack, asked)
 
 
 @pytest.fixture(scope="session")
@@ -258,7 +243,7 @@ def lambda_faults(emulator: Emulator) -> Iterator[Callable[..., None]]:
 @pytest.fixture(scope="session")
 def object_store(_shared: _Shared, emulator: Emulator) -> EmbeddedObjectStore:
     """Run one S3 server for the whole test session; functions find it through AWS_ENDPOINT_URL_S3."""
-    store = _shared.object_store().result()
+    store = _shared.stack.start_object_store()
     emulator.add_variables(_shared.stack.client_environment())
     return store
 
@@ -329,7 +314,7 @@ def deploy(request: pytest.FixtureRequest, emulator: Emulator, lambda_client: An
 
     The code is the directory of a handler, used in place, or the text of a module, packaged as `app.py`. Text without
     spaces names a directory. Further arguments are CreateFunction's (`MemorySize`, `Timeout`, `Handler`, by default
-    `app.handler`, …). RequestError for a directory that doesn't exist, or lacks the handler's module.
+    `app.handler`, …). RequestError for a directory that doesn't exist.
     """
     created: set[str] = set()
 
@@ -342,7 +327,9 @@ def deploy(request: pytest.FixtureRequest, emulator: Emulator, lambda_client: An
         # Any handler's source has a space or line break.
         code = Path(code) if os.path.isdir(code) or len(str(code).split()) == 1 else code
         if isinstance(code, Path):
-            _require_handler(code, str(settings.get("Handler", DEFAULTS["Handler"])))
+            if not code.is_dir():
+                what = "isn't a directory" if code.exists() else "doesn't exist"
+                raise RequestError(f"{code.absolute()} {what}.", "give deploy the directory of the handler's module.")
             emulator.packages.allow(code)
         of = code.resolve().name if isinstance(code, Path) else request.node.name
         name = str(settings.pop("FunctionName", "") or unused(of))
@@ -472,22 +459,3 @@ def packaged(source: str) -> bytes:
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr("app.py", dedent(source))
     return buffer.getvalue()
-
-
-def _require_handler(code: Path, handler: str) -> None:
-    __tracebackhide__ = True
-    if not code.is_dir():
-        what = "isn't a directory" if code.exists() else "doesn't exist"
-        raise RequestError(f"{code.absolute()} {what}.", "give deploy the directory that holds the handler's module.")
-    invalidate_caches()  # a test may have written it just now
-    places = [str(code), get_path("purelib"), get_path("platlib")]
-    parts = handler.replace("/", ".").split(".")[:-1]
-    for part in parts:
-        spec = PathFinder.find_spec(part, places)
-        if spec is None:
-            wanted = code.absolute().joinpath(*parts).with_suffix(".py")
-            raise RequestError(
-                f"The Handler {handler} needs {wanted}, which doesn't exist.",
-                "Handler is the module's file without .py, a dot, and the name of the function.",
-            )
-        places = list(spec.submodule_search_locations or ())

@@ -78,10 +78,3 @@ def test_what_the_page_calls_refused_is_refused_and_nothing_else() -> None:
 def test_lambdas_operations_are_those_of_all_groups() -> None:
     assert {"CreateFunction", "Invoke", "PublishLayerVersion", "CreateFunctionUrlConfig"} <= set(lambda_operations())
     assert len(lambda_operations()) == len(set(lambda_operations()))
-
-
-def test_an_operation_may_be_refused_with_an_error_of_its_own() -> None:
-    text = describe_operations("lambda", (), "`All`", {}, {}, {"Invoke": "`Own`"})
-    assert "- `Invoke`: `Own`\n" in text
-    assert "**Refused** with `All`: " in text
-    assert "`GetPolicy`" in text.partition("**Refused** with")[2]

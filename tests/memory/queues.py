@@ -80,14 +80,6 @@ class Connection:
             wait_until(self._clock, left_s, self._queue(queue).waiting.append)
         return message
 
-    def count(self, queue: str) -> int:
-        self._wait()
-        return len(self._queue(queue).ready)
-
-    def purge(self, queue: str) -> None:
-        self._wait()
-        self._queue(queue).ready.clear()
-
     def delete(self, queue: str) -> None:
         self._wait()
         for exchange, bound in list(self._server.exchanges.items()):

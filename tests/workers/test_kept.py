@@ -51,8 +51,6 @@ def test_what_a_server_keeps(name: str, options: dict[str, Value], least: int, m
         ("allreduce", {}),
         ("allreduce", {"channel": "dynamodb"}),
         ("allreduce", {"channel": "parameter-server"}),
-        # How long a sparse gradient is depends on its numbers.
-        ("allreduce", {"channel": "redis", "serialisation": "sparse"}),
         ("mlless", {"store": "s3"}),
         ("gpu", {}),
         ("gloo", {}),

@@ -203,8 +203,8 @@ class Architecture(Interface):
     # Other spellings of --workers, if its authors call workers something else.
     workers_also: tuple[str, ...] = ()
     options: tuple[Option, ...] = ()
-    # Options of other architectures that it doesn't have, with a sentence that says why.
-    lacks: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    # Options that it no longer has, with the values that plans of before may give: they ask for what it does now.
+    former: ClassVar[Mapping[str, Value]] = NO_OPTIONS
     # Makes what `pattern` returns, for a workload with all options. None: replay doesn't support it.
     messages: ClassVar[Callable[..., Pattern] | None] = None
     # "module:function" that returns a recorded run's `protocol`, if the keys of `messages` don't define it.
@@ -215,8 +215,9 @@ class Architecture(Interface):
     learns: ClassVar[str] = ""
 
     def complete(self, options: Mapping[str, Value]) -> dict[str, Value]:
-        """Return these options, and the defaults of the architecture's other options."""
-        return {option.name: option.default for option in self.options} | dict(options)
+        """Return these options without former ones, and the defaults of the architecture's other options."""
+        defaults = {option.name: option.default for option in self.options}
+        return defaults | {name: value for name, value in options.items() if self.former.get(name) != value}
 
     def requirements(self, plan: Plan) -> Requirements:  # noqa: ARG002 - overriding methods use it
         """Return what the plan needs in addition to Lambda and S3; raise PlanError for a plan that can't run."""
@@ -427,5 +428,5 @@ def read_plan(document: Mapping[str, Any]) -> Plan:
 def chosen_options(architecture: str, options: Mapping[str, Value]) -> dict[str, Value]:
     """Return the options that differ from the architecture's defaults; all options if it isn't registered."""
     registered = architectures().get(architecture)
-    defaults = {} if registered is None else registered.complete({})
+    defaults = {} if registered is None else {**registered.former, **registered.complete({})}
     return {name: value for name, value in options.items() if name not in defaults or value != defaults[name]}

@@ -16,15 +16,12 @@ LEAST_OF = {"unreserved_concurrency": 0.0}
 
 
 def account_limits(account: str, changes: Mapping[str, Any] | None = None) -> Limits:
-    """Return the limits of an account: `default`, `new`, or a TOML file; `changes` replaces some by name.
+    """Return the limits of an account: `default`, `new`, or a TOML file.
 
-    Raises RequestError for an account that can't be read, an unknown limit, or an invalid number.
+    `changes` replaces some by name, given as numbers or text; of a range, it replaces the maximum. Raises RequestError
+    for an account that can't be read, an unknown limit, or an invalid number.
     """
-    return changed_limits(lambda_limits(), {**_account(account), **(changes or {})})
-
-
-def changed_limits(limits: Limits, changes: Mapping[str, Any]) -> Limits:
-    """Return limits with some replaced, given as numbers or text; for a range, the maximum is replaced."""
+    limits, changes = lambda_limits(), {**_account(account), **(changes or {})}
     return limits.changed(**{name: _limit(limits, name, value) for name, value in changes.items()})
 
 

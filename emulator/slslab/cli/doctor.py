@@ -11,14 +11,12 @@ from slslab.report import doctor as doctor_module
 @click.command()
 @json_option
 def doctor(json_: bool) -> None:
-    """Show what this host can enforce and measure; exit code 3 if something that a run needs is missing."""
+    """Show what this host can enforce and measure."""
     from slslab.up.doctor import examine
 
     findings = examine()
     document = {"findings": [asdict(finding) for finding in findings]}
     print_document(document, lambda: doctor_module.findings(findings), json_)
-    if any(finding.needed and finding.state == doctor_module.MISSING for finding in findings):
-        raise click.exceptions.Exit(3)
 
 
 @click.command()

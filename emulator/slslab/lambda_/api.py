@@ -107,7 +107,6 @@ OTHER_BODY_BYTES = 6 * MB
 ACTIONS = {
     "Invoke": "InvokeFunction",
     "InvokeWithResponseStream": "InvokeFunction",
-    "GetLayerVersionByArn": "GetLayerVersion",
 }
 # measured: members of errors that all AWS services send, but that their models don't contain.
 UNMODELLED = {

@@ -101,13 +101,8 @@ class EventSourceMapping:
     most_concurrent: int | None = None
     modified: float = 0.0
 
-    @property
-    def state(self) -> str:
-        """AWS's name of its state, except while it changes."""
-        return "Enabled" if self.enabled else "Disabled"
-
     def document(self, state: str = "") -> dict[str, Any]:
-        """Return the API's EventSourceMappingConfiguration."""
+        """Return the API's EventSourceMappingConfiguration; AWS names a `state` while it changes."""
         scaling = {} if self.most_concurrent is None else {"MaximumConcurrency": self.most_concurrent}
         return {
             "UUID": self.id,
@@ -117,7 +112,7 @@ class EventSourceMapping:
             "EventSourceMappingArn": f"arn:aws:lambda:{REGION}:{ACCOUNT}:event-source-mapping:{self.id}",
             "FunctionArn": self.function.arn,
             "LastModified": self.modified,
-            "State": state or self.state,
+            "State": state or ("Enabled" if self.enabled else "Disabled"),
             "StateTransitionReason": "USER_INITIATED",
             "FunctionResponseTypes": ["ReportBatchItemFailures"] if self.reports_failures else [],
             **({"ScalingConfig": scaling} if scaling else {}),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from slslab.aws.arns import REGION
-from slslab.aws.errors import ServiceError, constraint, invalid
+from slslab.aws.errors import constraint, invalid
 from slslab.aws.limits import Limits, Range
 from slslab.aws.requests import input_shape
 from slslab.lambda_.layers import LayerVersion
@@ -182,18 +182,7 @@ def settings(request: Mapping[str, Any], limits: Limits, before: Function | None
     checked["stored"] = stored(request, before.stored if before else {})
     if refused := [name for name in REFUSED if request.get(name)]:
         raise invalid(f"slslab does not emulate {refused[0]}; leave it out.")
-    if arn := request.get("CodeSigningConfigArn"):
-        raise no_code_signing(arn)
     return checked
-
-
-def no_code_signing(arn: str) -> ServiceError:
-    """Return the error for a function's code signing configuration: none can be made here."""
-    return ServiceError(
-        404,
-        "CodeSigningConfigNotFoundException",
-        f"The code signing configuration cannot be found. Check that the provided configuration is not deleted: {arn}.",
-    )
 
 
 def _packaging(request: Mapping[str, Any]) -> dict[str, Any]:

@@ -55,9 +55,15 @@ class Entry:
         """Return $LATEST, then the published versions in order."""
         return [self.latest, *self.versions.values()]
 
-    def renew_revision_id(self) -> None:
-        """Give $LATEST a new revision id, as AWS also does for changes that don't outdate environments."""
-        self.latest = replace(self.latest, revision_id=str(uuid.uuid4()))
+    def renew_revision_id(self, qualifier: str | None = None) -> None:
+        """Give an alias, a version or $LATEST a new revision id, as AWS also does if environments stay."""
+        revision = str(uuid.uuid4())
+        if qualifier in self.aliases:
+            self.aliases[qualifier] = replace(self.aliases[qualifier], revision_id=revision)
+        elif qualifier in self.versions:
+            self.versions[qualifier] = replace(self.versions[qualifier], revision_id=revision)
+        else:
+            self.latest = replace(self.latest, revision_id=revision)
 
 
 @dataclass(frozen=True)
@@ -265,14 +271,6 @@ class Functions:
 
 def _stamped(function: Function) -> Function:
     return replace(function, last_modified=timestamp(), revision=str(uuid.uuid4()), revision_id=str(uuid.uuid4()))
-
-
-def add_tags(to: dict[str, str], tags: Mapping[str, str]) -> None:
-    """Add the tags of a TagResource request to a resource's own."""
-    if not tags:
-        raise invalid("An error occurred and the request cannot be processed.")
-    check_tags(to | dict(tags))
-    to |= tags
 
 
 def check_tags(tags: Mapping[str, str]) -> None:

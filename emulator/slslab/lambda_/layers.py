@@ -12,13 +12,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from slslab.aws.arns import ACCOUNT, REGION
-from slslab.aws.errors import constraint, invalid, missing
+from slslab.aws.errors import invalid, missing
 from slslab.aws.keys import OWNER
 from slslab.aws.limits import Limits
 from slslab.lambda_.api import Answer, Call, Operations
 from slslab.lambda_.archives import Archives
 from slslab.lambda_.packages import HOT_RELOAD_BUCKET, Code, Packages
-from slslab.lambda_.policies import NO_POLICY, Policy, as_text, check_revision, layer_statement
 
 NO_RESOURCE = "The resource you requested does not exist."
 # documented: gettingstarted-limits.html.
@@ -70,7 +69,6 @@ class _Versions:
 
     published: int = 0
     layers: dict[int, LayerVersion] = field(default_factory=dict)
-    policies: dict[int, Policy] = field(default_factory=dict)
 
 
 class LayerVersions:
@@ -101,18 +99,9 @@ class LayerVersions:
             raise missing(NO_RESOURCE)
         return layer
 
-    def by_arn(self, arn: str) -> LayerVersion:
-        """Return the version that an ARN names."""
-        found = ARN.fullmatch(arn)
-        if found is None or found["version"] is None:
-            raise constraint(arn, "arn", f"Member must satisfy regular expression pattern: {ARN.pattern}")
-        return self.get(_name(arn), int(found["version"]))
-
     def delete(self, name: str, version: int) -> None:
         """Carry out DeleteLayerVersion; functions that have it keep it."""
-        versions = self._versions(name, version)
-        versions.layers.pop(version, None)
-        versions.policies.pop(version, None)
+        self._versions(name, version).layers.pop(version, None)
 
     def versions(self, name: str, request: Mapping[str, Any]) -> list[LayerVersion]:
         """Return the versions of a layer that match a request's filters, newest first."""
@@ -129,13 +118,6 @@ class LayerVersions:
         """Return the newest version of each layer that matches the filters, by name."""
         found = {name: self.versions(name, request) for name in self._names}
         return {name: layers[0] for name, layers in found.items() if layers}
-
-    def policy(self, name: str, version: int) -> Policy:
-        """Return the policy of a version: who may use it in addition to its owner."""
-        versions = self._versions(name, version)
-        if version not in versions.layers:
-            raise missing(f"Layer version {layer_arn(_name(name), version)} does not exist.")
-        return versions.policies.setdefault(version, Policy())
 
     def chosen(self, arns: Sequence[str]) -> tuple[LayerVersion, ...]:
         """Return the layers that a function's configuration names."""
@@ -230,9 +212,6 @@ class LayerOperations(Operations):
     async def _get_layer_version(self, call: Call) -> Answer:
         return self._document(self._layers.get(*_named(call)), call)
 
-    async def _get_layer_version_by_arn(self, call: Call) -> Answer:
-        return self._document(self._layers.by_arn(call.members["Arn"]), call)
-
     async def _list_layers(self, call: Call) -> Answer:
         return call.page(
             "Layers",
@@ -250,26 +229,6 @@ class LayerOperations(Operations):
     async def _delete_layer_version(self, call: Call) -> None:
         self._layers.delete(*_named(call))
         self._remove_unused()
-
-    async def _add_layer_version_permission(self, call: Call) -> Answer:
-        policy = self._layers.policy(*_named(call))
-        policy.expect_new(call.members["StatementId"])
-        check_revision(call.members, policy.revision, "GetLayerPolicy")
-        statement = layer_statement(call.members, self._layers.get(*_named(call)).arn)
-        policy.add(statement)
-        return {"Statement": as_text(statement), "RevisionId": policy.revision}
-
-    async def _remove_layer_version_permission(self, call: Call) -> None:
-        policy = self._layers.policy(*_named(call))
-        check_revision(call.members, policy.revision, "GetLayerPolicy")
-        policy.expect(call.members["StatementId"])
-        policy.remove(call.members["StatementId"])
-
-    async def _get_layer_version_policy(self, call: Call) -> Answer:
-        policy = self._layers.policy(*_named(call))
-        if not policy.statements:
-            raise missing(NO_POLICY)
-        return {"Policy": policy.text(), "RevisionId": policy.revision}
 
     def _document(self, layer: LayerVersion, call: Call) -> Answer:
         return layer.document(self._archives.location(layer.code, call.headers["host"]))

@@ -4,9 +4,6 @@ https://docs.aws.amazon.com/lambda/latest/api/API_AddPermission.html; a change a
 the policy shares with its function, version or alias (recorded).
 """
 
-import uuid
-from dataclasses import replace
-
 from slslab.aws.errors import ServiceError, invalid, missing
 from slslab.lambda_.api import Answer, Call
 from slslab.lambda_.functions import Entry, FunctionResource
@@ -28,7 +25,7 @@ class PolicyOperations(FunctionResource):
         policy.expect_new(statement["Sid"])
         policy.add(statement)
         entry.policies[qualifier or LATEST] = policy
-        _revise(entry, qualifier)
+        entry.renew_revision_id(qualifier)
         return {"Statement": as_text(statement)}
 
     async def _remove_permission(self, call: Call) -> None:
@@ -39,7 +36,7 @@ class PolicyOperations(FunctionResource):
         policy.expect(call.members["StatementId"])
         check_revision(call.members, _revision(entry, qualifier))
         policy.remove(call.members["StatementId"])
-        _revise(entry, qualifier)
+        entry.renew_revision_id(qualifier)
 
     async def _get_policy(self, call: Call) -> Answer:
         try:
@@ -56,13 +53,3 @@ def _revision(entry: Entry, qualifier: str | None) -> str:
     if qualifier in entry.aliases:
         return entry.aliases[qualifier].revision_id
     return entry.versions.get(qualifier or "", entry.latest).revision_id
-
-
-def _revise(entry: Entry, qualifier: str | None) -> None:
-    revision = str(uuid.uuid4())
-    if qualifier in entry.aliases:
-        entry.aliases[qualifier] = replace(entry.aliases[qualifier], revision_id=revision)
-    elif qualifier in entry.versions:
-        entry.versions[qualifier] = replace(entry.versions[qualifier], revision_id=revision)
-    else:
-        entry.latest = replace(entry.latest, revision_id=revision)

@@ -1,4 +1,4 @@
-"""Resource-based policies: who else may use a function or a layer.
+"""Resource-based policies: who else may use a function.
 
 https://docs.aws.amazon.com/lambda/latest/dg/access-control-resource-based.html; texts and formats as recorded from AWS.
 """
@@ -88,14 +88,14 @@ def function_statement(request: Mapping[str, Any], resource: str) -> Statement:
         conditions["Bool"] = {"lambda:InvokedViaFunctionUrl": "true" if via_url else "false"}
     if (source := request.get("SourceArn")) is not None:
         conditions["ArnLike"] = {"AWS:SourceArn": str(source)}
-    return _statement(request, _principal(request["Principal"]), resource, conditions)
-
-
-def layer_statement(request: Mapping[str, Any], resource: str) -> Statement:
-    """Return the statement of an AddLayerVersionPermission request."""
-    organization = request.get("OrganizationId")
-    conditions = {"StringEquals": {"aws:PrincipalOrgID": str(organization)}} if organization is not None else {}
-    return _statement(request, _principal(request["Principal"]), resource, conditions)
+    statement = {
+        "Sid": request["StatementId"],
+        "Effect": "Allow",
+        "Principal": _principal(request["Principal"]),
+        "Action": request["Action"],
+        "Resource": resource,
+    }
+    return statement | ({"Condition": conditions} if conditions else {})
 
 
 def check_revision(request: Mapping[str, Any], current: str, where: str = "GetFunction/GetAlias") -> None:
@@ -107,19 +107,6 @@ def check_revision(request: Mapping[str, Any], current: str, where: str = "GetFu
             "The Revision Id provided does not match the latest Revision Id. "
             f"Call the {where} API to retrieve the latest Revision Id",
         )
-
-
-def _statement(
-    request: Mapping[str, Any], principal: str | dict[str, str], resource: str, conditions: Mapping[str, Any]
-) -> Statement:
-    statement = {
-        "Sid": request["StatementId"],
-        "Effect": "Allow",
-        "Principal": principal,
-        "Action": request["Action"],
-        "Resource": resource,
-    }
-    return statement | ({"Condition": dict(conditions)} if conditions else {})
 
 
 def _principal(given: str) -> str | dict[str, str]:

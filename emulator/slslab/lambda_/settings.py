@@ -1,24 +1,23 @@
 """Operations on reserved concurrency, tags and the account, and on what deployment tools read after a creation.
 
-The latter are code signing, recursion, runtime updates and provisioning; Terraform's provider reads code signing after
-every creation. Answers and errors are as recorded from AWS, unless a comment says otherwise.
+The latter are code signing, which Terraform's provider reads after every creation, recursion and runtime updates.
+Answers and errors are as recorded from AWS, unless a comment says otherwise.
 """
 
 from collections.abc import Callable
 
-from slslab.aws.errors import ServiceError, invalid, missing
+from slslab.aws.errors import invalid
 from slslab.aws.limits import Limits
 from slslab.lambda_.api import Answer, Call
-from slslab.lambda_.configuration import no_code_signing
 from slslab.lambda_.event_sources import EventSourceMappings
-from slslab.lambda_.functions import FunctionResource, Functions, add_tags
+from slslab.lambda_.functions import FunctionResource, Functions, check_tags
 from slslab.lambda_.references import LATEST, function_arn, parse
 
 TOTAL_CODE_BYTES = 80_530_636_800
 
 
 class SettingOperations(FunctionResource):
-    """The settings of one emulator. Code signing configurations and provisioned concurrency can't be created."""
+    """The settings of one emulator."""
 
     def __init__(self, functions: Functions, mappings: EventSourceMappings, limits: Limits) -> None:
         super().__init__(functions)
@@ -41,7 +40,10 @@ class SettingOperations(FunctionResource):
 
     async def _tag_resource(self, call: Call) -> None:
         tags, revise = self._tagged(call)
-        add_tags(tags, call.members["Tags"])
+        if not (added := call.members["Tags"]):
+            raise invalid("An error occurred and the request cannot be processed.")
+        check_tags(tags | added)
+        tags |= added
         revise()
 
     async def _untag_resource(self, call: Call) -> None:
@@ -82,22 +84,6 @@ class SettingOperations(FunctionResource):
         self._functions.entry(call.name)
         return {}
 
-    async def _put_function_code_signing_config(self, call: Call) -> Answer:
-        raise no_code_signing(call.members["CodeSigningConfigArn"])
-
-    async def _delete_function_code_signing_config(self, call: Call) -> None:
-        self._functions.entry(call.name)
-
-    async def _list_code_signing_configs(self, _call: Call) -> Answer:
-        return {"CodeSigningConfigs": []}
-
-    async def _get_code_signing_config(self, call: Call) -> Answer:
-        arn = call.members["CodeSigningConfigArn"]
-        raise missing(f"The Lambda code signing configuration {arn} can not be found.")
-
-    _update_code_signing_config = _delete_code_signing_config = _get_code_signing_config
-    _list_functions_by_code_signing_config = _get_code_signing_config
-
     async def _get_function_recursion_config(self, call: Call) -> Answer:
         return {"RecursiveLoop": self._functions.entry(call.name).recursive_loop}
 
@@ -122,29 +108,3 @@ class SettingOperations(FunctionResource):
             )
         entry.runtime_updates[qualifier or LATEST] = call.members["UpdateRuntimeOn"]
         return await self._get_runtime_management_config(call)
-
-    async def _get_provisioned_concurrency_config(self, call: Call) -> Answer:
-        self._provisionable(call, "The function resource provided must be an alias or a published version.")
-        raise ServiceError(
-            404,
-            "ProvisionedConcurrencyConfigNotFoundException",
-            "No Provisioned Concurrency Config found for this function",
-        )
-
-    async def _put_provisioned_concurrency_config(self, call: Call) -> Answer:
-        self._provisionable(call, "Provisioned Concurrency Configs cannot be applied to unpublished function versions.")
-        raise invalid(
-            "slslab does not emulate provisioned concurrency: environments start on demand. Deploy without it."
-        )
-
-    async def _delete_provisioned_concurrency_config(self, call: Call) -> None:
-        self._provisionable(call, "The function resource provided must be an alias or a published version.")
-
-    async def _list_provisioned_concurrency_configs(self, call: Call) -> Answer:
-        self._functions.entry(call.name)
-        return {"ProvisionedConcurrencyConfigs": []}
-
-    def _provisionable(self, call: Call, refusal: str) -> None:
-        """Raise an error unless a request names an alias or a version."""
-        if self._qualified(call)[1] in (None, LATEST):
-            raise invalid(refusal)

@@ -16,8 +16,12 @@ WITHOUT_EFFECT: Mapping[str, str] = {
     "TracingConfig": "no traces go to X-Ray",
     "VpcConfig": "functions have this host's network",
 }
-# Settings of Lambda Managed Instances, durable functions and tenants: accepting them would be an empty promise.
-REFUSED = ("AcceleratorConfig", "CapacityProviderConfig", "DurableConfig", "RuntimeConfig", "TenancyConfig")
+# Settings of Lambda Managed Instances, code signing, durable functions and tenants: accepting them would be an empty
+# promise.
+REFUSED = (
+    *("AcceleratorConfig", "CapacityProviderConfig", "CodeSigningConfigArn", "DurableConfig", "RuntimeConfig"),
+    "TenancyConfig",
+)
 # A setting with this value has no effect on AWS either.
 NEUTRAL: Mapping[str, Any] = {"TracingConfig": {"Mode": "PassThrough"}, "SnapStart": {"ApplyOn": "None"}}
 

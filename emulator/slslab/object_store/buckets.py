@@ -28,14 +28,10 @@ BLOCKS = ("BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "RestrictP
 
 async def list_buckets(call: Call) -> Answer:
     """List all buckets."""
-    call.only("MaxBuckets", "ContinuationToken", "Prefix", "BucketRegion")
+    call.only("MaxBuckets", "ContinuationToken", "Prefix")
     after, prefix = _token(call.members.get("ContinuationToken")) or "", call.members.get("Prefix", "")
-    region, limit = call.members.get("BucketRegion"), call.limit("MaxBuckets", "max-buckets", 10_000)
-    found = [
-        bucket
-        for name, bucket in sorted(call.store.buckets.items())
-        if name > after and name.startswith(prefix) and region in (None, bucket.region)
-    ]
+    limit = call.limit("MaxBuckets", "max-buckets", 10_000)
+    found = [bucket for name, bucket in sorted(call.store.buckets.items()) if name > after and name.startswith(prefix)]
     entries: list[dict[str, Any]] = [{"Name": one.name, "CreationDate": one.created} for one in found[:limit]]
     output: dict[str, Any] = {"Buckets": entries, "Owner": OWNER, "Prefix": call.members.get("Prefix")}
     if len(found) > len(entries) > 0:
@@ -45,7 +41,7 @@ async def list_buckets(call: Call) -> Answer:
 
 async def create_bucket(call: Call) -> Answer:
     """Create a bucket; in us-east-1 its owner may create it again."""
-    call.only("ACL", "CreateBucketConfiguration", "ObjectOwnership", "ObjectLockEnabledForBucket", "BucketNamespace")
+    call.only("ACL", "CreateBucketConfiguration", "ObjectOwnership", "ObjectLockEnabledForBucket")
     name, members = call.bucket_name, call.members
     if not NAME.fullmatch(name) or ADDRESS.fullmatch(name):
         raise failure("InvalidBucketName", BucketName=name[:100])
@@ -94,7 +90,7 @@ async def get_bucket_location(call: Call) -> Answer:
 
 async def list_objects(call: Call) -> Answer:
     """List objects after a marker."""
-    call.only("Delimiter", "EncodingType", "Marker", "MaxKeys", "Prefix", "OptionalObjectAttributes")
+    call.only("Delimiter", "EncodingType", "Marker", "MaxKeys", "Prefix")
     bucket, given, limit = call.bucket(), call.members, call.limit("MaxKeys", "maxKeys")
     marker = given.get("Marker", "")
     keys, groups, more = bucket.walk(given.get("Prefix", ""), given.get("Delimiter", ""), marker, limit)
@@ -110,10 +106,7 @@ async def list_objects(call: Call) -> Answer:
 
 async def list_objects_v2(call: Call) -> Answer:
     """List objects after a key, or after the previous page."""
-    call.only(
-        *("ContinuationToken", "Delimiter", "EncodingType", "FetchOwner", "MaxKeys", "Prefix", "StartAfter"),
-        "OptionalObjectAttributes",
-    )
+    call.only("ContinuationToken", "Delimiter", "EncodingType", "FetchOwner", "MaxKeys", "Prefix", "StartAfter")
     bucket, given, limit = call.bucket(), call.members, call.limit("MaxKeys", "maxKeys")
     token = _token(given.get("ContinuationToken"))
     after = given.get("StartAfter", "") if token is None else token
@@ -132,9 +125,7 @@ async def list_objects_v2(call: Call) -> Answer:
 
 async def list_object_versions(call: Call) -> Answer:
     """List all versions of objects, and their delete markers."""
-    call.only(
-        "Delimiter", "EncodingType", "KeyMarker", "MaxKeys", "Prefix", "VersionIdMarker", "OptionalObjectAttributes"
-    )
+    call.only("Delimiter", "EncodingType", "KeyMarker", "MaxKeys", "Prefix", "VersionIdMarker")
     bucket, given, limit = call.bucket(), call.members, call.limit("MaxKeys", "maxKeys")
     after = given.get("KeyMarker", ""), given.get("VersionIdMarker", "")
     if after[1] and not after[0]:
@@ -242,13 +233,6 @@ def _covers(resource: str, bucket: str) -> bool:
     return resource == "*" or (found != "" and not arn and Pattern(path.partition("/")[0]).matches(bucket))
 
 
-async def get_bucket_policy_status(call: Call) -> Answer:
-    """Return whether a bucket's policy makes it public."""
-    await get_setting(call)
-    public = any(entry.is_public for entry in call.bucket().settings["statements"])
-    return Answer({"PolicyStatus": {"IsPublic": public}})
-
-
 async def put_public_access_block(call: Call) -> Answer:
     """Block public access. The two settings for access control lists have no effect, because buckets here have none."""
     call.only("PublicAccessBlockConfiguration", *CHECKSUMS)
@@ -266,19 +250,6 @@ async def put_bucket_cors(call: Call) -> Answer:
     return Answer()
 
 
-async def get_bucket_acl(call: Call) -> Answer:
-    """Return the only possible access control list: the owner has full control."""
-    call.only("VersionId")
-    if call.key:
-        call.version()
-    call.bucket()
-    grant = {"Grantee": {"Type": "CanonicalUser", **OWNER}, "Permission": "FULL_CONTROL"}
-    return Answer({"Owner": OWNER, "Grants": [grant]})
-
-
-get_object_acl = get_bucket_acl
-
-
 async def put_bucket_acl(call: Call) -> Answer:
     """Refuse an access control list, as new buckets of S3 do."""
     call.bucket()
@@ -290,18 +261,10 @@ async def put_bucket_acl(call: Call) -> Answer:
 put_object_acl = put_bucket_acl
 
 
-async def get_bucket_ownership_controls(call: Call) -> Answer:
-    """Return that the bucket owner owns all objects."""
-    call.only()
-    call.bucket()
-    return Answer({"OwnershipControls": {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]}})
-
-
 # Settings of a bucket: their name, the member of the answer, and the error without them.
 SET = {
     "GetBucketTagging": ("tags", "TagSet", "NoSuchTagSet"),
     "GetBucketPolicy": ("policy", "Policy", "NoSuchBucketPolicy"),
-    "GetBucketPolicyStatus": ("policy", "Policy", "NoSuchBucketPolicy"),
     "GetPublicAccessBlock": (
         "publicAccessBlock",
         "PublicAccessBlockConfiguration",
@@ -315,8 +278,13 @@ DELETED = {
     "DeleteBucketTagging": ("tags",),
     "DeletePublicAccessBlock": ("publicAccessBlock",),
 }
-# Answers about settings that a bucket can't have: the output, or the error.
-UNSET: Mapping[str, str | dict[str, Any]] = {
+# The only possible access control list: the owner has full control.
+ACL = {"Owner": OWNER, "Grants": [{"Grantee": {"Type": "CanonicalUser", **OWNER}, "Permission": "FULL_CONTROL"}]}
+# Answers about settings that can't be changed here: the output, or the error.
+FIXED: Mapping[str, str | dict[str, Any]] = {
+    "GetBucketAcl": ACL,
+    "GetObjectAcl": ACL,
+    "GetBucketOwnershipControls": {"OwnershipControls": {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]}},
     "GetBucketNotificationConfiguration": {},
     # Objects aren't encrypted here.
     "GetBucketEncryption": "ServerSideEncryptionConfigurationNotFoundError",
@@ -327,23 +295,21 @@ UNSET: Mapping[str, str | dict[str, Any]] = {
     "GetBucketReplication": "ReplicationConfigurationNotFoundError",
     "GetBucketLifecycleConfiguration": "NoSuchLifecycleConfiguration",
     "GetObjectLockConfiguration": "ObjectLockConfigurationNotFoundError",
-    "DeleteBucketWebsite": {},
-    "DeleteBucketReplication": {},
-    "DeleteBucketLifecycle": {},
 }
 
 
-async def get_unset(call: Call) -> Answer:
-    """Answer that the bucket doesn't have this setting."""
-    found = UNSET[call.operation.name]
-    bucket = call.bucket()
+async def get_fixed(call: Call) -> Answer:
+    """Return a setting that can't be changed here, or the error that the bucket doesn't have it."""
+    found, bucket = FIXED[call.operation.name], call.bucket()
     if isinstance(found, str):
         raise failure(found, BucketName=bucket.name)
-    return Answer(found, 204 if call.operation.name.startswith("Delete") else 200)
+    if call.key:
+        call.version()
+    return Answer(found)
 
 
 TABLES: tuple[tuple[Callable[[Call], Awaitable[Answer]], Mapping[str, Any]], ...]
-TABLES = ((get_setting, SET), (delete_setting, DELETED), (get_unset, UNSET))
+TABLES = ((get_setting, SET), (delete_setting, DELETED), (get_fixed, FIXED))
 
 
 def _listed(
@@ -357,8 +323,6 @@ def _listed(
 def _named(given: Mapping[str, Any], groups: list[str]) -> dict[str, Any]:
     if given.get("EncodingType", "url") != "url":
         raise failure("InvalidArgument", "Invalid Encoding Method specified in Request")
-    if set(given.get("OptionalObjectAttributes", [])) - {"RestoreStatus"}:
-        raise failure("InvalidArgument", "Invalid attribute name specified")
     return {
         "Prefix": given.get("Prefix", ""),
         "Delimiter": given.get("Delimiter") or None,

@@ -28,11 +28,15 @@ KINDS = {
 }
 
 
-class Hash(Protocol):
-    """Takes bytes, and returns their digest."""
+class Sum(Protocol):
+    """Takes bytes."""
 
     def update(self, data: bytes, /) -> None:
         """Add the next bytes."""
+
+
+class Hash(Sum, Protocol):
+    """Takes bytes, and returns their digest."""
 
     def digest(self) -> bytes:
         """Return the digest."""
@@ -114,14 +118,13 @@ async def of(algorithm: str, parts: Iterator[bytes]) -> str:
     return encoded(total)
 
 
-async def add(parts: Iterator[bytes], *totals: Hash) -> None:
-    """Add bytes to checksums, two parts at a time on another thread, so that no request waits for a whole object's."""
+async def add(parts: Iterator[bytes], total: Sum) -> None:
+    """Add bytes to a checksum, two parts at a time on another thread, so that no request waits for a whole object's."""
 
     def step() -> bool:
         some = list(itertools.islice(parts, 2))
         for part in some:
-            for total in totals:
-                total.update(part)
+            total.update(part)
         return bool(some)
 
     while await asyncio.to_thread(step):

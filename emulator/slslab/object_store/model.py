@@ -156,10 +156,9 @@ def body_members(operation: Operation, document: bytes) -> dict[str, Any]:
     if document.count(b"<") > MOST_TAGS:
         raise failure("MalformedXML")
     try:
-        root = _parse(document)
+        return {operation.payload_member: _from_xml(operation.payload, _parse(document))}
     except (expat.ExpatError, ValueError, LookupError) as error:
         raise failure("MalformedXML") from error
-    return {operation.payload_member: _from_xml(operation.payload, root)}
 
 
 def document(operation: Operation, output: Mapping[str, Any]) -> bytes:
@@ -246,18 +245,26 @@ def _locations(shape: Shape | None) -> Iterator[Location]:
 
 
 def _parsed(shape: Shape, text: str, name: str) -> Any:
+    if isinstance(shape, ListShape):
+        return [entry.strip() for entry in text.split(",")]
+    if name == "expires":
+        return text
+    try:
+        return _value(shape, text)
+    except ValueError as error:
+        raise failure("InvalidArgument", f"Provided {name} not an integer or within integer range") from error
+
+
+def _value(shape: Shape, text: str) -> Any:
+    """Return a text as its shape's type; ValueError if it should be an integer and isn't."""
     if shape.type_name in ("integer", "long"):
         if not INTEGER.fullmatch(text):
-            raise failure("InvalidArgument", f"Provided {name} not an integer or within integer range")
+            raise ValueError(text)
         return int(text)
     if shape.type_name == "boolean":
         return text.lower() == "true"
-    if shape.type_name == "timestamp" and name != "expires":
-        # A condition with an invalid date is ignored (RFC 9110, 13.1.3).
-        return parse_date(text)
-    if isinstance(shape, ListShape):
-        return [entry.strip() for entry in text.split(",")]
-    return text
+    # A condition with an invalid date is ignored (RFC 9110, 13.1.3).
+    return parse_date(text) if shape.type_name == "timestamp" else text
 
 
 def _parse(document: bytes) -> Element:
@@ -295,15 +302,7 @@ def _from_xml(shape: Shape, element: Element) -> Any:
     if isinstance(shape, ListShape):
         return [_from_xml(shape.member, child) for child in element]
     text = element.text or ""
-    if shape.type_name in ("integer", "long"):
-        if not INTEGER.fullmatch(text.strip()):
-            raise failure("MalformedXML")
-        return int(text)
-    if shape.type_name == "boolean":
-        return text.strip().lower() == "true"
-    if shape.type_name == "timestamp":
-        return parse_date(text)
-    return text
+    return _value(shape, text if shape.type_name == "string" else text.strip())
 
 
 @cache

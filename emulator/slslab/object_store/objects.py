@@ -1,7 +1,6 @@
 """Implement the operations on objects: put, get, head, attributes, copy, delete, tags."""
 
 import asyncio
-import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -9,6 +8,7 @@ from urllib.parse import parse_qsl, unquote
 
 from slslab.aws.errors import ServiceError
 from slslab.object_store import checksums
+from slslab.object_store.bodies import Sums
 from slslab.object_store.call import (
     CHECKSUMS,
     CONDITIONS,
@@ -23,6 +23,7 @@ from slslab.object_store.call import (
     same_etag,
 )
 from slslab.object_store.errors import NOT_MODIFIED, failure, refusal
+from slslab.object_store.signing import UNSIGNED
 from slslab.object_store.storage import NULL, Bucket, Part, Version, cut, now, read, whole
 
 RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
@@ -30,6 +31,7 @@ READ_CONDITIONS = ("IfMatch", "IfNoneMatch", "IfModifiedSince", "IfUnmodifiedSin
 OVERRIDES = {f"Response{name}": name for name in SETTINGS if name != "Metadata"}
 LARGEST_COPY = 5 * 1024**3
 MOST_DELETED = 1000
+MOST_PARTS = 10_000
 MOST_TAGS, LONGEST_TAG, LONGEST_VALUE = 10, 128, 256
 TAG = re.compile(r"[\w .:/=+\-@]*")
 
@@ -56,15 +58,16 @@ async def get_object(call: Call) -> Answer:
         raise failure("InvalidRequest", "Request specific response headers cannot be used for anonymous GET requests.")
     version = call.version()
     check_read(call.members, version)
-    output = {**described(call.bucket(), version), **version.settings}
+    output: dict[str, Any] = {"LastModified": version.modified, "ETag": f'"{version.etag}"', **version.settings}
+    output |= version_member(call.bucket(), version) | ({"TagCount": len(version.tags)} if version.tags else {})
     output |= {OVERRIDES[name]: value for name, value in call.members.items() if name in OVERRIDES}
     if call.members.get("ChecksumMode", "").upper() == "ENABLED":
         output |= version.checksums
     status, start, length = 200, 0, version.size
-    if (number := call.members.get("PartNumber")) is not None:
+    if "PartNumber" in call.members:
         if "Range" in call.members:
             raise failure("InvalidRequest", "Cannot specify both Range header and partNumber query parameter")
-        status, start, length = 206, *_place_of_part(version, number)
+        status, start, length = 206, *_place_of_part(version, part_number(call))
         if version.parts:
             output["PartsCount"] = len(version.parts)
     elif (found := byte_range(call.members.get("Range"), version.size)) is not None:
@@ -211,16 +214,6 @@ async def delete_object_tagging(call: Call) -> Answer:
     return Answer(version_member(call.bucket(), version), 204)
 
 
-def described(bucket: Bucket, version: Version) -> dict[str, Any]:
-    """Return the output members that all reads have."""
-    return {
-        "LastModified": version.modified,
-        "ETag": f'"{version.etag}"',
-        **({"TagCount": len(version.tags)} if version.tags else {}),
-        **version_member(bucket, version),
-    }
-
-
 def version_member(bucket: Bucket, version: Version) -> dict[str, Any]:
     """Return the member VersionId of a read, or nothing in buckets without versioning."""
     return {"VersionId": version.id} if bucket.versioning else {}
@@ -350,9 +343,15 @@ def _delete(bucket: Bucket, key: str, version_id: str | None, etag: str | None) 
     return {"VersionId": version_id, **({"DeleteMarker": True} if removed is not None and removed.marker else {})}
 
 
+def part_number(call: Call) -> int:
+    """Return the part number of a request; InvalidArgument if it is out of range."""
+    number: int = call.members.get("PartNumber", 0)
+    if not 1 <= number <= MOST_PARTS:
+        raise failure("InvalidArgument", f"Part number must be an integer between 1 and {MOST_PARTS}, inclusive")
+    return number
+
+
 def _place_of_part(version: Version, number: int) -> tuple[int, int]:
-    if not 1 <= number <= 10_000:
-        raise failure("InvalidArgument", "Part number must be an integer between 1 and 10000, inclusive")
     parts = version.parts or (Part(1, version.etag, version.size, version.body, {}, version.modified),)
     start = 0
     for part in sorted(parts, key=lambda part: part.number):
@@ -366,12 +365,9 @@ async def _copied_sums(source: Version, algorithm: str) -> tuple[str, dict[str, 
     """Return a copy's ETag and checksum, computed again if the source has parts or another `algorithm`."""
     known = algorithm or next((name for name in checksums.ALGORITHMS if f"Checksum{name}" in source.checksums), "")
     kept = source.checksums.get("ChecksumType") == checksums.FULL and f"Checksum{known}" in source.checksums
-    sums = dict(source.checksums) if kept else {}
-    if known and not kept:
-        value = await checksums.of(known, read(source.body))
-        sums = {f"Checksum{known}": value, "ChecksumType": checksums.FULL}
-    if not source.parts:
-        return source.etag, sums
-    md5 = hashlib.md5(usedforsecurity=False)
-    await checksums.add(read(source.body), md5)
-    return md5.hexdigest(), sums
+    sums = Sums(UNSIGNED, "" if kept else known)
+    if source.parts or (known and not kept):
+        await checksums.add(read(source.body), sums)
+    found = sums.check(None, {})
+    chosen = source.checksums if kept else found | ({"ChecksumType": checksums.FULL} if found else {})
+    return sums.md5.hexdigest() if source.parts else source.etag, dict(chosen)

@@ -8,13 +8,23 @@ from typing import Any
 
 from slslab.aws.arns import ACCOUNT
 from slslab.object_store import checksums
+from slslab.object_store.bodies import Sums
 from slslab.object_store.call import CHECKSUMS, CONDITIONS, WRITTEN, Answer, Call, check_write
 from slslab.object_store.errors import failure
-from slslab.object_store.objects import SOURCE_CONDITIONS, copy_source, given_tags, parts_page, written_version
+from slslab.object_store.objects import (
+    MOST_PARTS,
+    SOURCE_CONDITIONS,
+    copy_source,
+    given_tags,
+    part_number,
+    parts_page,
+    written_version,
+)
+from slslab.object_store.signing import UNSIGNED
 from slslab.object_store.storage import NULL, Bucket, Part, Upload, Version, cut, names, now, read, whole
 
 # documented: qfacts.html, "Amazon S3 multipart upload limits".
-LEAST_PART, MOST_PARTS, LARGEST_PART = 5 * 1024**2, 10_000, 5 * 1024**3
+LEAST_PART, LARGEST_PART = 5 * 1024**2, 5 * 1024**3
 COPY_RANGE = re.compile(r"bytes=(\d{1,18})-(\d{1,18})")
 UPLOADED = {"Initiator": {"ID": ACCOUNT}, "Owner": {"ID": ACCOUNT}, "StorageClass": "STANDARD"}
 
@@ -47,7 +57,7 @@ async def create_multipart_upload(call: Call) -> Answer:
 async def upload_part(call: Call) -> Answer:
     """Store a part of an upload; it replaces an earlier part with the same number."""
     call.only("UploadId", "PartNumber", *CHECKSUMS, "ContentLength", "trailer")
-    upload, number, sent = _upload(call), _number(call), call.sent_checksum()
+    upload, number, sent = _upload(call), part_number(call), call.sent_checksum()
     # recorded: a part needs the checksum of its upload, unless S3 computes the checksum of the whole object.
     if upload.algorithm and (sent or upload.checksum_type == checksums.COMPOSITE):
         _check_algorithm(upload, sent)
@@ -63,7 +73,7 @@ async def upload_part(call: Call) -> Answer:
 async def upload_part_copy(call: Call) -> Answer:
     """Copy an object, or a range of it, as a part of an upload."""
     call.only("UploadId", "PartNumber", "CopySource", "CopySourceRange", *SOURCE_CONDITIONS)
-    upload, number, source = _upload(call), _number(call), copy_source(call)
+    upload, number, source = _upload(call), part_number(call), copy_source(call)
     body, size = source.body, source.size
     if (text := call.members.get("CopySourceRange")) is not None:
         found = COPY_RANGE.fullmatch(text)
@@ -82,14 +92,12 @@ async def upload_part_copy(call: Call) -> Answer:
         body = cut(body, start, size)
     if size > LARGEST_PART:
         raise failure("EntityTooLarge")
-    md5 = hashlib.md5(usedforsecurity=False)
-    totals = {f"Checksum{name}": checksums.new(name) for name in [upload.algorithm] if name}
-    await checksums.add(read(body), md5, *totals.values())
-    sums = {name: checksums.encoded(total) for name, total in totals.items()}
-    etag = md5.hexdigest()
-    part = Part(number, etag, size, body, sums, now())
+    sums = Sums(UNSIGNED, upload.algorithm)
+    await checksums.add(read(body), sums)
+    part = Part(number, sums.md5.hexdigest(), size, body, sums.check(None, {}), now())
     _upload(call).parts[number] = part
-    output: dict[str, Any] = {"CopyPartResult": {"ETag": f'"{etag}"', "LastModified": part.modified, **sums}}
+    result = {"ETag": f'"{part.etag}"', "LastModified": part.modified, **part.checksums}
+    output: dict[str, Any] = {"CopyPartResult": result}
     return Answer(output | ({"CopySourceVersionId": source.id} if source.id != NULL else {}))
 
 
@@ -236,13 +244,6 @@ def _check_conditions(call: Call, bucket: Bucket, upload: Upload) -> None:
     check_write(call.members, bucket.current(call.key), call.key)
     if upload.overtaken and call.members.keys() & set(CONDITIONS):
         raise failure("ConditionalRequestConflict", Key=call.key)
-
-
-def _number(call: Call) -> int:
-    number: int = call.members.get("PartNumber", 0)
-    if not 1 <= number <= MOST_PARTS:
-        raise failure("InvalidArgument", f"Part number must be an integer between 1 and {MOST_PARTS}, inclusive")
-    return number
 
 
 def _chosen(upload: Upload, entries: list[dict[str, Any]]) -> list[Part]:

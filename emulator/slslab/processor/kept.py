@@ -2,9 +2,7 @@
 
 import hashlib
 import json
-import os
 import platform
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -13,12 +11,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from slslab.errors import HostError, RequestError
+from slslab.errors import HostError
 from slslab.installation import cache_directory
 from slslab.predict.anchors import Form
 from slslab.predict.processor import UNANCHORED, Processor, Timing, make_processor
 from slslab.processor import workloads
 from slslab.processor.measurement import Measurement, Progress, measure, read_versions, run_probe
+from slslab.run.log import replacing
 
 NAME, SCHEMA = "processors.json", 1
 # Fields of /proc/cpuinfo, on x86-64 and on arm64.
@@ -47,9 +46,9 @@ def read_cpu(path: Path = Path("/proc/cpuinfo")) -> Mapping[str, str]:
     return {}
 
 
-def describe(interpreter: str = sys.executable) -> str:
-    """Return the processor and the interpreter in words."""
-    cpu, versions = read_cpu(), read_versions(interpreter)
+def describe() -> str:
+    """Return the processor and this interpreter in words."""
+    cpu, versions = read_cpu(), read_versions()
     name = cpu.get("model name") or platform.machine()
     if "cpu family" in cpu:
         name += f" (family {cpu['cpu family']}, model {cpu.get('model', '?')}, stepping {cpu.get('stepping', '?')})"
@@ -58,72 +57,68 @@ def describe(interpreter: str = sys.executable) -> str:
 
 
 @cache
-def make_key(interpreter: str = sys.executable) -> str:
+def make_key() -> str:
     """Return the key of a measurement: a digest of what CPU times depend on and of the workloads."""
     work = hashlib.sha256(Path(workloads.__file__).read_bytes()).hexdigest()[:16]
-    parts = {**read_cpu(), **{f"python {name}": value for name, value in read_versions(interpreter).items()}}
+    parts = {**read_cpu(), **{f"python {name}": value for name, value in read_versions().items()}}
     return hashlib.sha256(json.dumps({**parts, "workloads": work}, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def load_processor(interpreter: str = sys.executable) -> Processor:
-    """Return the processor as measured on this host for this interpreter, or UNANCHORED; never measure.
+def load_processor() -> Processor:
+    """Return the processor as measured on this host with this interpreter, or UNANCHORED; never measure.
 
-    If the kept file is damaged, or the interpreter doesn't run here, UNANCHORED's `missing` says so.
+    If the kept file is damaged, UNANCHORED's `missing` says so.
     """
     try:
-        entry = _read().get(make_key(interpreter))
-        return UNANCHORED if entry is None else _make(_measurement(entry), interpreter, str(entry["measured"]))
+        entry = _read().get(make_key())
+        return UNANCHORED if entry is None else _make(_measurement(entry), str(entry["measured"]))
     except Damaged as error:
         return replace(UNANCHORED, missing=f"{error} To measure again, run: slslab calibrate --processor")
-    except RequestError as error:  # a container image's interpreter, for instance
-        return replace(UNANCHORED, missing=error.message)
 
 
-def load_measurement(interpreter: str = sys.executable) -> Measurement | None:
+def load_measurement() -> Measurement | None:
     """Return the kept measurement for this interpreter, or None if it is missing or can't be read."""
-    with suppress(Damaged, RequestError):
-        entry = _read().get(make_key(interpreter))
+    with suppress(Damaged):
+        entry = _read().get(make_key())
         return None if entry is None else _measurement(entry)
     return None
 
 
-def measure_processor(
-    short: bool = False, interpreter: str = sys.executable, progress: Progress = lambda *_: None
-) -> Processor:
+def measure_processor(short: bool = False, progress: Progress = lambda *_: None) -> Processor:
     """Measure this host's processor and keep the result for `load_processor`.
 
     Short forms take at most 20 s and give a wider range; whole ones take at most 90 s. Short measurements don't replace
     kept whole ones. HostError if nothing could be measured or kept.
     """
     _make_folder()  # fail before spending a minute
-    measurement = measure(interpreter, short, progress)
+    measurement = measure(short, progress)
     measured = datetime.now(UTC).isoformat(timespec="seconds")
     entries: dict[str, Any] = {}
     with suppress(Damaged):  # a damaged file is overwritten
         entries = dict(_read())
-    processor = _make(measurement, interpreter, measured)
-    key = make_key(interpreter)
+    processor = _make(measurement, measured)
+    key = make_key()
     if not (short and key in entries and entries[key].get("whole")):
-        _write({**entries, key: _entry(measurement, measured, describe(interpreter))})
+        _write({**entries, key: _entry(measurement, measured, describe())})
     return processor
 
 
-def probe(interpreter: str = sys.executable) -> dict[str, float]:
+def probe() -> dict[str, float]:
     """Run about a second of each kind of work; return its CPU seconds now ÷ the kept ones, by kind.
 
     It is empty if nothing is kept. Above 1, this host is slower than when it was measured.
     """
-    kept = load_measurement(interpreter)
+    kept = load_measurement()
     if kept is None or not kept.probe:
         return {}
-    return {kind: seconds / kept.probe[kind] for kind, seconds in run_probe(interpreter).items() if kind in kept.probe}
+    return {kind: seconds / kept.probe[kind] for kind, seconds in run_probe().items() if kind in kept.probe}
 
 
-def _make(measurement: Measurement, interpreter: str, measured: str) -> Processor:
-    versions = read_versions(interpreter)
+def _make(measurement: Measurement, measured: str) -> Processor:
+    versions = read_versions()
     return make_processor(
         measurement.timings,
-        describe(interpreter),
+        describe(),
         measured,
         versions["python"],
         versions["torch"],
@@ -179,14 +174,10 @@ def _read() -> Mapping[str, Any]:
 
 
 def _write(entries: Mapping[str, Any]) -> None:
-    path = _make_folder() / NAME
-    temporary = path.with_name(f".{NAME}-{os.getpid()}")
     try:
-        temporary.write_text(json.dumps({"schema": SCHEMA, "hosts": entries}, indent=1), encoding="utf-8")
-        temporary.replace(path)
+        with replacing(_make_folder() / NAME, on_disk=False) as file:
+            file.write(json.dumps({"schema": SCHEMA, "hosts": entries}, indent=1).encode())
     except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
         raise _unusable(error) from error
 
 

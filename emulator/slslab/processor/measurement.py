@@ -1,4 +1,4 @@
-"""Measure reference workloads on this host, in child processes that run a function's own interpreter."""
+"""Measure reference workloads on this host, in child processes."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from functools import cache
 from statistics import geometric_mean
 from typing import Any
 
-from slslab.errors import HostError, RequestError
+from slslab.errors import HostError
 from slslab.host.processes import tied_to_this_process
 from slslab.predict.anchors import Form
 from slslab.predict.processor import Timing
@@ -20,8 +20,6 @@ from slslab_workers.trace.kinds import Kind
 
 # The most seconds that a measurement and a probe may take.
 WHOLE_S, SHORT_S, PROBE_S = 90.0, 20.0, 20.0
-# A child that doesn't start and report its versions within this time isn't a function's interpreter.
-START_S = 20.0
 # Next to processes that copy memory, `loop` grows as little as a hash, and `sort` as much as requests and serialising.
 PROBES: Mapping[Kind, tuple[str, ...]] = {
     "interpreter": ("loop", "sort"),
@@ -72,20 +70,9 @@ class Measurement:
 
 
 @cache
-def read_versions(interpreter: str = sys.executable) -> Mapping[str, str]:
-    """Return an interpreter's versions: python, build, openssl, torch, numpy; empty if not installed.
-
-    RequestError if it isn't a Python interpreter.
-    """
-    if interpreter == sys.executable:
-        return workloads.versions()
-    lines = run_workloads(interpreter, ["versions"], "whole", timeout_s=START_S)
-    if not lines:
-        raise RequestError(
-            f"{interpreter} doesn't run as a Python interpreter.", "use the python that the function runs with."
-        )
-    versions: Mapping[str, str] = lines[0]["versions"]
-    return versions
+def read_versions() -> Mapping[str, str]:
+    """Return this interpreter's versions: python, build, openssl, torch, numpy; empty if not installed."""
+    return workloads.versions()
 
 
 def run_workloads(
@@ -96,7 +83,8 @@ def run_workloads(
     seconds: float = 0.0,
     timeout_s: float = WHOLE_S,
 ) -> list[dict[str, Any]]:
-    """Run workloads in a child process and return a line for each that finished within `timeout_s` seconds."""
+    """Run workloads in a child process of an interpreter; return a line for each that finished within `timeout_s`
+    seconds."""
     command = [*tied_to_this_process(), interpreter, workloads.__file__, *names, "--form", form]
     command += ["--repeat", str(repeat), "--seconds", str(seconds)]
     # Measured code must not see this process's own packages.
@@ -124,39 +112,37 @@ def run_workloads(
     return lines
 
 
-def measure(interpreter: str, short: bool, progress: Progress) -> Measurement:
-    """Measure the workloads that an interpreter can run: within 20 s for short forms, within 90 s for whole ones.
+def measure(short: bool, progress: Progress) -> Measurement:
+    """Measure the workloads that this interpreter can run: within 20 s for short forms, within 90 s for whole ones.
 
     HostError if none finished.
     """
     tasks = SHORT if short else WHOLE
     end = time.monotonic() + (SHORT_S if short else WHOLE_S)
-    versions, load = read_versions(interpreter), os.getloadavg()[0]
+    versions, load = read_versions(), os.getloadavg()[0]
     timings: dict[Form, dict[str, Timing]] = {"whole": {}, "short": {}}
-    probe = run_probe(interpreter)
+    probe = run_probe()
     for number, task in enumerate(tasks):
         progress("measuring the processor", number, len(tasks))
         left = end - time.monotonic()
         if versions.get(NEEDS.get(task.name, "python")) and left > 0:
-            for line in run_workloads(interpreter, [task.name], task.form, task.repeat, task.seconds, left):
+            for line in run_workloads(sys.executable, [task.name], task.form, task.repeat, task.seconds, left):
                 earlier = timings[task.form].get(task.name, Timing(task.form, ()))
                 timings[task.form][task.name] = Timing(task.form, (*earlier.cpu_s, *line["cpu_s"]))
     progress("measuring the processor", len(tasks), len(tasks))
     if not any(timings.values()):
-        raise HostError(
-            "This machine was too busy to measure its processor.", "try again when it is idle, or use another python."
-        )
+        raise HostError("This machine was too busy to measure its processor.", "try again when it is idle.")
     return Measurement(timings["whole"], timings["short"], probe, load)
 
 
-def run_probe(interpreter: str) -> dict[str, float]:
+def run_probe() -> dict[str, float]:
     """Return the CPU seconds of about a second of work now, by kind of work; omit kinds that can't run.
 
     If a kind has several probes, this is their geometric mean.
     """
-    versions = read_versions(interpreter)
+    versions = read_versions()
     names = [name for probes in PROBES.values() for name in probes if versions.get(NEEDS.get(name, "python"))]
-    lines = run_workloads(interpreter, names, "probe", repeat=3, seconds=0.3, timeout_s=PROBE_S)
+    lines = run_workloads(sys.executable, names, "probe", repeat=3, seconds=0.3, timeout_s=PROBE_S)
     least = {line["name"]: min(line["cpu_s"]) for line in lines}
     return {
         kind: geometric_mean(least[name] for name in probes)

@@ -22,7 +22,6 @@ class Finding:
     state: str
     found: str
     hint: str = ""
-    needed: bool = False
 
 
 def limits(document: Mapping[str, Any]) -> tuple[Table, Table]:

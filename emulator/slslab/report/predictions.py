@@ -163,7 +163,7 @@ def requests_of(events: Rows) -> Requests:
     return grouped(
         (event["function"], Request(event["op"], event["start_ns"], event["end_ns"], event["bytes"]))
         for event in events
-        if event["op"].startswith(("object.", "sqs.")) and event["function"] != "stack" and not event["invocation"]
+        if event["op"].startswith(("object.", "sqs.")) and event["function"] and not event["invocation"]
     )
 
 

@@ -1,6 +1,6 @@
 """The schema (2) of a run's document, run.json, which a run writes at its end and `--json` prints.
 
-Documents with schema 1, from earlier versions, are converted: their `modelled` becomes `lambda`, without an error."""
+Documents with schema 1, from earlier versions, are converted: their `modelled` becomes `lambda`."""
 
 from typing import Annotated, Any, Literal, NotRequired
 
@@ -150,24 +150,6 @@ class Reports(TypedDict):
     max_gpu_memory_mb: NotRequired[Spread | None]
 
 
-class Deviation(TypedDict):
-    """Mean and greatest absolute error, as shares."""
-
-    mean: float
-    worst: float
-
-
-class StatedError(TypedDict):
-    """How far modelled figures are off (the replay's and the profile's error), and when the replay's was measured.
-
-    The cost has the same error as billed seconds.
-    """
-
-    seconds: Deviation
-    billed_seconds: Deviation
-    date: str
-
-
 class Range(TypedDict):
     """The ends of an 80 % range."""
 
@@ -227,16 +209,15 @@ class Modelled(TypedDict):
     """The run's time and cost on Lambda, from a replay of its trace (`slslab_lab.replay.modelled`).
 
     `ranges` are 80 % ranges of seconds, billed seconds and cost, and `uncertainty` their sources
-    (`slslab_lab.replay.ranges`). Older documents have an `error` instead (None with schema 1). `memory_sizes` are all
-    sizes that the functions fit into, including the run's own; documents before 0.2 lack them. `limits` are Lambda's
-    limits that the run may cross on Lambda but not here, or the other way round (`slslab_lab.replay.limits`).
+    (`slslab_lab.replay.ranges`); older documents lack them. `memory_sizes` are all sizes that the functions fit into,
+    including the run's own; documents before 0.2 lack them. `limits` are Lambda's limits that the run may cross on
+    Lambda but not here, or the other way round (`slslab_lab.replay.limits`).
     """
 
     status: Literal["modelled"]
     profile: Dated
     seconds: float
     billed_seconds: float
-    error: NotRequired[StatedError | None]
     ranges: NotRequired[dict[str, Range]]
     uncertainty: NotRequired[dict[str, Deviations]]
     gb_seconds: Decimals
@@ -325,52 +306,21 @@ class Join(TypedDict):
     epoch: int | None
 
 
-class Death(TypedDict):
-    """A peer that failed, when (s since 1970), and which peer noticed."""
-
-    worker: int
-    epoch: int
-    time: float
-    found_by: int | str
-
-
-class ScaleIn(TypedDict):
-    """A decision of MLLess's auto-tuner."""
-
-    step: int
-    workers: int
-    removed: int | None
-    knee: int | None
-    r: float | None
-    loss_base: float | None
-    loss_now: float | None
-
-
-class Late(TypedDict):
-    """A SPIRT peer that reached an epoch's barrier too late, and the peer that continued without its average."""
-
-    worker: int
-    epoch: int
-    left_out_by: int
-
-
-class FailedFunction(TypedDict):
-    """A KubeML function that failed, and was left out of all later merges."""
+class Failed(TypedDict):
+    """A peer or function that failed, or was left out, in an epoch; the architecture tells more of it."""
 
     epoch: int
-    function: int
-    error: str
 
 
 class Details(TypedDict, total=False):
-    """What an architecture tells of its own; others may tell more. `shares` counts the samples of each class that each
-    worker has, if the partition is uneven. `buffers_equal` tells whether all workers' buffers are equal in the end."""
+    """What an architecture tells of its own, as far as other code reads it; `late` are peers that others left out of an
+    epoch. `shares` counts the samples of each class that each worker has, if the partition is uneven. `buffers_equal`
+    tells whether all workers' buffers are equal in the end."""
 
     joins: list[Join]
-    deaths: list[Death]
-    late: list[Late]
-    scale_in: list[ScaleIn]
-    failed_functions: list[FailedFunction]
+    deaths: list[Failed]
+    late: list[Failed]
+    failed_functions: list[Failed]
     shares: list[list[int]]
     buffers_equal: bool
 
@@ -483,11 +433,8 @@ def check_document(document: Any) -> dict[str, Any]:
 
 def _from_schema_1(document: dict[str, Any]) -> dict[str, Any]:
     before = not_modelled("It was recorded by a version without modelling; run `slslab replay`.")
-    replayed = document.get("modelled", before)
-    if isinstance(replayed, dict) and replayed.get("status") == "modelled":
-        replayed = {**replayed, "error": None}
     seconds = document.get("seconds")
     if isinstance(seconds, dict):
         seconds = {name: value for name, value in seconds.items() if name != "modelled"}
     kept = {name: value for name, value in document.items() if name != "modelled"}
-    return {**kept, "schema": SCHEMA, "seconds": seconds, "lambda": replayed}
+    return {**kept, "schema": SCHEMA, "seconds": seconds, "lambda": document.get("modelled", before)}

@@ -12,7 +12,6 @@ from typing import Any
 
 from slslab.aws.errors import ServiceError
 from slslab.aws.json_text import parse_json
-from slslab.statemachines.comparisons import timestamp
 from slslab.statemachines.expressions import QueryError, read
 from slslab.statemachines.fields import (
     EXPRESSION,
@@ -161,8 +160,6 @@ def _state_problems(state: Mapping[str, Any], path: str, names: set[str], top: M
         return
     if kind == "Task" and isinstance(resource := state["Resource"], str) and not RESOURCES.fullmatch(resource):
         yield Problem(SCHEMA, f"slslab emulates only Tasks of Lambda functions, not {resource}", f"{path}/Resource")
-    if kind == "Wait" and "Timestamp" in state and not _is_timestamp(state["Timestamp"], state, top):
-        yield Problem(SCHEMA, "String does not match RFC3339 timestamp", f"{path}/Timestamp")
     if kind == "Parallel":
         branches = state["Branches"]
         if not isinstance(branches, list):
@@ -194,12 +191,6 @@ def check_settings(members: Mapping[str, Any]) -> dict[str, Any]:
             what = "Invalid Logging Configuration: Must specify exactly one Log Destination."
             raise ServiceError(400, "InvalidLoggingConfiguration", what)
     return given
-
-
-def _is_timestamp(value: Any, state: Mapping[str, Any], top: Mapping[str, Any]) -> bool:
-    if _uses_jsonata(state, _uses_jsonata(top, False)) and EXPRESSION.fullmatch(str(value)):
-        return True
-    return timestamp(value) is not None
 
 
 def _language(part: Mapping[str, Any], path: str, top: Mapping[str, Any]) -> Iterator[Problem]:

@@ -64,7 +64,7 @@ class QueryError(Exception):
 
 
 class Evaluation(Jsonata):  # type: ignore[misc]
-    """Evaluates with jsonata-python, but with AWS's infinities and without printing."""
+    """Evaluates with jsonata-python, but with AWS's infinities."""
 
     def evaluate_numeric_expression(self, lhs: Any, rhs: Any, op: str | None) -> Any:
         """Return the result of a numeric operator; values that JSON lacks become text, as on AWS (measured)."""
@@ -87,16 +87,6 @@ class Evaluation(Jsonata):  # type: ignore[misc]
         if lhs is None or rhs is None:
             return False
         return any(Utils.is_deep_equal(lhs, entry) for entry in (rhs if isinstance(rhs, list) else [rhs]))
-
-    def apply_inner(self, proc: Any, args: Any, input: Any, environment: Any) -> Any:
-        """Apply a function; the library would print a message about a non-function."""
-        if (
-            isinstance(proc, Jsonata.JFunction | Jsonata.JLambda)
-            or Functions.is_lambda(proc)
-            or Functions.is_regex(proc)
-        ):
-            return super().apply_inner(proc, args, input, environment)
-        raise JException("T1006", 0)
 
 
 def number_text(value: float) -> str:

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from slslab.statemachines import intrinsics, paths
-from slslab.statemachines.comparisons import timestamp
+from slslab.statemachines.comparisons import RELATIONS, timestamp
 
 SCHEMA = "SCHEMA_VALIDATION_FAILED"
+NOT_A_TIME = "String does not match RFC3339 timestamp"
 EXPRESSION = re.compile(r"\{%(.*)%\}", re.DOTALL)
 OF_MACHINES = frozenset("Comment QueryLanguage StartAt TimeoutSeconds Version States".split())
 OF_BRANCHES = OF_MACHINES - {"QueryLanguage"} | {"ProcessorConfig"}
@@ -55,11 +56,10 @@ LEAST |= {"ToleratedFailureCount": 0, "ToleratedFailurePercentage": 0}
 MOST = {"TimeoutSeconds": 99_999_999, "HeartbeatSeconds": 99_999_999, "Seconds": 99_999_999, "MaxAttempts": 99_999_999}
 MOST |= {"ToleratedFailurePercentage": 100, "MaxDelaySeconds": 31_622_400}
 LEADING_ON = ("Next", "Assign", "Output", "Comment")
-COMPARISONS = ("Equals", "LessThan", "GreaterThan", "LessThanEquals", "GreaterThanEquals")
 OPERATORS = [
-    *(f"{kind}{comparison}{of}" for kind in ("String", "Numeric") for comparison in COMPARISONS for of in ("", "Path")),
+    *(f"{kind}{comparison}{of}" for kind in ("String", "Numeric") for comparison in RELATIONS for of in ("", "Path")),
     *("StringMatches", "BooleanEquals", "BooleanEqualsPath"),
-    *(f"Timestamp{comparison}{of}" for comparison in COMPARISONS for of in ("", "Path")),
+    *(f"Timestamp{comparison}{of}" for comparison in RELATIONS for of in ("", "Path")),
     *(f"Is{what}" for what in ("Null", "Present", "Numeric", "String", "Boolean", "Timestamp")),
 ]
 RULES = ("And", "Or", "Not", "Variable", "Condition")
@@ -172,6 +172,8 @@ def _value_problems(name: str, value: Any, path: str, jsonata: bool) -> Iterator
         yield Problem(SCHEMA, "Value cannot be empty", path)
     if name == "Condition" and isinstance(value, str):
         yield Problem(SCHEMA, "Value must be a valid JSONata expression", path)
+    if name == "Timestamp" and timestamp(value) is None:
+        yield Problem(SCHEMA, NOT_A_TIME, path)
     if name == "ProcessorConfig":
         yield from _problems(value, ("Mode", "ExecutionType"), path, False)
     if name == "Credentials":
@@ -226,7 +228,7 @@ def _rule_problems(rule: Any, path: str, jsonata: bool, outermost: bool = True) 
         if type(rule[name]) not in types:
             yield expected(kind, f"{path}/{name}")
         elif name.startswith("Timestamp") and not name.endswith("Path") and timestamp(rule[name]) is None:
-            yield Problem(SCHEMA, "String does not match RFC3339 timestamp", f"{path}/{name}")
+            yield Problem(SCHEMA, NOT_A_TIME, f"{path}/{name}")
     for name in ("Variable", *(name for name in operators if name.endswith("Path"))):
         value = rule.get(name)
         if isinstance(value, str) and not _is_path(value):

@@ -72,13 +72,6 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Literal:
-    """A number, true, false or null."""
-
-    value: Any
-
-
-@dataclass(frozen=True)
 class PathArgument:
     """A path as an argument. `variable` is a variable's name, `$` for the Context object, or empty for the input."""
 
@@ -146,9 +139,9 @@ class _Reader(Reader):
         if text := self._match(STRING):
             return Text(text[1])
         if number := self._match(NUMBER):
-            return Literal(json.loads(number[0]))
+            return json.loads(number[0])
         if word := self._match(WORD):
-            return Literal(json.loads(word[0]))
+            return json.loads(word[0])
         return self._path() if self.text.startswith("$", self.position) else self.call()
 
     def _path(self) -> PathArgument:
@@ -169,6 +162,8 @@ def evaluate(call: Call, read: Roots) -> Any:
         else read(argument)
         if isinstance(argument, PathArgument)
         else argument.value
+        if isinstance(argument, Text)
+        else argument
         for argument in call.arguments
     ]
     if is_longer(values, MOST_ARGUMENTS):

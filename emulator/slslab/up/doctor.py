@@ -11,7 +11,7 @@ import psutil
 
 from slslab.aws.limits import MB, VCPU_MB, lambda_limits
 from slslab.errors import HostError, counted
-from slslab.host.cgroups import Cgroup, Hierarchy, detect
+from slslab.host.cgroups import Hierarchy, detect
 from slslab.host.namespaces import detect as namespaces
 from slslab.host.procfs import peak_resident_bytes, process_tree, reset_peak_resident, take_sample
 from slslab.installation import installed, lacking
@@ -29,7 +29,7 @@ def examine() -> list[Finding]:
     """Examine this host; return the findings in the order they are printed."""
     hierarchy = detect()
     return [
-        Finding("Python", OK, sys.version.split()[0], needed=True),
+        Finding("Python", OK, sys.version.split()[0]),
         _runtimes(),
         _torch(),
         _gpus(),
@@ -39,7 +39,6 @@ def examine() -> list[Finding]:
         _limit(hierarchy, "memory", "memory limit", "a watchdog checks the resident set every 10 ms instead"),
         _limit(hierarchy, "cpu", "CPU share (memory/1769)", "compute runs at the host's speed, and the run says so"),
         _limit(hierarchy, "pids", "1,024 processes", "a function may start more processes than on Lambda"),
-        _limits_hold(hierarchy),
         _lambda_clock(),
         _peaks(),
         _object_store(),
@@ -48,7 +47,6 @@ def examine() -> list[Finding]:
         *_channels(),
         _engine(),
         _freezing(hierarchy),
-        _visible_processors(),
         _isolation(),
         _layer(),
     ]
@@ -138,14 +136,6 @@ def _limit(hierarchy: Hierarchy, controller: str, subject: str, otherwise: str) 
     )
 
 
-def _limits_hold(hierarchy: Hierarchy) -> Finding:
-    if not hierarchy.parents:
-        return Finding("a group can be made and removed", MISSING, "no control groups")
-    name = f"slslab-doctor-{os.getpid()}"
-    Cgroup(hierarchy, name, memory_mb=128, cpu_share=0.5, processes=16).remove()
-    return Finding("a group can be made and removed", OK, hierarchy.description)
-
-
 def _lambda_clock() -> Finding:
     sample = take_sample(0, [os.getpid()], None)
     return _finding(
@@ -176,9 +166,7 @@ def _peaks() -> Finding:
 def _object_store() -> Finding:
     free_gb = shutil.disk_usage(os.environ.get("TMPDIR", "/tmp")).free / 1e9
     summary = f"{free_gb:.0f} GB free for objects"
-    if free_gb < 5:
-        return Finding("S3 server", PARTLY, summary, "point TMPDIR at a larger file system")
-    return Finding("S3 server", OK, summary, needed=True)
+    return _finding("S3 server", free_gb >= 5, summary, "point TMPDIR at a larger file system")
 
 
 def _queue() -> Finding:
@@ -244,13 +232,6 @@ def _freezing(hierarchy: Hierarchy) -> Finding:
         state=MISSING,
         otherwise="no freezer control group",
     )
-
-
-def _visible_processors() -> Finding:
-    cores, limits = len(os.sched_getaffinity(0)), lambda_limits()
-    most = limits.visible_processors(limits.memory_mb.maximum)
-    summary = f"{cores} of up to {most} that functions see on Lambda"
-    return _finding("visible cores", cores >= most, summary, "large functions see fewer cores than on Lambda")
 
 
 def _layer() -> Finding:

@@ -36,6 +36,7 @@ from slslab.stack.access_log import Logged
 from slslab_workers.architecture import Requirements
 
 NAME = "up"
+AWAY = "set SLSLAB_RUNS to another folder."
 # A path of the Lambda endpoint.
 PATH = "/slslab/record"
 FLUSH_NS = 1_000_000_000
@@ -82,8 +83,8 @@ class Record:
     def begin(self, about: Mapping[str, Any], stack: Stack) -> Path:
         """Start recording in `runs/up`, replacing the last service's record; return the directory.
 
-        `about` describes the service; a comparison of this host's processor with Lambda's is added. If a running
-        service uses the directory, the new one is `up-2`, and so on. Raises RequestError if it can't be made.
+        `about` describes the service; a comparison of this host's processor with Lambda's is added. Raises RequestError
+        if a running service uses the directory, or it can't be made.
         """
         self._about = {"started_at": _now(), **about, "processor": load_processor().to_dict()}
         self._directory, self._locked = _make_directory(self._about)
@@ -196,7 +197,7 @@ class Record:
             since_ns, self._flushed_ns = self._flushed_ns, time.monotonic_ns()
             requests, self._requests = self._requests, Counter()
         for operation, number in requests.items():
-            event = own_event(operation, since_ns, "", resource="", function="stack")
+            event = own_event(operation, since_ns, "", resource="", function="")
             self._write({**event, "requests": number, "overhead": False})
 
     def _write(self, record: Mapping[str, Any]) -> None:
@@ -224,28 +225,17 @@ def _make_directory(about: Mapping[str, Any]) -> tuple[RunDirectory, int]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with _alone(folder):
-            for path in _names(folder):
-                directory = RunDirectory(path)
-                if path.exists() and (not (path / SERVICE).exists() or directory.status() == "running"):
-                    continue
-                if path.exists():
-                    shutil.rmtree(path)
-                path.mkdir()
-                _describe(directory, about)
-                return directory, directory.lock()
+            directory = RunDirectory(folder.absolute() / NAME)
+            directory.path.mkdir(exist_ok=True)
+            if any(directory.path.iterdir()):
+                if not (directory.path / SERVICE).exists() or directory.status() == "running":
+                    raise RequestError(f"{directory.path} is a run, or another service's record.", AWAY)
+                shutil.rmtree(directory.path)
+                directory.path.mkdir()
+            _describe(directory, about)
+            return directory, directory.lock()
     except OSError as error:
-        raise RequestError(
-            f"slslab can't record in {folder.absolute()}: {error.strerror}.",
-            "set SLSLAB_RUNS to another folder.",
-        ) from error
-    raise AssertionError("there is always another name")
-
-
-def _names(folder: Path) -> Iterator[Path]:
-    number = 1
-    while True:
-        yield folder.absolute() / (NAME if number == 1 else f"{NAME}-{number}")
-        number += 1
+        raise RequestError(f"slslab can't record in {folder.absolute()}: {error.strerror}.", AWAY) from error
 
 
 @contextmanager

@@ -1,1 +1,1 @@
-"""Profiles fitted to a running host, to recorded runs, or to CloudWatch logs."""
+"""Profiles fitted to recorded runs, or to CloudWatch logs."""

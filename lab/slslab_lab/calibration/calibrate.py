@@ -1,9 +1,10 @@
-"""`slslab calibrate`: profiles of this host, of the host of recorded runs, and of Lambda's processors."""
+"""`slslab calibrate`: profiles of the host of recorded runs, and of Lambda's processors."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
 from statistics import median
+from types import MappingProxyType
 from typing import Any
 
 from slslab.errors import RequestError
@@ -11,26 +12,13 @@ from slslab.predict.profiles.profile import Figure, Profile, figures, load_profi
 from slslab.report.services import Service, read_service
 from slslab.run.directory import resolve
 from slslab_lab.calibration.cloudwatch import STDIN, Metered, Replayed, choose_function, fit_reports, read_reports
-from slslab_lab.calibration.host import BATCH, MODEL, Progress, measure_channels, measure_step
-from slslab_lab.calibration.profile import BASE, fit_host
+from slslab_lab.calibration.host import BATCH, MODEL, Progress, measure_step
 from slslab_lab.replay.fitting import fit
 from slslab_lab.replay.programs.recorded import make_program
 from slslab_lab.replay.programs.recording import read_recording
 
 HOST, CALIBRATED = Path("this-host.toml"), Path("aws-calibrated.toml")
 Document = dict[str, Any]
-
-
-def calibrate_host(out: Path | None, progress: Progress) -> Document:
-    """Measure this host and write its profile; return what `calibrate` prints."""
-    path = _vacant(out or HOST)
-    step = measure_step(progress)
-    profile = fit_host(step, measure_channels(progress), _today())
-    save_profile(profile, path)
-    seconds = {
-        str(threads): {"cpu_seconds": step.cpu_s[threads], "seconds": wall} for threads, wall in step.wall_s.items()
-    }
-    return _document(profile, path) | {"step": seconds, "busy": step.busy}
 
 
 def calibrate_runs(runs: Sequence[str], epochs: int | None, out: Path | None, progress: Progress) -> Document:
@@ -80,7 +68,7 @@ def calibrate_cloudwatch(file: Path, run: str, function: str | None, base: str, 
     source = f"REPORT lines of {named}, {written.isoformat()}, against the run {directory.id}"
     profile, fitted = fit_reports(reports, recorded, load_profile(base), source, _today())
     save_profile(profile, path)
-    document = _document(profile, path, base)
+    document = _document(profile, path, dict(figures(load_profile(base))))
     return document | {"run": directory.id, "base": base, **fitted, "recorded_max_memory_mb": median(own)}
 
 
@@ -97,8 +85,7 @@ def _metered(service: Service, function: str | None) -> Metered:
     return Metered(chosen, records, found.predictor)
 
 
-def _document(profile: Profile, path: Path, base: str = BASE) -> Document:
-    of_base = dict(figures(load_profile(base)))
+def _document(profile: Profile, path: Path, of_base: Mapping[str, Figure] = MappingProxyType({})) -> Document:
     measured = [
         {"entry": entry, "value": figure.value, "source": figure.source}
         for entry, figure in figures(profile)

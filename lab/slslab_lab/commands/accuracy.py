@@ -35,8 +35,7 @@ class AccuracyGroup(RunGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
         running = super().get_command(ctx, cmd_name)
         architecture = architectures()[cmd_name]
-        names = [*(option.name for option in architecture.options), *architecture.lacks]
-        specific = [name.replace("-", "_") for name in names]
+        specific = [option.name.replace("-", "_") for option in architecture.options]
         params = [param for param in running.params if param.name in (*LEARNING, *specific)]
         for param in params:
             param.default = DEFAULTS.get(str(param.name), param.default)

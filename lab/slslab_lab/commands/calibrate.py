@@ -1,4 +1,4 @@
-"""`slslab calibrate`: profiles of this host, of the host of recorded runs, and of Lambda's processors."""
+"""`slslab calibrate`: profiles of the host of recorded runs, and of Lambda's processors."""
 
 from pathlib import Path
 
@@ -51,14 +51,13 @@ def calibrate(
     out: Path | None,
     json_: bool,
 ) -> None:
-    """Measure this host for replay: its processors, and the embedded S3, tensor database and queue.
+    """Measure this machine's processor, or fit a profile to runs or to REPORT lines from AWS.
 
-    With RUNs, the host's profile is fitted to the first epochs of these runs. With --cloudwatch, Lambda's processors
-    are fitted to REPORT lines of a real function and the same plan's recorded run. With --processor, work with known
-    times on Lambda is timed here, to convert this machine's CPU seconds to Lambda's.
+    With RUNs, the profile of their host is fitted to their first epochs. With --cloudwatch, Lambda's processors are
+    fitted to REPORT lines of a real function and the same plan's recorded run. With --processor, work with known times
+    on Lambda is timed here, to convert this machine's CPU seconds to Lambda's.
 
     \b
-    slslab calibrate
     slslab calibrate --processor
     slslab calibrate last --epochs 2 --out laptop.toml
     slslab calibrate --cloudwatch reports.json --run last --function worker
@@ -82,11 +81,9 @@ def calibrate(
         document = calibrating.calibrate_cloudwatch(reports, run, function, profile, out)
     elif run is not None or function is not None:
         raise RequestError("--run and --function belong to --cloudwatch.", "slslab calibrate RUN fits this host.")
+    elif not runs:
+        raise RequestError("calibrate needs a run, a log or --processor.", "slslab calibrate --processor")
     else:
         with Bar() as bar:
-            document = (
-                calibrating.calibrate_runs(runs, epochs, out, bar.report)
-                if runs
-                else calibrating.calibrate_host(out, bar.report)
-            )
+            document = calibrating.calibrate_runs(runs, epochs, out, bar.report)
     print_document(document, lambda: calibration(document), json_)

@@ -46,8 +46,8 @@ def export(
     slslab export sam last --out cloud
     slslab export sam runs/RUN/plan.toml --out cloud
 
-    Tables contain the rows of all runs, with a column `run`; schema.json next to them describes the columns. A second
-    export replaces the files of the first, but not a run that is already in an MLflow experiment.
+    Tables contain the rows of all runs, with a column `run`. A second export replaces the files of the first, but not a
+    run that is already in an MLflow experiment.
 
     `sam` takes one run or plan and first prints its cost on AWS. It writes templates (for AWS and for `slslab deploy`),
     the functions' code and image, and a driver (docs/cloud.md) into a new or empty folder.

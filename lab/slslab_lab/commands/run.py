@@ -71,9 +71,7 @@ class RunGroup(click.Group):
             )
             for option in architecture.options
         ]
-        # Hidden, so that the plan's refusal says why there is no such option.
-        own += [click.Option([f"--{name}"], hidden=True) for name in architecture.lacks]
-        names = [*(option.name for option in architecture.options), *architecture.lacks]
+        names = [option.name for option in architecture.options]
 
         def run(**values: Any) -> None:
             from slslab_lab.runs.execution import run_plan

@@ -33,24 +33,21 @@ def runs(json_: bool) -> None:
 
 
 @click.command()
-@click.argument("runs", nargs=-1, required=True, metavar="RUN RUN...", callback=find_up, shell_complete=complete_run)
+@click.argument("runs", nargs=-1, required=True, metavar="RUN RUN...", shell_complete=complete_run)
 @file_option("--html", "Also write a page: one HTML file with charts.", "page")
 @plot_option
 @json_option
 def compare(runs: tuple[str, ...], page: Path | None, plot: Path | None, json_: bool) -> None:
     """Say which run is fastest, cheapest and most accurate on Lambda, and by how much."""
-    from slslab.report.services import open_run
     from slslab.run.directory import resolve
-    from slslab_lab.pages.comparison import comparison
+    from slslab_lab.pages.comparison import comparison, read_documents
 
     if len(runs) < 2:
         raise RequestError("compare needs two runs.", "slslab compare last~1 last")
     directories = [resolve(run) for run in runs]
     if len({directory.path.resolve() for directory in directories}) < len(runs):
         raise RequestError("A run is given twice.", "name each run once.")
-    documents = [open_run(directory).summary() for directory in directories]
-    if (page or plot) and any("architecture" not in document for document in documents):
-        raise RequestError("Sessions of `slslab up` can't be compared on a page.", "leave out --html and --plot.")
+    documents = read_documents(directories)
     if page is not None:
         from slslab.report.html.page import make_page, write_page
         from slslab_lab.pages.comparison import describe_comparison

@@ -8,7 +8,7 @@ from slslab.report.page import Document, Note, Part, Table
 
 # From the REPORT lines, and as modelled before and after the fit.
 MEDIANS = ("real", "before", "after")
-BUSY = "This host was busy: parallel work of threads wasn't measured, and requests took longer than on an idle host."
+BUSY = "This host was busy, so parallel work of threads wasn't measured."
 
 
 def calibration(document: Document) -> Iterator[Part]:
@@ -16,10 +16,6 @@ def calibration(document: Document) -> Iterator[Part]:
     if "lines" in document:
         yield _comparison(document)
         yield _lines(document)
-    elif "step" in document:
-        steps = document["step"].items()
-        rows = [(threads, *(f"{times[name]:.3f}" for name in ("cpu_seconds", "seconds"))) for threads, times in steps]
-        yield Table(("threads of a training step", "CPU s", "s"), rows)
     if document.get("busy"):
         yield Note(BUSY)
     sources = (figure["source"].partition(": ") for figure in document["figures"])

@@ -11,11 +11,14 @@ from pathlib import Path
 from shutil import which
 from string import ascii_uppercase
 
+from slslab.errors import RequestError
 from slslab.predict.uncertainty import INSTANCE, ratio_range, read_uncertainty
 from slslab.report import formats, summaries
 from slslab.report.formats import percent
 from slslab.report.page import WORDS, Card, Cell, Chart, Document, Key, Note, Page, Part, Row, Table
+from slslab.run.directory import RunDirectory
 from slslab.run.metrics import PHASES, grouped
+from slslab.run.run import Run
 from slslab_lab.pages import charts, scales
 from slslab_lab.pages.verdicts import basis_of, capitalised, verdicts, verdicts_in_short, with_article
 from slslab_workers.architecture import chosen_options
@@ -62,6 +65,16 @@ WORK = {
 HEADINGS = ("run", "AWS, s", "bill, USD", "waiting", "here, s", "accuracy")
 
 
+def read_documents(directories: Iterable[RunDirectory]) -> list[Document]:
+    """Return the documents of runs to compare; RequestError for a record of `slslab up`."""
+    documents: list[Document] = []
+    for directory in directories:
+        if directory.service() is not None:
+            raise RequestError(f"{directory.id} was recorded by `slslab up`.", "compare runs: slslab runs")
+        documents.append(Run.read(directory).summary())
+    return documents
+
+
 def comparison(documents: Sequence[Document], page: Path | None) -> Iterator[Part]:
     """Yield the output of `compare`: the answers, a table that fits 80 columns, and where to find details."""
     names = short_names(documents)
@@ -71,7 +84,7 @@ def comparison(documents: Sequence[Document], page: Path | None) -> Iterator[Par
     headings = [there(documents, heading) for heading in HEADINGS]
     yield Table(headings, [_row(name, document) for name, document in zip(names, documents, strict=True)])
     yield from _notes(documents, names)
-    yield Note(_next(documents, page), "muted")
+    yield Note(_next(page), "muted")
 
 
 def _answers(documents: Sequence[Document], sentences: Iterable[str]) -> Iterator[str]:
@@ -100,7 +113,7 @@ def there(documents: Sequence[Document], text: str) -> str:
 
 def short_names(documents: Sequence[Document]) -> list[str]:
     """Return the names of the runs' architectures; for several runs of one, the dates and times in their ids."""
-    titles = [title_of(str(document.get("architecture", document["run"]))) for document in documents]
+    titles = list(map(_name, documents))
     often = Counter(titles)
     return [
         name if often[name] == 1 else "-".join(str(document["run"]).split("-")[:2])
@@ -150,9 +163,7 @@ def _notes(documents: Sequence[Document], names: Sequence[str]) -> Iterator[Note
             yield Note(capitalised(f"{with_article(name)} {said}."))
 
 
-def _next(documents: Sequence[Document], page: Path | None) -> str:
-    if not all("architecture" in document for document in documents):
-        return "Details: slslab show RUN, slslab bill RUN"
+def _next(page: Path | None) -> str:
     figures = f"All figures: {page}" if page else "All figures, as a page: add --html FILE"
     program = "slslab" if which("slslab") else f"{os.path.relpath(sys.prefix)}/bin/slslab"
     return f"{figures} · Next: {program} show last"
@@ -169,9 +180,8 @@ def describe_comparison(documents: Sequence[Document]) -> Page:
         else Card("card-cost-time", there(documents, "Cost, time and accuracy on AWS"), (picture,), wide=True),
         _figures(documents, names),
         *_learning(documents, keys),
-        _bill(documents, names, keys),
+        _bill(documents, names),
         _phases(documents, names),
-        _memory(documents, names),
         _conditions(documents, names),
     )
     return Page(
@@ -271,7 +281,7 @@ def _phases(documents: Sequence[Document], names: Sequence[str]) -> Card:
     return Card("card-phases", "Phases, the mean of workers", (chart,))
 
 
-def _bill(documents: Sequence[Document], names: Sequence[str], keys: Sequence[Key]) -> Card:
+def _bill(documents: Sequence[Document], names: Sequence[str]) -> Card:
     title, costs = summaries.bills(documents)
     of_run = {name: cost for name, cost in zip(names, costs, strict=True) if cost is not None}
     amounts: dict[str, dict[str, Decimal]] = {}
@@ -279,13 +289,6 @@ def _bill(documents: Sequence[Document], names: Sequence[str], keys: Sequence[Ke
         for line in cost["lines"]:
             by_run = amounts.setdefault(line["item"], dict.fromkeys(of_run, Decimal(0)))
             by_run[name] += Decimal(line["amount"])
-    rows = [
-        (scales.short_line(item), name, float(amount))
-        for item, by_run in amounts.items()
-        for name, amount in by_run.items()
-        if any(by_run.values())
-    ]
-    chart = charts.grouped_bars("bill", "Bars: USD of each line, per run", rows, keys, "amount, USD", axis_format="~g")
     totals = {name: Decimal(cost["total"]) for name, cost in of_run.items()}
 
     def row(title: str, by_run: Mapping[str, Decimal]) -> tuple[str, ...]:
@@ -294,7 +297,7 @@ def _bill(documents: Sequence[Document], names: Sequence[str], keys: Sequence[Ke
     table = Table(
         ("line, USD", *names), [row(item, by_run) for item, by_run in amounts.items()], (row("total", totals),)
     )
-    return Card("card-bill", title, (chart,) if rows else (), (table,), wide=True)
+    return Card("card-bill", title, (), (table,), wide=True)
 
 
 def _learning(documents: Sequence[Document], keys: Sequence[Key]) -> Iterator[Card]:
@@ -309,15 +312,6 @@ def _learning(documents: Sequence[Document], keys: Sequence[Key]) -> Iterator[Ca
                 name, f"Lines: {title} per epoch, per run", rows, keys, ("epoch", title), percent=shares
             )
             yield Card(f"card-{name}", title.partition(",")[0].capitalize(), (chart,))
-
-
-def _memory(documents: Sequence[Document], names: Sequence[str]) -> Card:
-    rows = [
-        (name, document["peak_memory_mb"], summaries.peak_limit_mb(document))
-        for name, document in zip(names, documents, strict=True)
-    ]
-    chart = charts.memory_bars("Bars: peak memory per run, with a mark at the memory size", rows)
-    return Card("card-memory", "Memory against the limit", (chart,))
 
 
 def _conditions(documents: Sequence[Document], names: Sequence[str]) -> Card | None:

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 from slslab.errors import counted
 from slslab.report import formats, summaries
-from slslab.report.cards import faults_card, functions_card, host_card, invocations_card
+from slslab.report.cards import faults_card, functions_card, host_card, invocations_card, traffic_card
 from slslab.report.figures import failure, figures, warnings
 from slslab.report.page import Card, Document, Note, Page, Played
 from slslab.run.metrics import Records, Rows
 from slslab_lab.pages import measures
-from slslab_lab.pages.traces import communication_card, timeline_card, traffic_card
+from slslab_lab.pages.traces import communication_card, timeline_card
 from slslab_workers.architecture import chosen_options, title
 
 # Names as in papers.

@@ -1,12 +1,10 @@
-"""Cards of a run's trace: the timeline, bytes between workers, and messages."""
+"""Cards of a run's trace: the timeline, and bytes between workers."""
 
-from dataclasses import replace
-
-from slslab.report import cards, formats
-from slslab.report.page import Card, Cell, Chart, Document, Played, Table
+from slslab.report import formats
+from slslab.report.page import Card, Chart, Document, Played
 from slslab.report.summaries import platform_of
 from slslab.run.metrics import Records, Rows, grouped
-from slslab_lab.pages import charts, scales
+from slslab_lab.pages import charts
 from slslab_lab.pages.communication import Communication, build_communication
 from slslab_lab.pages.measures import short_name
 from slslab_lab.pages.timeline import Timeline, build_timeline
@@ -48,7 +46,6 @@ def communication_card(document: Document, events: Rows | None) -> Card | None:
         "card-communication",
         "Communication",
         (charts.heat_map(label, communication, _by_store(communication)),),
-        (_transfers(communication),),
         notes=(_about(communication),),
     )
 
@@ -61,17 +58,6 @@ def _by_store(communication: Communication) -> dict[tuple[str, str], str]:
     return {ends: "; ".join(parts) for ends, parts in texts.items()}
 
 
-def _transfers(communication: Communication) -> Table:
-    rows = [
-        (
-            *(transfer.source, transfer.target, transfer.store, f"{transfer.messages:,}"),
-            Cell(formats.size(transfer.bytes), title=f"{transfer.bytes:,} B"),
-        )
-        for transfer in sorted(communication.transfers, key=lambda transfer: -transfer.bytes)
-    ]
-    return Table(("from", "to", "through", "gets", "bytes"), rows, words=frozenset({0, 1, 2}), folded=True)
-
-
 def _about(communication: Communication) -> str:
     stores = " and ".join(dict.fromkeys(transfer.store for transfer in communication.transfers))
     text = (
@@ -81,18 +67,3 @@ def _about(communication: Communication) -> str:
     if communication.unknown_bytes:
         text += f" {formats.size(communication.unknown_bytes)} more were received from makers that aren't in the trace."
     return f"{text} {communication.grouped}".strip()
-
-
-def traffic_card(document: Document) -> Card | None:
-    """Return messages and bytes of the training protocol, and of its overheads."""
-    card = cards.traffic_card(document)
-    moved = [
-        (f"worker {worker['worker']}", name, worker["bytes"][way] / 1e6)
-        for worker in document.get("per_worker", ())
-        if worker["worker"] >= 0
-        for way, name in (("in", "sent"), ("out", "received"))
-    ]
-    if card is None or not moved:
-        return card
-    keys, label = scales.series_keys(["sent", "received"]), "Bars: megabytes sent and received, per worker"
-    return replace(card, charts=(charts.grouped_bars("traffic", label, moved, keys, "bytes, MB"),))

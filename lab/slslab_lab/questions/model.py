@@ -1,6 +1,5 @@
 """Compare LambdaML's analytic model of a run with the closed form, the replay and the measurement."""
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -12,8 +11,6 @@ from slslab_lab.replay.analytic import LEFT_OUT, Constants, Estimate, analytic, 
 from slslab_lab.replay.ranges import play_with_ranges
 from slslab_lab.replay.whatif import LARGEST_FLEET, ImpossibleError, vary_profile
 from slslab_workers.architecture import with_chains
-from slslab_workers.channels.choice import serialisation
-from slslab_workers.plan import Value
 from slslab_workers.training.algorithms import is_asynchronous
 
 FLEETS = (1, 2, 4, 8, 16, 32, 64)
@@ -41,7 +38,7 @@ def model(asked: Asked, workers: str | None) -> dict[str, Any]:
     rows = asked.play("playing numbers of workers", fleets, partial(_row, setup, known, profile))
     return {
         "transfers": "published" if chain(plan.workers).published else "derived",
-        "constants": _constants(known, profile, setup.run.costs.workload.options),
+        "constants": _constants(known, profile),
         "rows": rows,
         "error": ERROR,
         "errs_from": _errs_from(rows),
@@ -68,13 +65,13 @@ def _figures(estimate: Estimate) -> dict[str, Any]:
     return {name: figure(value) for name, value in asdict(estimate).items()}
 
 
-def _constants(known: Constants, profile: Profile, options: Mapping[str, Value]) -> dict[str, Any]:
+def _constants(known: Constants, profile: Profile) -> dict[str, Any]:
     bases = {
         "start_s": "modelled",
         "data_bytes": "measured",
         "compute_s": "modelled",
         "rounds": "exact",
-        "message_bytes": "exact" if serialisation(options).dense else "measured",
+        "message_bytes": "exact",
     }
     document: dict[str, Any] = {name: {"value": getattr(known, name), "basis": basis} for name, basis in bases.items()}
     for name, op in (("put", known.put), ("get", known.get)):

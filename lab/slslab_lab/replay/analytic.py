@@ -76,10 +76,6 @@ def constants(run: Measured, timeline: Timeline) -> Constants:
     """Return the constants of a run, from its timeline as recorded."""
     workload = run.costs.workload
     put, get = _channel(run.costs)
-    size = moved_bytes(workload.options, 4 * message_length(workload.options, workload.parameters))
-    if size is None:
-        # For sparse vectors, use the mean size of the puts.
-        size = round(fmean(s.bytes for s in timeline.steps if (s.op, s.phase) == (put, SYNCHRONISE)))
     first: dict[int, float] = {}
     data, compute = (defaultdict[int, float](float) for _ in range(2))
     for track, step, begin, end in zip(timeline.track, timeline.steps, timeline.begin, timeline.end, strict=True):
@@ -93,7 +89,7 @@ def constants(run: Measured, timeline: Timeline) -> Constants:
         data_bytes=fmean(data.values()),
         compute_s=fmean(compute.values()),
         rounds=workload.steps // exchange_every(workload.options, workload.batches),
-        message_bytes=size,
+        message_bytes=moved_bytes(workload.options, 4 * message_length(workload.options, workload.parameters)),
         put=put,
         get=get,
     )

@@ -149,8 +149,6 @@ def check_options(architecture: Architecture, options: Mapping[str, Value]) -> N
     """Raise PlanError for an option that the architecture doesn't have, or with an impossible value."""
     known = {option.name: option for option in architecture.options}
     for name, value in options.items():
-        if name in architecture.lacks:
-            raise PlanError(architecture.lacks[name], f"leave out --{name}.")
         if name not in known:
             raise PlanError(
                 f"The architecture {architecture.name} has no option {name!r}.",

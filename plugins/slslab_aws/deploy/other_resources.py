@@ -44,8 +44,7 @@ QUEUE_DEFAULTS = {
     **{"DelaySeconds": "0", "MessageRetentionPeriod": "345600", "ReceiveMessageWaitTimeSeconds": "0"},
     **{"VisibilityTimeout": "30", "RedrivePolicy": ""},
 }
-# documented: API_PutTargets.html; rules here use the first ones, and only store the last two.
-TARGET_MEMBERS = frozenset("Arn Id Input InputPath InputTransformer SqsParameters RoleArn RetryPolicy".split())
+# documented: API_PutTargets.html
 MOST_TARGETS = 5
 
 
@@ -210,8 +209,6 @@ def _check_rule(properties: Properties) -> Iterator[str]:
         yield f"a rule has at most {MOST_TARGETS} targets, each with its own Id"
     for target in targets:
         yield from target_problems(target)
-        for member in sorted(target.keys() - TARGET_MEMBERS):
-            yield f"slslab does not emulate {member} of a target ({target['Id']})"
 
 
 # documented: API_CreateTable.html
@@ -269,25 +266,16 @@ def _check_bucket_policy(properties: Properties) -> Iterator[str]:
         yield str(error).rstrip(".")
 
 
-def _table(name: str, properties: Properties) -> Made:
-    table = arn("dynamodb", f"table/{name}")
-    stream = {"StreamArn": f"{table}/stream/2026-01-01T00:00:00.000"} if "StreamSpecification" in properties else {}
-    return Made(name, {"Arn": table, **stream})
-
-
 def _table_members(properties: Properties) -> Properties:
     given = {"BillingMode": "PAY_PER_REQUEST", **properties}
     if "ProvisionedThroughput" in properties:
         given["BillingMode"] = properties.get("BillingMode", "PROVISIONED")
-    if "StreamSpecification" in properties:
-        given["StreamSpecification"] = {**properties["StreamSpecification"], "StreamEnabled": True}
     return given
 
 
 def _create_table(services: Services, made: Made, properties: Properties) -> Made:
-    table = services("dynamodb").create_table(**_table_members(properties))["TableDescription"]
-    stream = {"StreamArn": table["LatestStreamArn"]} if "StreamSpecification" in properties else {}
-    return replace(made, attributes={**made.attributes, **stream})
+    services("dynamodb").create_table(**_table_members(properties))
+    return made
 
 
 def _change_table(services: Services, made: Made, properties: Properties) -> Made:
@@ -300,16 +288,11 @@ def _change_table(services: Services, made: Made, properties: Properties) -> Mad
     updates += [{"Create": index} for name, index in after.items() if name not in before]
     others = ("AttributeDefinitions", "BillingMode", "DeletionProtectionEnabled", "ProvisionedThroughput", "TableClass")
     given = {name: wanted[name] for name in others if name in wanted}
-    stream = wanted.get("StreamSpecification", {"StreamEnabled": False})
-    if stream["StreamEnabled"] != bool(described.get("LatestStreamArn") and described.get("StreamSpecification")):
-        given["StreamSpecification"] = stream
     if updates:
         given["GlobalSecondaryIndexUpdates"] = updates
     client.update_table(TableName=made.ref, **given)
-    table = made.attributes["Arn"]
-    change_tags(services, "dynamodb", table, properties)
-    latest = client.describe_table(TableName=made.ref)["Table"].get("LatestStreamArn")
-    return Made(made.ref, {"Arn": table, **({"StreamArn": latest} if "StreamSpecification" in wanted else {})})
+    change_tags(services, "dynamodb", made.attributes["Arn"], properties)
+    return made
 
 
 def _check_table(properties: Properties) -> Iterator[str]:
@@ -425,8 +408,8 @@ KINDS = {
     ),
     "AWS::DynamoDB::Table": Kind(
         names("""AttributeDefinitions BillingMode DeletionProtectionEnabled GlobalSecondaryIndexes KeySchema
-        LocalSecondaryIndexes ProvisionedThroughput StreamSpecification TableClass TableName Tags"""),
-        _table,
+        LocalSecondaryIndexes ProvisionedThroughput TableClass TableName Tags"""),
+        forms("{name}", Arn=arn("dynamodb", "table/{name}")),
         _create_table,
         by("dynamodb", "delete_table", "TableName"),
         _change_table,

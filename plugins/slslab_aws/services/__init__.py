@@ -6,7 +6,7 @@ or refused by name.
 
 # Their names in signatures.
 SERVICES = frozenset({"dynamodb", "events", "iam", "logs", "sns", "sqs"})
-# Targets of a rule's events: services by moto, or emulated ones.
-RULE_TARGETS = ("sqs", "logs", "events", "lambda", "states")
+# Targets of a rule's events.
+RULE_TARGETS = ("lambda", "states", "sqs", "logs")
 # Targets of a topic's messages.
 PROTOCOLS = ("sqs", "lambda")

@@ -19,7 +19,7 @@ REFUSED: Mapping[str, str] = {
     "logs:CreateDelivery": "it would write to moto's own S3: read them with `aws logs filter-log-events`",
     "dynamodb:ExportTableToPointInTime": "it would write to moto's own S3: read the table with Scan",
     "dynamodb:ImportTable": "it would read from moto's own S3: write the table with BatchWriteItem",
-    "events:StartReplay": "archives are kept, but not replayed: send the events again",
+    "events:CreateArchive": "no events are kept: send them again",
 }
 # documented: ServiceQuotas.html of DynamoDB: the most bytes of an expression, and of a statement in PartiQL.
 LONGEST_EXPRESSION, LONGEST_STATEMENT = 4096, 8192

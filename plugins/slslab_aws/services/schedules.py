@@ -67,12 +67,16 @@ class _Cron:
 def _cron(minutes: str, hours: str, day: str, month: str, weekday: str, year: str) -> _Cron:
     if (day == "?") == (weekday == "?"):
         raise ValueError("one of day of month and day of week is ?, and the other is not")
+    if {"L", "W"} & set(day) or "#" in weekday or weekday.endswith("L"):
+        raise ValueError("slslab does not emulate L, W and #")
+    days = _values(day, 1, 31) if weekday == "?" else []
+    weekdays = _values(weekday, 1, 7, DAYS) if day == "?" else []  # Sunday is 1
     return _Cron(
         _values(minutes, 0, 59),
         _values(hours, 0, 23),
         _values(month, 1, 12, MONTHS),
         _values(year, 1970, LAST_YEAR),
-        _day_of_month(day) if weekday == "?" else _day_of_week(weekday),
+        lambda date: date.day in days or date.isoweekday() % 7 + 1 in weekdays,
     )
 
 
@@ -99,44 +103,3 @@ def _number(text: str, least: int, most: int, names: list[str] | None = None) ->
     if not re.fullmatch(r"\d{1,4}", text, re.ASCII) or not least <= int(text) <= most:
         raise ValueError(f"{text or 'an empty field'} is not a number from {least} to {most}")
     return int(text)
-
-
-def _day_of_month(text: str) -> Callable[[date], bool]:
-    if text in ("L", "LW"):
-        return lambda day: day.day == (_last(day) if text == "L" else _weekday_near(day, _last(day)))
-    if (near := re.fullmatch(r"(\d{1,2})W", text, re.ASCII)) is not None:
-        wanted = _number(near[1], 1, 31)
-        return lambda day: wanted <= _last(day) and day.day == _weekday_near(day, wanted)
-    days = _values(text, 1, 31)
-    return lambda day: day.day in days
-
-
-def _day_of_week(text: str) -> Callable[[date], bool]:
-    """Return a function that tells whether a day fits; Sunday is 1."""
-    name, mark, number = text.partition("#")
-    if mark:
-        wanted, nth = _number(name, 1, 7, DAYS), _number(number, 1, 5)
-        return lambda day: _weekday(day) == wanted and (day.day - 1) // 7 + 1 == nth
-    if len(text) > 1 and text.endswith("L"):
-        wanted = _number(text[:-1], 1, 7, DAYS)
-        return lambda day: _weekday(day) == wanted and day.day + 7 > _last(day)
-    days = [7] if text == "L" else _values(text, 1, 7, DAYS)
-    return lambda day: _weekday(day) in days
-
-
-def _weekday(day: date) -> int:
-    return day.isoweekday() % 7 + 1
-
-
-def _last(day: date) -> int:
-    return calendar.monthrange(day.year, day.month)[1]
-
-
-def _weekday_near(day: date, wanted: int) -> int:
-    """Return the day from Monday to Friday that is closest to a day, within its month."""
-    of_week = _weekday(day.replace(day=wanted))
-    if of_week == 7:
-        return wanted - 1 if wanted > 1 else wanted + 2
-    if of_week == 1:
-        return wanted + 1 if wanted < _last(day) else wanted - 2
-    return wanted

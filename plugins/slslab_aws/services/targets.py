@@ -2,6 +2,8 @@
 
 import json
 import logging
+import time
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -10,6 +12,7 @@ import botocore.exceptions
 import moto.awslambda.utils
 from moto.core.exceptions import JsonRESTError, ServiceException
 from moto.events.models import Rule
+from moto.logs.models import logs_backends
 from moto.sns.models import Subscription
 from moto.sqs.models import sqs_backends
 
@@ -18,8 +21,6 @@ from slslab.aws.keys import Pair
 from slslab_aws.services.rule_targets import target_input
 
 LOG = logging.getLogger(__name__)
-# For these services, events of a rule are sent here; for the others, by moto.
-OURS = ("lambda", "states", "sqs")
 
 
 class Targets:
@@ -30,9 +31,8 @@ class Targets:
         self._states = aws_client("stepfunctions", states_endpoint, owner) if states_endpoint else None
         moto.awslambda.utils.get_backend = _no_backend
         self._publish = Subscription.publish
-        self._send = Rule.send_to_targets
         Subscription.publish = lambda subscription, *given, **named: self._notify(subscription, *given, **named)
-        Rule.send_to_targets = lambda rule, event, transform_input=True: self._pass_on(rule, event, transform_input)
+        Rule.send_to_targets = lambda rule, event, *_, **__: self._pass_on(rule, event)
 
     def exists(self, function: str) -> bool:
         """Return whether a function with this ARN exists."""
@@ -67,30 +67,27 @@ class Targets:
         }
         self._invoke(subscription.endpoint, {"Records": [record]})
 
-    def _pass_on(self, rule: Any, event: dict[str, Any], transform_input: bool) -> None:
+    def _pass_on(self, rule: Any, event: Mapping[str, Any]) -> None:
         """Send an event to a rule's targets if its pattern matches; a rule with only a schedule matches no event."""
         if rule.state != "DISABLED" and rule.event_pattern.dump() and rule.event_pattern.matches_event(event):
-            self.send(rule, event, transform_input)
+            self.send(rule, event)
 
-    def send(self, rule: Any, event: dict[str, Any], transform_input: bool = True) -> None:
-        """Send an event to the targets of a rule: to functions, machines and queues here, to others by moto."""
-        ours = [target for target in rule.targets if target["Arn"].split(":")[2] in OURS]
-        for target in ours:
+    def send(self, rule: Any, event: Mapping[str, Any]) -> None:
+        """Send an event to the targets of a rule."""
+        for target in rule.targets:
             with _delivery(target["Arn"]):
-                self._start(rule, target, json.dumps(target_input(target, event, rule.arn)))
-        targets, rule.targets = rule.targets, [target for target in rule.targets if target not in ours]
-        try:
-            with _delivery(rule.arn):
-                self._send(rule, event, transform_input)
-        finally:
-            rule.targets = targets
+                self._start(rule, target, json.dumps(target_input(target, event)))
 
     def _start(self, rule: Any, target: Mapping[str, Any], text: str) -> None:
         arn = target["Arn"]
-        service, name = arn.split(":")[2], arn.rpartition(":")[2]
+        service, name = arn.split(":")[2], arn.removesuffix(":*").rpartition(":")[2]
         if service == "sqs":
             group = target.get("SqsParameters", {}).get("MessageGroupId")
             sqs_backends[rule.account_id][rule.region_name].send_message(name, text, group_id=group)
+        elif service == "logs":
+            logs, stream = logs_backends[rule.account_id][rule.region_name], str(uuid.uuid4())
+            logs.create_log_stream(name, stream)
+            logs.put_log_events(name, stream, [{"timestamp": time.time_ns() // 1_000_000, "message": text}])
         elif service == "lambda":
             self._lambda.invoke(FunctionName=arn, InvocationType="Event", Payload=text)
         elif self._states is not None:

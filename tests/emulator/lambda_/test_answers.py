@@ -206,12 +206,15 @@ def test_l03_what_has_no_effect_is_echoed(call: Caller) -> None:
     assert call("PUT", path, {"SnapStart": {"ApplyOn": "x"}}) == violated(violation("x", "snapStart.applyOn", rule))
 
 
-@pytest.mark.parametrize("setting", ["DurableConfig", "TenancyConfig", "CapacityProviderConfig"])
+@pytest.mark.parametrize(
+    "setting", ["DurableConfig", "TenancyConfig", "CapacityProviderConfig", "CodeSigningConfigArn"]
+)
 def test_l03_what_would_be_a_promise_is_refused_by_its_name(call: Caller, setting: str) -> None:
     given: dict[str, Any] = {
         "DurableConfig": {"ExecutionTimeout": 60},
         "TenancyConfig": {"TenantIsolationMode": "PER_TENANT"},
         "CapacityProviderConfig": {"LambdaManagedInstancesCapacityProviderConfig": {"CapacityProviderArn": ""}},
+        "CodeSigningConfigArn": "arn:aws:lambda:us-east-1:000000000000:code-signing-config:csc-0123456789abcdef0",
     }
     status, _, told = call("POST", FUNCTIONS, request(**{setting: given[setting]}))
     assert status == 400

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore import xform_name
 from botocore.exceptions import ClientError
 
 from slslab.aws.limits import lambda_limits
@@ -333,10 +334,11 @@ def handler(event, context):
         client.close()
 
 
-def test_unknown_operations_say_so(lambda_client: Any) -> None:
-    status, code, message = error_of(lambda: lambda_client.list_capacity_providers())
+@pytest.mark.parametrize("operation", ["ListCapacityProviders", "ListCodeSigningConfigs"])
+def test_unknown_operations_say_so(lambda_client: Any, operation: str) -> None:
+    status, code, message = error_of(getattr(lambda_client, xform_name(operation)))
     assert (status, code) == (404, "UnknownOperationException")
-    assert message == "slslab does not emulate ListCapacityProviders; docs/services.md lists what it does."
+    assert message == f"slslab does not emulate {operation}; docs/services.md lists what it does."
 
 
 @pytest.mark.parametrize("kind", [{}, {"InvocationType": "DryRun"}])

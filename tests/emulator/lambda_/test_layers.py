@@ -1,9 +1,8 @@
-"""Layers: their versions, who may use them, and the functions that have them."""
+"""Layers: their versions, and the functions that have them."""
 
 import base64
 import hashlib
 import io
-import json
 import re
 import urllib.error
 import urllib.request
@@ -83,7 +82,6 @@ def test_a_published_version_is_answered_read_and_listed(lambda_client: Any, des
     for call, members in (
         (lambda_client.get_layer_version, {"LayerName": "shared", "VersionNumber": number}),
         (lambda_client.get_layer_version, {"LayerName": f"{ARN}:shared", "VersionNumber": number}),
-        (lambda_client.get_layer_version_by_arn, {"Arn": f"{ARN}:shared:{number}"}),
     ):
         status, found = answer(call, **members)
         assert (status, unlocated(found)) == (200, whole)
@@ -131,7 +129,6 @@ LESS = invalid("Layer Version Cannot be less than 1")
         ("get_layer_version", {"LayerName": "none", "VersionNumber": -1}, LESS),
         ("delete_layer_version", {"LayerName": "none", "VersionNumber": 1}, (204, {})),
         ("delete_layer_version", {"LayerName": "none", "VersionNumber": -1}, LESS),
-        ("get_layer_version_by_arn", {"Arn": f"{ARN}:none:3"}, GONE),
         ("list_layer_versions", {"LayerName": "none"}, (200, {"LayerVersions": []})),
         (
             "publish_layer_version",
@@ -144,11 +141,6 @@ LESS = invalid("Layer Version Cannot be less than 1")
                 ),
             ),
         ),
-        (
-            "get_layer_version_policy",
-            {"LayerName": "none", "VersionNumber": 1},
-            missing(f"Layer version {ARN}:none:1 does not exist."),
-        ),
     ],
 )
 def test_what_is_not_there_has_aws_errors(
@@ -156,66 +148,6 @@ def test_what_is_not_there_has_aws_errors(
 ) -> None:
     assert answer(getattr(lambda_client, operation), **members) == expected
     assert lambda_client.list_layers()["Layers"] == []
-
-
-def test_a_policy_says_who_else_may_use_a_version(lambda_client: Any) -> None:
-    published = lambda_client.publish_layer_version(LayerName="given", Content={"ZipFile": CONTENT})
-    named = {"LayerName": "given", "VersionNumber": published["Version"]}
-    resource = published["LayerVersionArn"]
-    permit = {**named, "Action": "lambda:GetLayerVersion", "Principal": "*"}
-    no_policy = missing("No policy is associated with the given resource.")
-    assert answer(lambda_client.get_layer_version_policy, **named) == no_policy
-    assert answer(lambda_client.remove_layer_version_permission, **named, StatementId="all") == no_policy
-    everybody = {
-        "Sid": "all",
-        "Effect": "Allow",
-        "Principal": "*",
-        "Action": "lambda:GetLayerVersion",
-        "Resource": resource,
-    }
-    status, added = answer(lambda_client.add_layer_version_permission, **permit, StatementId="all")
-    assert (status, json.loads(added["Statement"])) == (201, everybody)
-    account = {**everybody, "Sid": "account", "Principal": {"AWS": "arn:aws:iam::123456789012:root"}}
-    members = {**permit, "StatementId": "account", "Principal": "123456789012"}
-    assert json.loads(lambda_client.add_layer_version_permission(**members)["Statement"]) == account
-    organization = {
-        **everybody,
-        "Sid": "organization",
-        "Condition": {"StringEquals": {"aws:PrincipalOrgID": "o-a1b2c3d4e5"}},
-    }
-    members = {**permit, "StatementId": "organization", "OrganizationId": "o-a1b2c3d4e5"}
-    assert json.loads(lambda_client.add_layer_version_permission(**members)["Statement"]) == organization
-    policy = lambda_client.get_layer_version_policy(**named)
-    assert json.loads(policy["Policy"]) == {
-        "Version": "2012-10-17",
-        "Id": "default",
-        "Statement": [everybody, account, organization],
-    }
-    mismatch = (
-        412,
-        (
-            "PreconditionFailedException",
-            "The Revision Id provided does not match the latest Revision Id. Call the GetLayerPolicy API to "
-            "retrieve the latest Revision Id",
-        ),
-    )
-    stale = added["RevisionId"]
-    assert answer(lambda_client.add_layer_version_permission, **permit, StatementId="s", RevisionId=stale) == mismatch
-    remove = lambda_client.remove_layer_version_permission
-    assert answer(remove, **named, StatementId="all", RevisionId=stale) == mismatch
-    assert answer(lambda_client.add_layer_version_permission, **permit, StatementId="all") == (
-        409,
-        (
-            "ResourceConflictException",
-            "The statement id (all) provided already exists. Please provide a new statement id, or remove "
-            "the existing statement.",
-        ),
-    )
-    assert answer(remove, **named, StatementId="none") == missing("Statement none is not found in resource policy.")
-    assert answer(remove, **named, StatementId="account", RevisionId=policy["RevisionId"]) == (204, {})
-    left = lambda_client.get_layer_version_policy(**named)
-    assert json.loads(left["Policy"])["Statement"] == [everybody, organization]
-    assert left["RevisionId"] != policy["RevisionId"]
 
 
 def test_a_functions_layers_are_checked_and_answered(lambda_client: Any, deploy: Deploy, emulator: Emulator) -> None:
@@ -327,11 +259,9 @@ def test_a_layer_of_another_region_or_account_is_not_there(place: str, refusal: 
     layers, arn = LayerVersions(lambda_limits()), f"arn:aws:lambda:{place}:layer:mine"
     layers.publish("mine", {}, Code(None, 0, ""))
     calls: list[Callable[[], object]] = [
-        lambda: layers.by_arn(f"{arn}:1"),
         lambda: layers.get(arn, 1),
         lambda: layers.delete(arn, 1),
         lambda: layers.versions(arn, {}),
-        lambda: layers.policy(arn, 1),
         lambda: layers.publish(arn, {}, Code(None, 0, "")),
     ]
     for call in calls:

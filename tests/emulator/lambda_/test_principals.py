@@ -254,9 +254,8 @@ def test_a_service_invokes_and_does_nothing_else(stack: dict[str, str], keys: Ke
         assert client.invoke(FunctionName="other", Payload=b"{}")["StatusCode"] == 200
         with pytest.raises(client.exceptions.ClientError, match="AccessDeniedException"):
             client.list_functions()
-        layer = "arn:aws:lambda:us-east-1:000000000000:layer:any:1"
         with pytest.raises(client.exceptions.ClientError, match="to perform: lambda:GetLayerVersion on"):
-            client.get_layer_version_by_arn(Arn=layer)
+            client.get_layer_version(LayerName="any", VersionNumber=1)
 
 
 @pytest.mark.parametrize("service", LISTS)

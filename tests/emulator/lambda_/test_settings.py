@@ -4,20 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.emulator.lambda_.client_answers import answer, invalid, missing
+from tests.emulator.lambda_.client_answers import answer, missing
 
 pytestmark = pytest.mark.server
 
 Deploy = Callable[..., str]
 FUNCTION = "arn:aws:lambda:us-east-1:000000000000:function"
-SIGNING = "arn:aws:lambda:us-east-1:000000000000:code-signing-config:csc-0123456789abcdef0"
-NO_SIGNING = missing(f"The Lambda code signing configuration {SIGNING} can not be found.")
 NO_FUNCTION = missing(f"Function not found: {FUNCTION}:none")
-UNPUBLISHED = invalid("The function resource provided must be an alias or a published version.")
-NOT_PROVISIONED = (
-    404,
-    ("ProvisionedConcurrencyConfigNotFoundException", "No Provisioned Concurrency Config found for this function"),
-)
 
 
 @pytest.fixture
@@ -33,25 +26,6 @@ def name(deploy: Deploy, lambda_client: Any) -> str:
     [
         ("get_function_code_signing_config", {"FunctionName": "deployed"}, (200, {})),
         ("get_function_code_signing_config", {"FunctionName": "none"}, NO_FUNCTION),
-        ("delete_function_code_signing_config", {"FunctionName": "deployed"}, (204, {})),
-        ("delete_function_code_signing_config", {"FunctionName": "none"}, NO_FUNCTION),
-        ("list_code_signing_configs", {}, (200, {"CodeSigningConfigs": []})),
-        ("get_code_signing_config", {"CodeSigningConfigArn": SIGNING}, NO_SIGNING),
-        ("update_code_signing_config", {"CodeSigningConfigArn": SIGNING}, NO_SIGNING),
-        ("delete_code_signing_config", {"CodeSigningConfigArn": SIGNING}, NO_SIGNING),
-        ("list_functions_by_code_signing_config", {"CodeSigningConfigArn": SIGNING}, NO_SIGNING),
-        (
-            "put_function_code_signing_config",
-            {"FunctionName": "deployed", "CodeSigningConfigArn": SIGNING},
-            (
-                404,
-                (
-                    "CodeSigningConfigNotFoundException",
-                    "The code signing configuration cannot be found. Check that the provided configuration is not "
-                    f"deleted: {SIGNING}.",
-                ),
-            ),
-        ),
         ("get_function_recursion_config", {"FunctionName": "deployed"}, (200, {"RecursiveLoop": "Terminate"})),
         ("get_function_recursion_config", {"FunctionName": "none"}, NO_FUNCTION),
         ("put_function_recursion_config", {"FunctionName": "none", "RecursiveLoop": "Allow"}, NO_FUNCTION),
@@ -61,39 +35,6 @@ def name(deploy: Deploy, lambda_client: Any) -> str:
             (200, {"UpdateRuntimeOn": "Auto", "FunctionArn": f"{FUNCTION}:deployed"}),
         ),
         ("get_runtime_management_config", {"FunctionName": "none"}, NO_FUNCTION),
-        ("get_provisioned_concurrency_config", {"FunctionName": "deployed", "Qualifier": "1"}, NOT_PROVISIONED),
-        ("get_provisioned_concurrency_config", {"FunctionName": "deployed", "Qualifier": "live"}, NOT_PROVISIONED),
-        ("get_provisioned_concurrency_config", {"FunctionName": "deployed", "Qualifier": "$LATEST"}, UNPUBLISHED),
-        (
-            "get_provisioned_concurrency_config",
-            {"FunctionName": "none", "Qualifier": "alias"},
-            missing(f"Cannot find alias arn: {FUNCTION}:none:alias"),
-        ),
-        (
-            "delete_provisioned_concurrency_config",
-            {"FunctionName": "deployed", "Qualifier": "10"},
-            missing(f"Function not found: {FUNCTION}:deployed:10"),
-        ),
-        ("delete_provisioned_concurrency_config", {"FunctionName": "deployed", "Qualifier": "live"}, (204, {})),
-        ("delete_provisioned_concurrency_config", {"FunctionName": "deployed", "Qualifier": "$LATEST"}, UNPUBLISHED),
-        ("list_provisioned_concurrency_configs", {"FunctionName": "none"}, NO_FUNCTION),
-        (
-            "list_provisioned_concurrency_configs",
-            {"FunctionName": "deployed"},
-            (200, {"ProvisionedConcurrencyConfigs": []}),
-        ),
-        (
-            "put_provisioned_concurrency_config",
-            {"FunctionName": "deployed", "Qualifier": "$LATEST", "ProvisionedConcurrentExecutions": 1},
-            invalid("Provisioned Concurrency Configs cannot be applied to unpublished function versions."),
-        ),
-        (
-            "put_provisioned_concurrency_config",
-            {"FunctionName": "deployed", "Qualifier": "live", "ProvisionedConcurrentExecutions": 1},
-            invalid(
-                "slslab does not emulate provisioned concurrency: environments start on demand. Deploy without it."
-            ),
-        ),
     ],
 )
 def test_what_a_function_does_not_have_is_answered_as_on_aws(

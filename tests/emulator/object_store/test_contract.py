@@ -257,6 +257,7 @@ CONFIGURATIONS: dict[str, tuple[str, dict[str, Any]]] = {
         "put_bucket_lifecycle_configuration",
         {"LifecycleConfiguration": {"Rules": [{"Status": "Enabled", "Prefix": "", "Expiration": {"Days": 1}}]}},
     ),
+    "policy status": ("get_bucket_policy_status", {}),
     "metrics": ("put_bucket_metrics_configuration", {"Id": "i", "MetricsConfiguration": {"Id": "i"}}),
 }
 
@@ -960,3 +961,7 @@ def test_access_control_lists_are_refused_as_by_new_buckets_of_s3(s3: Any, bucke
     s3.put_object(Bucket=bucket, Key="k", Body=b"", ACL="bucket-owner-full-control")
     grants = s3.get_bucket_acl(Bucket=bucket)["Grants"]
     assert [grant["Permission"] for grant in grants] == ["FULL_CONTROL"]
+    assert s3.get_object_acl(Bucket=bucket, Key="k")["Grants"] == grants
+    assert refused(s3.get_object_acl, Bucket=bucket, Key="absent") == (404, "NoSuchKey")
+    rules = s3.get_bucket_ownership_controls(Bucket=bucket)["OwnershipControls"]["Rules"]
+    assert rules == [{"ObjectOwnership": "BucketOwnerEnforced"}]

@@ -9,14 +9,12 @@ from pathlib import Path
 import pytest
 from tests.emulator.processor.fake_host import VERSIONS, FakeHost
 
-from slslab.errors import HostError, RequestError
+from slslab.errors import HostError
 from slslab.predict.processor import UNANCHORED
-from slslab.processor import kept, measurement
+from slslab.processor import kept, measurement, workloads
 from slslab.processor.kept import load_measurement, load_processor, make_key, measure_processor, probe, read_cpu
 from slslab.processor.workloads import SIZES
 from slslab_workers.trace.kinds import KINDS
-
-PYTHON = "/opt/function/python"
 
 
 @pytest.fixture(autouse=True)
@@ -36,6 +34,7 @@ def _forget() -> None:
 def host(monkeypatch: pytest.MonkeyPatch) -> FakeHost:
     host = FakeHost()
     monkeypatch.setattr(measurement, "run_workloads", host)
+    monkeypatch.setattr(workloads, "versions", lambda: host.versions)
     return host
 
 
@@ -44,15 +43,15 @@ def path() -> Path:
 
 
 def test_nothing_kept_is_not_anchored_and_nothing_is_measured(host: FakeHost) -> None:
-    assert load_processor(PYTHON) is UNANCHORED
-    assert probe(PYTHON) == {}
-    assert host.calls == [("whole", "versions")]
+    assert load_processor() is UNANCHORED
+    assert probe() == {}
+    assert host.calls == []
     assert not path().exists()
 
 
 def test_what_was_measured_is_found_again(host: FakeHost) -> None:
-    measured = measure_processor(interpreter=PYTHON)
-    assert load_processor(PYTHON) == measured
+    measured = measure_processor()
+    assert load_processor() == measured
     assert measured.form == "whole"
     assert "Python 3.11.9" in measured.name
     assert "torch 2.13.0" in measured.name
@@ -60,19 +59,19 @@ def test_what_was_measured_is_found_again(host: FakeHost) -> None:
 
 
 def test_short_forms_give_a_wider_range_and_do_not_replace_whole_ones(host: FakeHost) -> None:
-    short = measure_processor(short=True, interpreter=PYTHON)
-    assert (short.form, load_processor(PYTHON)) == ("short", short)
-    assert not any("whole" in call and "versions" not in call for call in host.calls)
-    whole = measure_processor(interpreter=PYTHON)
-    measure_processor(short=True, interpreter=PYTHON)
-    assert load_processor(PYTHON).form == "whole"
+    short = measure_processor(short=True)
+    assert (short.form, load_processor()) == ("short", short)
+    assert not any("whole" in call for call in host.calls)
+    whole = measure_processor()
+    measure_processor(short=True)
+    assert load_processor().form == "whole"
     assert all(short.factor(kind).deviation > whole.factor(kind).deviation for kind in KINDS)
 
 
 def test_a_whole_form_that_does_not_end_in_time_is_replaced_by_its_short_one(host: FakeHost) -> None:
     host.unfinished = frozenset(("whole sort",))
-    processor = measure_processor(interpreter=PYTHON)
-    found = load_measurement(PYTHON)
+    processor = measure_processor()
+    found = load_measurement()
     assert found is not None
     assert (found.timings["sort"].form, found.timings["hash"].form) == ("short", "whole")
     assert processor.form == "short"
@@ -81,22 +80,13 @@ def test_a_whole_form_that_does_not_end_in_time_is_replaced_by_its_short_one(hos
 def test_a_host_that_ends_nothing_is_refused(host: FakeHost) -> None:
     host.unfinished = frozenset(f"{form} {name}" for form in ("whole", "short", "probe") for name in SIZES)
     with pytest.raises(HostError, match="too busy to measure its processor"):
-        measure_processor(interpreter=PYTHON)
+        measure_processor()
     assert not path().exists()
-
-
-def test_what_is_no_interpreter_is_refused() -> None:
-    sentence = "/no/python doesn't run as a Python interpreter."
-    with pytest.raises(RequestError, match=sentence):
-        measure_processor(interpreter="/no/python")
-    assert not load_processor("/no/python").anchored
-    assert load_processor("/no/python").missing == sentence
-    assert probe("/no/python") == {}
 
 
 def test_an_interpreter_without_packages_measures_python_alone(host: FakeHost) -> None:
     host.versions = {**VERSIONS, "torch": "", "numpy": ""}
-    processor = measure_processor(interpreter=PYTHON)
+    processor = measure_processor()
     assert {name for call in host.calls for name in call} & {"step", "add", "fft", "matmul"} == set()
     startup = {"start", "boto3", "start-march", "start-april"}
     assert set(processor.anchors) == {"hash", "loop", "sort", "floats", *startup}
@@ -107,11 +97,14 @@ def test_an_interpreter_without_packages_measures_python_alone(host: FakeHost) -
     "changed", [{"build": "PyPy"}, {"openssl": "OpenSSL 1.1.1"}, {"torch": "2.6.0"}, {"numpy": "1.26"}]
 )
 def test_another_build_is_another_host(changed: dict[str, str], host: FakeHost) -> None:
-    measure_processor(short=True, interpreter=PYTHON)
+    measure_processor(short=True)
     host.versions = {**VERSIONS, **changed}
-    assert load_processor("/opt/other/python") is UNANCHORED
-    measure_processor(short=True, interpreter="/opt/other/python")
-    assert load_processor(PYTHON).anchored
+    _forget()
+    assert load_processor() is UNANCHORED
+    measure_processor(short=True)
+    host.versions = VERSIONS
+    _forget()
+    assert load_processor().anchored
     assert len(json.loads(path().read_text())["hosts"]) == 2
 
 
@@ -149,32 +142,32 @@ def test_the_processor_s_name_is_no_key_but_its_model_cache_and_flags_are(tmp_pa
     ],
 )
 def test_a_damaged_file_is_said_and_measured_anew(damage: "object", host: FakeHost) -> None:
-    measure_processor(short=True, interpreter=PYTHON)
+    measure_processor(short=True)
     assert callable(damage)
     path().write_text(damage(path().read_text()))
-    processor = load_processor(PYTHON)
+    processor = load_processor()
     assert not processor.anchored
     assert processor.missing.startswith(f"The measurements in {path()} ")
     assert processor.missing.endswith("run: slslab calibrate --processor")
-    assert probe(PYTHON) == {}
-    assert measure_processor(short=True, interpreter=PYTHON) == load_processor(PYTHON)
+    assert probe() == {}
+    assert measure_processor(short=True) == load_processor()
     assert host.calls
 
 
 def test_a_probe_compares_this_moment_with_the_kept_one(host: FakeHost) -> None:
-    measure_processor(short=True, interpreter=PYTHON)
+    measure_processor(short=True)
     host.probe_s *= 1.5
-    assert probe(PYTHON) == {kind: pytest.approx(1.5) for kind in KINDS}
+    assert probe() == {kind: pytest.approx(1.5) for kind in KINDS}
 
 
 def test_a_probe_of_the_interpreter_follows_work_in_the_cache_and_in_memory(host: FakeHost) -> None:
-    measure_processor(short=True, interpreter=PYTHON)
+    measure_processor(short=True)
     host.times = {"probe sort": 1.44}
-    assert probe(PYTHON) == {kind: pytest.approx(1.2 if kind == "interpreter" else 1.0) for kind in KINDS}
+    assert probe() == {kind: pytest.approx(1.2 if kind == "interpreter" else 1.0) for kind in KINDS}
     host.unfinished = frozenset(("probe imports",))
-    assert set(probe(PYTHON)) == {"interpreter"}, "a kind that only some of its probes finished is left out"
+    assert set(probe()) == {"interpreter"}, "a kind that only some of its probes finished is left out"
     host.unfinished = frozenset(("probe sort",))
-    assert probe(PYTHON) == {}
+    assert probe() == {}
 
 
 def test_a_child_that_is_killed_leaves_the_lines_it_wrote(tmp_path: Path) -> None:

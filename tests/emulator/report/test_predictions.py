@@ -95,10 +95,10 @@ def test_nothing_is_said_that_does_not_matter() -> None:
 
 
 def test_requests_of_functions_are_read_from_the_trace() -> None:
-    event = {**own_event("object.get", 5, "", resource="", function="f"), "end_ns": 9, "requests": 1}
-    others = [{"function": "stack"}, {"invocation": "of a worker's tracer"}, {"op": "state.Task"}]
+    event = {**own_event("object.get", 5, "", resource="", function="stack"), "end_ns": 9, "requests": 1}
+    others = [{"function": ""}, {"invocation": "of a worker's tracer"}, {"op": "state.Task"}]
     events = [{**event, "bytes": 7}, *({**event, **other} for other in others)]
-    assert requests_of(events) == {"f": [Request("object.get", 5, 9, 7)]}
+    assert requests_of(events) == {"stack": [Request("object.get", 5, 9, 7)]}
 
 
 def test_a_service_shows_both_hosts() -> None:

@@ -11,11 +11,6 @@ from tests.lab.replay.recordings import TRACES
 from slslab.run.document import check_document
 
 FIGURES = ("seconds", "billed_seconds", "cost")
-STATED = {
-    "seconds": {"mean": 0.13, "worst": 0.25},
-    "billed_seconds": {"mean": 0.12, "worst": 0.2},
-    "date": "2026-11-21",
-}
 
 # Recordings are kept as they were written.
 KEPT = sorted(Path(__file__).parents[3].glob("results/table2/*/run.json"))
@@ -25,10 +20,9 @@ OF_SCHEMA_1 = json.loads((TRACES / "mobilenet-idle" / "run.json").read_text())
 def of_schema_2() -> dict[str, Any]:
     """The document of a modelled run, as it is left today."""
     found = check_document(OF_SCHEMA_1)
-    replayed = {name: value for name, value in found["lambda"].items() if name != "error"}
     ranges = {name: {"low": 1.0, "high": 2.0} for name in FIGURES}
     uncertainty = {name: {"shared": {"dense work on Lambda": 0.1}, "own": {"the replay": 0.06}} for name in FIGURES}
-    return found | {"lambda": replayed | {"ranges": ranges, "uncertainty": uncertainty}}
+    return found | {"lambda": found["lambda"] | {"ranges": ranges, "uncertainty": uncertainty}}
 
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.parent.name)
@@ -36,7 +30,7 @@ def test_kept_recordings_of_schema_1_are_read_as_of_schema_2(path: Path) -> None
     written = json.loads(path.read_text())
     found = check_document(written)
     assert (written["schema"], found["schema"]) == (1, 2)
-    assert found["lambda"] == written["modelled"] | {"error": None}
+    assert found["lambda"] == written["modelled"]
     assert found["lambda"]["seconds"] == written["seconds"].pop("modelled")
     assert found["seconds"] == written["seconds"]
     moved = {"schema", "lambda", "modelled", "seconds"}
@@ -85,15 +79,6 @@ def test_what_is_not_of_schema_2_is_refused(changes: dict[str, Any], place: str)
     assert {error["loc"][0] for error in caught.value.errors()} == {place}
 
 
-@pytest.mark.parametrize("error", [{}, {"seconds": {"mean": 0.1}}, 0.13])
-def test_an_error_is_stated_completely_or_not_at_all(error: object) -> None:
-    """As documents had it before there were ranges."""
-    document = of_schema_2()
-    assert check_document(document | {"lambda": document["lambda"] | {"error": STATED}})
-    with pytest.raises(ValidationError, match="lambda"):
-        check_document(document | {"lambda": document["lambda"] | {"error": error}})
-
-
 @pytest.mark.parametrize(
     "changes", [{"ranges": {"seconds": {"low": 1.0}}}, {"ranges": None}, {"uncertainty": {"seconds": {"own": {}}}}]
 )
@@ -115,3 +100,10 @@ def test_a_document_without_the_run_on_lambda_is_refused() -> None:
 def test_damage_in_schema_1_is_found(changes: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         check_document(OF_SCHEMA_1 | changes)
+
+
+def test_the_error_that_earlier_versions_stated_is_ignored() -> None:
+    """As documents had it before there were ranges."""
+    document = of_schema_2()
+    stated = document | {"lambda": document["lambda"] | {"error": {"seconds": {"mean": 0.13, "worst": 0.25}}}}
+    assert check_document(stated) == stated

@@ -170,7 +170,7 @@ class Service:
             (url,) = sqs.list_queues()["QueueUrls"]
             jobs = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["ApproximateNumberOfMessages"])["Attributes"]
         with self.queues() as queues:
-            messages = queues.count("queue", "other")
+            messages = [message.body for message in iter(lambda: queues.consume("queue", 0, "other"), None)]
         return {
             **{"functions": functions, "memory": memory, "buckets": buckets, "objects": objects},
             **{"machines": machines, "executions": executions, "values": values, "messages": messages, "jobs": jobs},

@@ -51,26 +51,31 @@ def asked(operation: str, function: str = "", size: int = 0) -> Logged:
 def test_a_service_replaces_what_an_ended_one_left_and_nothing_else(runs: Path) -> None:
     first, directory = begun()
     assert directory == runs / "up"
-    second, beside = begun()
-    assert beside == runs / "up-2"
-    assert {run.status() for run in list_runs()} == {"running"}
+    with pytest.raises(RequestError, match="up is a run, or another service's record"):
+        begun()
+    assert [run.status() for run in list_runs()] == ["running"]
     first.__exit__()
     assert RunDirectory(directory).status() == "done"
     (directory / "report.html").touch()
-    third, again = begun()
+    second, again = begun()
     assert again == directory
     assert not (directory / "report.html").exists()
-    for running in (second, third):
-        running.__exit__()
+    second.__exit__()
 
 
 def test_a_run_of_that_name_stays(runs: Path) -> None:
     own = RunDirectory.create(runs / "up")
     own.write_plan({"run": "mine"})
+    with pytest.raises(RequestError, match="up is a run, or another service's record"):
+        begun()
+    assert (own.path / PLAN).read_text() == 'run = "mine"\n'
+
+
+def test_what_a_full_disk_left_is_used(runs: Path) -> None:
+    (runs / "up").mkdir(parents=True)
     started, directory = begun()
     started.__exit__()
-    assert directory == runs / "up-2"
-    assert (own.path / PLAN).read_text() == 'run = "mine"\n'
+    assert directory == runs / "up"
 
 
 def test_last_is_a_run_and_no_service(runs: Path) -> None:

@@ -15,11 +15,9 @@ from slslab.predict.profiles import DEFAULT_PROFILE
 from slslab.predict.profiles.profile import load_profile
 from slslab.run import log as trace
 from slslab_lab.calibration import calibrate, host
-from slslab_lab.calibration.host import Exercise
 
 pytestmark = pytest.mark.server
 
-ROUNDS = ((1_000, 15), (256_000, 5), (4_000_000, 3))
 Slslab = Callable[..., commands.Done]
 
 
@@ -28,7 +26,7 @@ def slslab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slslab]:
     """The command line in a directory of this module's own."""
     home = tmp_path_factory.mktemp("calibrating")
     with pytest.MonkeyPatch.context() as patch, commands.forked_environments():
-        # What it measures for users takes half a second a step, and 399 requests of up to 16 MB.
+        # What it measures for users takes half a second a step.
         patch.setattr(host, "BATCH", 4)
         patch.setattr(calibrate, "measure_step", partial(host.measure_step, steps=2))
         yield partial(commands.slslab, variables={"CUDA_VISIBLE_DEVICES": ""}, directory=home)
@@ -110,6 +108,7 @@ def test_a_profile_is_fitted_to_a_run(slslab: Slslab, run: Path, tmp_path: Path)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ((), "calibrate needs a run, a log or --processor."),
         (("--cloudwatch", "log"), "--cloudwatch needs one recorded run."),
         (("--cloudwatch", "log", "--run", "last", "last"), "--cloudwatch needs one recorded run."),
         (("--run", "last"), "--run and --function belong to --cloudwatch."),
@@ -121,41 +120,3 @@ def test_what_cannot_be_is_refused_in_a_sentence(slslab: Slslab, arguments: tupl
     done = slslab("calibrate", *arguments, "--out", "unwritten.toml")
     assert done.code == 2
     assert done.err.lstrip().startswith(f"Error: {message}\nHint: ")
-
-
-def test_this_host_is_measured(slslab: Slslab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every operation is asked for and counted."""
-    measured: dict[str, Exercise] = {}
-
-    def measure(progress: host.Progress) -> dict[str, Exercise]:
-        measured.update(host.measure_channels(progress, rounds=ROUNDS))
-        return measured
-
-    monkeypatch.setattr(calibrate, "measure_channels", measure)
-    out = tmp_path / "below" / "this-host.toml"
-    done = slslab("calibrate", "--out", out)
-    assert done.code == 0, done.err
-    assert "threads of a training step" in done.out
-    assert "channels.tensor.operations.get.bandwidth_mb_s" in done.out
-    # Slow measurements have further lines in between.
-    lines = [line for line in done.err.split("\n") if line.endswith((": 2 of 2", ": 69 of 69"))]
-    assert lines == ["measuring training steps: 2 of 2", "measuring requests: 69 of 69"]
-    profile = load_profile(out)
-    assert profile.name == "this-host"
-    assert profile.channels["queue"].description.endswith("of the embedded stack, on loopback")
-    assert profile.operation("tensor.compile") == load_profile("aws-us-east-1").operation("tensor.compile")
-    assert {name: sorted(exercise.requests) for name, exercise in measured.items()} == {
-        "object": ["delete", "get", "list", "put"],
-        "tensor": ["command", "delete", "get", "script", "set"],
-        "queue": ["bind", "count", "declare", "delete", "deliver", "publish", "purge"],
-    }
-    objects = measured["object"]
-    assert [request.bytes for request in objects.requests["get"]] == [
-        size for size, count in ROUNDS for _ in range(count)
-    ]
-    assert {size: (load.requests, load.bytes) for size, load in objects.loads.items()} == {
-        size: (4 * count, 2 * size * count) for size, count in ROUNDS
-    }
-    for exercise in measured.values():
-        for requests in exercise.requests.values():
-            assert statistics.median(request.wall_ms for request in requests) > 0

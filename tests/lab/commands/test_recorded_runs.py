@@ -181,7 +181,8 @@ def test_runs_are_listed_and_compared(recorded_runs: RecordedRuns, tmp_path: Pat
     compared = slslab("compare", *ids, variables=recorded_runs.variables).out
     slslab("compare", *ids, "--plot", tmp_path / "compared.svg", variables=recorded_runs.variables)
     assert "Cost and time on AWS" in (tmp_path / "compared.svg").read_text()
-    assert re.match(r"Fastest on AWS: .+\. Cheapest: .+\. Most accurate: ", compared)
+    # A busy host makes more runs look alike, so the sentence has more names, and more lines.
+    assert re.match(r"Fastest on AWS: .+\. Cheapest: .+\. Most accurate: ", " ".join(compared.split()))
     assert "with 80 % ranges for known errors" in compared
     assert all(f"\n  {title(name)} " in compared for name in documents)
 

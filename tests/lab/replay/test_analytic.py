@@ -124,8 +124,6 @@ def test_the_replay_has_all_that_the_closed_form_has(name: str, workers: int) ->
         ({"algorithm": "ma"}, 6, LENET),
         ({"algorithm": "ma", "local-passes": 3}, 2, LENET),
         ({"algorithm": "admm"}, 6, 2 * LENET - 8),
-        # As recorded, and that was dense.
-        ({"serialisation": "sparse"}, STEPS, LENET),
     ],
 )
 def test_constants_of_a_run(options: dict[str, Value], rounds: int, message: int) -> None:

@@ -95,6 +95,16 @@ def test_a_model_for_rows_that_cannot_be_trained_is_refused(name: str, values: d
         make_plan(architectures()[name], values, {})
 
 
+def test_a_plan_of_before_may_give_an_option_that_is_gone_the_value_of_what_is_done_now(tmp_path: Path) -> None:
+    plan = make_plan(architectures()["kubeml"], GIVEN, {})
+    for gone, chosen in ({"combine": "mean", "byzantine": 0}, {}), ({"combine": "median"}, {"combine": "median"}):
+        document = plan.to_document() | {"options": {**plan.options, **gone}}
+        assert chosen_options("kubeml", document["options"]) == chosen
+        assert read_plan(document).options == {**plan.options, **chosen}
+    with pytest.raises(RequestError, match="kubeml has no option 'combine'"):
+        load_plan(write(tmp_path / "plan.toml", document))
+
+
 def test_json_gradients_imply_a_round_trip() -> None:
     spirt = architectures()["spirt"]
     assert make_plan(spirt, GIVEN, {"gradients": "json"}).options["averaging"] == "round-trip"

@@ -56,14 +56,6 @@ resource "aws_lambda_layer_version" "shared" {
   license_info        = "MIT"
 }
 
-resource "aws_lambda_layer_version_permission" "shared" {
-  layer_name     = aws_lambda_layer_version.shared.layer_arn
-  version_number = aws_lambda_layer_version.shared.version
-  principal      = "123456789012"
-  action         = "lambda:GetLayerVersion"
-  statement_id   = "account"
-}
-
 resource "aws_lambda_function" "app" {
   function_name    = "app"
   filename         = "code.zip"

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from tests.commands import slslab
 from tests.workers.architectures.conftest import InMemory, one_process
 
 from slslab.report.page import Note
@@ -115,9 +114,7 @@ def test_an_accuracy_differs_only_by_the_buffers() -> None:
         ("allreduce", {"synchronisation": "s-asp"}, {}, "S-ASP"),
         ("allreduce", {"combine": "median"}, {}, "rules against them are for gradients"),
         ("gpu", {"attack": "sign-flip:1"}, {}, "are for gradients"),
-        ("spirt", {}, {}, "SPIRT's peers keep their buffers"),
-        ("mlless", {}, {}, "MLLess's workers send significant updates alone"),
-        ("kubeml", {}, {}, "KubeML's job averages"),
+        ("spirt", {}, {}, "spirt has no option 'buffers'"),
     ],
 )
 def test_what_is_refused(name: str, options: dict[str, Any], values: dict[str, Any], said: str) -> None:
@@ -138,11 +135,3 @@ def test_gradssharding_refuses_what_it_cannot_train() -> None:
     for option in ({"buffers": "averaged"}, {"partition": "kept"}):
         with pytest.raises(PlanError, match=f"so --{next(iter(option))} doesn't apply"):
             architecture.requirements(plan_of("gradssharding", {"gradients": "uploaded", **option}))
-
-
-@pytest.mark.parametrize("command", ["run", "accuracy"])
-def test_a_command_says_why_there_is_no_such_option(command: str) -> None:
-    refused = slslab(command, "mlless", "--buffers", "averaged")
-    assert refused.code == 2
-    assert "each keeps its own buffers.\nHint: leave out --buffers." in refused.err
-    assert "--buffers" not in slslab(command, "mlless", "--help").out

@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 from tests.channels import PROGRAMS, running
 from tests.choices import chosen
 from tests.workers.architectures.conftest import InMemory, Run
@@ -23,16 +21,11 @@ from slslab_workers.patterns import Counts
 from slslab_workers.plan import Plan, PlanError
 from slslab_workers.trace import operations
 from slslab_workers.trace.operations import Operation, Server
-from slslab_workers.training.aggregation import sum_in_rank_order
-from slslab_workers.training.replicas import Replicas
-from slslab_workers.training.samples import Samples
 
 Train = Callable[..., Any]
 MakePlan = Callable[..., Plan]
 PATTERNS = ("allreduce", "scatterreduce")
 ROWS: dict[str, Any] = {"model": "lr-30", "dataset": "breast-cancer", "batch_size": 8, "batches": 3, "lr": 0.1}
-
-SPARSE: dict[str, Any] = {"model": "lr-47236", "dataset": "rcv1-shaped", "batch_size": 8, "batches": 2, "lr": 1.0}
 
 
 # All but the parameter server are in memory.
@@ -144,49 +137,6 @@ def test_a_parameter_server_takes_a_push_and_a_pull_of_each_worker_in_a_round(
     assert {length * number_bytes} <= set(written)
 
 
-@pytest.mark.parametrize("workers", [1, 2, 4])
-@pytest.mark.parametrize("model", ["lr-47236", "svm-47236"])
-@pytest.mark.parametrize("channel", ["s3", "memcached", "parameter-server"], indirect=True)
-def test_sparse_gradients_are_the_dense_ones_without_their_zeros(
-    model: str, workers: int, channel: str, train_by: Train, make_plan: MakePlan
-) -> None:
-    """Equal bits in every step, equally many requests, and 8 bytes for each non-zero number plus 4 for a vector."""
-    values = {**SPARSE, "model": model}
-    plan, dense = (
-        make_plan("allreduce", workers=workers, epochs=2, options=options | {"channel": channel}, **values)
-        for options in ({"serialisation": "sparse"}, {})
-    )
-    architectures()["allreduce"].requirements(plan)
-    trained, by_dense = train_by(plan), train_by(dense)
-    assert trained.fingerprints == by_dense.fingerprints
-    requests, *_ = by_dense.protocol()
-    assert dict(counts(plan, 94_474).operations) == requests
-
-    replicas, vector_bytes = Replicas(plan, Samples(plan)), []
-    while replicas.position < 4:
-        epoch, step = divmod(replicas.position, 2)
-        sent = [replicas.gradient(rank, epoch, step).clone() for rank in range(workers)]
-        merged = replicas.combine(sum_in_rank_order(sent), workers, workers)
-        vector_bytes.append([4 + 8 * int(torch.count_nonzero(vector)) for vector in (*sent, merged)])
-        if model == "lr-47236":
-            # What is not zero follows from the rows: two weights for each of their features, and the intercepts.
-            rows = [replicas.samples.images[chosen[step]].columns for chosen in replicas.samples.indices(epoch)]
-            features = [len(np.unique(columns)) for columns in (*rows, np.concatenate(rows))]
-            assert vector_bytes[-1] == [4 + 8 * (2 * count + 2) for count in features]
-        replicas.advance()
-    pushed, mean = (sum(each) for each in zip(*((sum(sizes[:-1]), sizes[-1]) for sizes in vector_bytes), strict=True))
-    moved = (pushed + mean, pushed + (workers - 1) * mean)
-    if channel == "parameter-server":
-        moved = (pushed, workers * mean)
-    assert trained.protocol() == (requests, *moved)
-    assert sum(moved) < sum(by_dense.protocol()[1:]) / 8
-    converted = {"serialise": 0, "deserialise": 0}
-    for event in trained.events:
-        if event["op"] in converted and event["phase"] == "synchronise":
-            converted[event["op"]] += event["bytes"]
-    assert tuple(converted.values()) == moved
-
-
 @pytest.mark.parametrize("name", PATTERNS)
 @pytest.mark.parametrize("workers", [2, 4])
 def test_em_and_a_network(
@@ -230,16 +180,6 @@ def test_invocations_of_a_step_connect_anew(channel: str, train_by: Train, make_
         ("allreduce", {}, {"channel": "dynamodb", "channel-host": "cache.t3.micro"}, "bills by requests"),
         ("allreduce", {}, {"channel-host": "cache.t3.micro"}, "--channel-host does not apply to --channel s3"),
         ("allreduce", {}, {"serialisation": "doubles"}, "--serialisation doubles does not apply to --channel s3"),
-        ("allreduce", {}, {"serialisation": "sparse"}, "of sparse rows, but digits has dense rows"),
-        ("allreduce", ROWS, {"serialisation": "sparse"}, "of sparse rows, but breast-cancer has dense rows"),
-        (
-            "allreduce",
-            SPARSE,
-            {"serialisation": "sparse", "algorithm": "ma"},
-            "this plan exchanges models, which are dense",
-        ),
-        ("allreduce", SPARSE, {"serialisation": "sparse", "synchronisation": "s-asp"}, "this plan exchanges models"),
-        ("allreduce", SPARSE, {"serialisation": "sparse", "channel": "dynamodb"}, "needs objects of 738 KB"),
         ("scatterreduce", {}, {"channel": "parameter-server"}, "a worker for each part"),
         ("allreduce", {}, {"channel": "parameter-server", "log-traffic": True}, "the authors' code for S3"),
     ],

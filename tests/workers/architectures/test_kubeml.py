@@ -4,7 +4,6 @@ import hashlib
 import io
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from slslab_workers.kubeml.settings import epoch_of
 from slslab_workers.kubeml.shares import ALL
 from slslab_workers.patterns import Workload
 from slslab_workers.plan import Plan, PlanError
-from slslab_workers.training import models, robust
+from slslab_workers.training import models
 from slslab_workers.training.samples import Samples
 
 MakePlan = Callable[..., Plan]
@@ -225,118 +224,6 @@ def test_if_all_functions_fail_so_does_the_run(run: Run, monkeypatch: pytest.Mon
     document = run({}, workers=2, **SMALL)
     assert document["status"] == "failed"
     assert (document["error"]["type"], document["error"]["worker"]) == ("KeyError", 0)
-
-
-def test_a_rule_withstands_a_function_that_flips_its_sign_and_the_mean_does_not(run: Run) -> None:
-    """A run has the bits of one process, and the messages and bytes of the mean."""
-    attacked = {"attack": "sign-flip:4", "combine": "multi-krum", "byzantine": 1}
-    document = run(attacked, workers=5, epochs=4, **SHAPE)
-    plan = Plan.from_document(document["plan"])
-    replicas = one_process(plan)
-    accuracies = []
-    for _ in range(plan.epochs):
-        replicas.train_epoch()
-        accuracies.append(replicas.judge().accuracy)
-    assert document["accuracy"] == accuracies
-    assert document["parameters_sha256"] == digest(replicas.parameters())
-    assert document["counts"] == dict(architecture.counts_of(plan, plan.epochs, LENET).operations)
-    assert accuracies[-1] > 0.5
-    mean = one_process(replace(plan, options={**plan.options, "combine": "mean", "byzantine": 0}))
-    for _ in range(plan.epochs):
-        mean.train_epoch()
-    assert mean.judge().accuracy < 0.15
-
-
-@pytest.mark.parametrize(("attack", "factor"), [("sign-flip:1", -10), ("scaled:1", 100), ("zero:1", 0)])
-def test_a_function_that_attacks_replaces_what_it_has_changed(attack: str, factor: int, make_plan: MakePlan) -> None:
-    """Of two functions' mean the honest one's half is known."""
-    learnt = {}
-    for name in ("none", attack):
-        replicas = one_process(make_plan("kubeml", workers=2, batches=4, options={"attack": name}))
-        before = replicas.parameters()
-        replicas.train_epoch()
-        learnt[name] = replicas.parameters()
-    alone = one_process(make_plan("kubeml", workers=2, batches=4, options={"attack": "zero:0"}))
-    alone.train_epoch()
-    change = 2 * (alone.parameters() - before)
-    torch.testing.assert_close(learnt[attack], learnt["none"] + (factor - 1) * change / 2, rtol=1e-4, atol=1e-5)
-
-
-def test_a_function_that_flips_labels_trains_with_them(make_plan: MakePlan) -> None:
-    """The first minibatch's loss is of the flipped labels: 9 - y."""
-    plan = make_plan("kubeml", workers=2, batches=4, options={"attack": "label-flip:1"})
-    samples, model = Samples(plan), models.build("lenet", plan.seed)
-    losses = []
-    for function in range(2):
-        first = samples.indices(0).reshape(2, 4, 16)[function, 0]
-        images, targets = samples.prepare(first, 0, function, 0)
-        losses.append(torch.nn.functional.cross_entropy(model(images), 9 - targets if function else targets).item())
-    replicas = one_process(plan)
-    replicas.advance()
-    assert [replicas._losses[0], replicas._losses[4]] == pytest.approx(losses)
-
-
-def told(rule: str, **options: Any) -> dict[str, Any]:
-    return {"combine": rule, **({"byzantine": 1} if robust.KNOWN[rule].informed else {}), **options}
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"workers": 4, "options": told("krum")}, "needs n ≥ 2f \\+ 3 workers: 5 for --byzantine 1"),
-        ({"options": told("median", parallelism="throughput")}, "needs a fixed number of functions"),
-        ({"batches": 5, "options": told("median", k=1)}, "compares all 5 functions, but only 2 report in the last"),
-        (
-            {"model": "mobilenet", "dataset": "synthetic", "options": told("krum")},
-            "BatchNorm's statistics and counters",
-        ),
-        ({"workers": 40, "model": "resnet50", "dataset": "synthetic", "options": told("median")}, "needs 22,095 MB"),
-        ({"options": {"attack": "alie:1"}}, "stores its model before it can read the others'"),
-        ({"options": {"attack": "sign-flip:9"}}, "There is no worker 9"),
-        ({"options": {"byzantine": 1}}, "--byzantine does not apply to --combine mean"),
-    ],
-)
-def test_rules_and_attacks_that_cannot_be_are_refused(
-    changes: dict[str, Any], message: str, make_plan: MakePlan
-) -> None:
-    with pytest.raises(PlanError, match=message) as refused:
-        architecture.requirements(make_plan("kubeml", **{"workers": 5, "batches": 16, **changes}))
-    assert refused.value.hint
-
-
-@pytest.mark.parametrize("rule", [name for name in robust.RULES if name != robust.ZENO])
-def test_rules_that_can_be_are_not_refused(rule: str, make_plan: MakePlan) -> None:
-    architecture.requirements(make_plan("kubeml", workers=5, batches=16, options=told(rule, k=4)))
-    if robust.KNOWN[rule].separable:
-        architecture.requirements(
-            make_plan("kubeml", workers=5, batches=16, model="resnet18", dataset="synthetic", options=told(rule))
-        )
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        (("--combine", "zeno"), "'zeno' is not one of"),
-        (("--combine", "krum", "--byzantine", "1"), "--combine krum needs n ≥ 2f + 3 workers"),
-        (
-            ("--combine", "median", "--k", "1", "--batches", "9"),
-            "--combine median compares all 2 functions, but only 1",
-        ),
-    ],
-)
-def test_nothing_starts_of_a_call_that_is_refused(wrong: tuple[str, ...], message: str, tmp_path: Path) -> None:
-    done = slslab("run", "kubeml", *ARGUMENTS, *wrong, variables={"SLSLAB_RUNS": str(tmp_path)})
-    assert (done.code, list(tmp_path.iterdir())) == (2, [])
-    assert message in " ".join(done.err.split())
-
-
-def test_the_job_holds_all_models_that_it_compares(make_plan: MakePlan) -> None:
-    """A rule needs six times all five models, 42.66 MiB each."""
-    for rule, expected in (("mean", 256 + 3 * 43), ("median", 512 + 1280)):
-        plan = make_plan(
-            "kubeml", workers=5, batches=16, model="resnet18", dataset="synthetic", options={"combine": rule}
-        )
-        assert architecture.resident_set(plan)[0].beside_mb == expected + 6 * 43
 
 
 def test_a_goal_accuracy_ends_training(run: Run) -> None:

@@ -217,16 +217,6 @@ def test_models_that_differ_are_averaged(make: Make, script: Script, train: Any)
     assert len({trained.fingerprints[rank][0] for rank in range(3)}) == 3
 
 
-def test_batch_by_batch_who_is_left_survives_every_invocation(make: Make, script: Script, train: Any) -> None:
-    removals = [(1, 0), (3, 2)]
-    plan = make({"filter": "norm-ratio", "threshold": 0.4}, workers=3, batches=2, epochs=3, mode="per-batch")
-    script(1, 3)
-    trained = train(plan, lagging(removals))
-    prints, _, sent = reference(plan, removals)
-    assert [trained.fingerprints[rank] for rank in range(3)] == [prints[rank] for rank in range(3)]
-    assert_exact(trained, plan, removals, sent)
-
-
 def test_hand_overs_of_workers_and_supervisor_keep_who_is_left(
     train: Any, make: Make, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,7 +231,6 @@ def test_hand_overs_of_workers_and_supervisor_keep_who_is_left(
     assert [trained.fingerprints[rank] for rank in range(3)] == [prints[rank] for rank in range(3)]
     assert {result["rank"]: result["losses"] for result in trained.results} == losses
     assert [result["ended"] for result in trained.results] == ["removed", "epochs", "removed"]
-    assert trained.results[1]["removals"] == [[1, 2], [4, 0]]
     assert trained.continued[:3] == [(2, 0), (2, 1), (4, 0)]
     assert supervised(trained) > 2
     assert_exact(trained, plan, removals)
@@ -307,6 +296,12 @@ def test_what_cannot_be_is_refused_in_one_sentence(
     assert refused.value.hint.startswith(hint)
 
 
+def test_the_tuner_needs_steps_that_follow_each_other(make: Make) -> None:
+    with pytest.raises(PlanError, match="each begin with an invocation") as refused:
+        architectures()["mlless"].requirements(make(mode="per-batch"))
+    assert refused.value.hint == "leave out --remove-threshold and --remove-interval."
+
+
 def test_a_database_is_large_enough_for_the_models_that_are_left(make: Make) -> None:
     architecture = architectures()["mlless"]
     plain = architecture.resident_set(make({"remove-threshold": 1.0}, workers=4, model="resnet18"))[0].beside_mb
@@ -334,21 +329,14 @@ class KneeAtOnce(MLLessDeployment):
     [
         ({"until_accuracy": 1.0}, "tensordb"),
         ({"until_accuracy": 1.0, "invoke": "event"}, "s3"),
-        *(
-            pytest.param(*case, marks=pytest.mark.exhaustive)
-            for case in (
-                ({"mode": "per-batch", "until_accuracy": 1.0}, "s3"),
-                ({"mode": "per-batch"}, "tensordb"),
-                ({"invoke": "event"}, "tensordb"),
-            )
-        ),
+        pytest.param({"invoke": "event"}, "tensordb", marks=pytest.mark.exhaustive),
     ],
 )
 def test_the_driver_follows_those_who_are_left(
     changes: dict[str, Any], store_name: str, drive: Driven, make: Make
 ) -> None:
     """The supervisor's own tuner, in its own functions: the first worker leaves after the first step, others as curves
-    allow. The driver's stretches (epochs, batches or everything) continue with the remaining workers."""
+    allow. The driver's stretches (epochs or everything) continue with the remaining workers."""
     plan = make(
         {"store": store_name, "remove-threshold": 1e9, "remove-interval": 0.0},
         workers=3,

@@ -44,8 +44,6 @@ REQUESTS: dict[type[Channel], dict[str, Callable[[Any], Any]]] = {
         "queue.bind": lambda queues: queues.bind("queue", "exchange"),
         "queue.publish": lambda queues: queues.publish("queue", b"", "other", overhead=False),
         "queue.deliver": lambda queues: queues.consume("queue", 0, "other", overhead=False),
-        "queue.count": lambda queues: queues.count("queue", "other"),
-        "queue.purge": lambda queues: queues.purge("queue"),
         "queue.delete": lambda queues: queues.delete("queue"),
     },
 }

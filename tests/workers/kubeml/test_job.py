@@ -3,7 +3,6 @@
 import json
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -145,21 +144,6 @@ def test_a_report_that_comes_again_counts_once(plan: Plan) -> None:
     _, queues, database = run(plan, [*first, *reports((END, 1, 1)), *STOPPED])
     assert database.references == [37.0, 10.0]
     assert queues.overheads == [False, False, True, False, True, False, True]
-
-
-def test_a_robust_rule_takes_the_place_of_the_mean(plan: Plan) -> None:
-    """Of 1, 10 and 100 the median is 10; of the two that are left, the mean of both."""
-    plan = replace(plan, options={**plan.options, "combine": "median"})
-    first = reports((END, 0, 0), (NEXT, 2, 0), (NEXT, 1, 0))
-    _, queues, database = run(plan, [*first, *reports((END, 1, 1), (END, 2, 1)), *STOPPED])
-    assert database.references == [10.0, 55.0]
-    assert [name for name, _ in queues.sent] == ["f1", "f2", "client"]
-
-
-def test_a_rule_that_has_lost_too_many_functions_ends_the_job(plan: Plan) -> None:
-    plan = replace(plan, options={**plan.options, "combine": "trimmed-mean", "byzantine": 1})
-    with pytest.raises(ValueError, match="trimmed-mean needs 3 workers to withstand 1, and 2 are left"):
-        run(plan, [*reports((FAILED, 1, -1), (END, 0, 0), (END, 2, 0)), *STOPPED])
 
 
 def test_a_hand_over_in_the_middle_of_a_round_changes_nothing(plan: Plan) -> None:

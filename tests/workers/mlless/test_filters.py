@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slslab_workers.architecture import architectures
-from slslab_workers.mlless.filters import Coordinate, Filter, NormRatio, Unfiltered, make_filter
+from slslab_workers.mlless.filters import Coordinate, Filter, NormRatio, make_filter
 from slslab_workers.mlless.settings import check
 from slslab_workers.plan import Plan, PlanError
 from slslab_workers.training import gradients
@@ -67,7 +67,7 @@ def test_what_was_sent_and_what_is_kept_is_the_sum_of_all_gradients(
         assert not sent.any()
 
 
-@pytest.mark.parametrize("chosen", [Unfiltered(), NormRatio(0.0), Coordinate(0.0, LR)])
+@pytest.mark.parametrize("chosen", [Filter(), NormRatio(0.0), Coordinate(0.0, LR)])
 def test_threshold_zero_sends_every_gradient_as_it_is(chosen: Filter) -> None:
     """Even a subnormal number, and from weights of zero; the gradient itself is left alone."""
     state = make_state([0.0, 1.0, -2.0, 3.0])

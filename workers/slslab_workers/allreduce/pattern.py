@@ -33,10 +33,10 @@ def _at_server(workload: Workload) -> Pattern:
     size = 4 * message_length(workload.options, workload.parameters)
     sent = moved_bytes(workload.options, size)
     exchanged = (
-        Activity("serialise", PHASE, work=sent or size),
+        Activity("serialise", PHASE, work=sent),
         Activity("parameter.push", PHASE, bytes=sent, makes=(PUSHED,), protocol=True),
         Activity("parameter.pull", PHASE, bytes=sent, needs=(PUSHED,), protocol=True),
-        Activity("deserialise", PHASE, work=sent or size),
+        Activity("deserialise", PHASE, work=sent),
         Activity("reduce", PHASE, work=size),
     )
 
@@ -66,39 +66,35 @@ def _asynchronous(workload: Workload) -> Pattern:
 
 def _synchronous(workload: Workload) -> Pattern:
     """Return the pattern. All workers put their gradients; rank 0 gets, deletes and adds them as they arrive, its own
-    included, puts the aggregate, and deletes the previous step's. The others wait for it. Sparse vectors are written
-    before each put and read after each get."""
+    included, puts the aggregate, and deletes the previous step's. The others wait for it."""
     workers = workload.workers
-    size = 4 * message_length(workload.options, workload.parameters)
+    size = moved_bytes(workload.options, 4 * message_length(workload.options, workload.parameters))
     every = exchange_every(workload.options, workload.batches)
     channel, listed = traced(workload.options), lists(workload.options)
-    sent = moved_bytes(workload.options, size)
-    write, read = ((Activity(op, PHASE, work=size),) if sent is None else () for op in ("serialise", "deserialise"))
-    put = Activity(f"{channel}.put", PHASE, bytes=sent, makes=(GRADIENT,), protocol=True)
-    delete = Activity(f"{channel}.delete", PHASE, bytes=deleted_bytes(workload.options, sent), protocol=True)
+    put = Activity(f"{channel}.put", PHASE, bytes=size, makes=(GRADIENT,), protocol=True)
+    delete = Activity(f"{channel}.delete", PHASE, bytes=deleted_bytes(workload.options, size), protocol=True)
     # Adding n gradients takes n - 1 additions.
     add = Activity("reduce", PHASE, work=size * (workers - 1) // workers)
 
     def merge(rank: int) -> tuple[Activity, ...]:
         gradient = (replace(GRADIENT, of=rank),)
         polling: Polling = "list" if listed else "get"
-        get = Activity(f"{channel}.get", PHASE, bytes=sent, needs=gradient, polling=polling, protocol=True)
-        return get, *read, replace(delete, removes=gradient), add
+        get = Activity(f"{channel}.get", PHASE, bytes=size, needs=gradient, polling=polling, protocol=True)
+        return get, replace(delete, removes=gradient), add
 
     merged = Gathering(tuple(merge(rank) for rank in range(workers)))
     publish = (
-        *write,
-        Activity(f"{channel}.put", PHASE, bytes=sent, makes=(MEAN,), protocol=True),
+        Activity(f"{channel}.put", PHASE, bytes=size, makes=(MEAN,), protocol=True),
         *((Activity(f"{channel}.list", PHASE),) if listed else ()),
         replace(delete, since=every, removes=(replace(MEAN, ahead=-every),)),
     )
-    get = Activity(f"{channel}.get", PHASE, bytes=sent, needs=(MEAN,), polling="get", protocol=True)
+    get = Activity(f"{channel}.get", PHASE, bytes=size, needs=(MEAN,), polling="get", protocol=True)
 
     def root(_number: int, receive: Part) -> Blocks:
-        return ((), (*write, put), (merged,), publish, (receive,))
+        return ((), (put,), (merged,), publish, (receive,))
 
     def others(_number: int, receive: Part) -> Blocks:
-        return ((), (*write, put), (), (get, *read), (receive,), ())
+        return ((), (put,), (), (get,), (receive,), ())
 
     roles = role(range(1), workload, root), role(range(1, workers), workload, others)
     return Pattern(workload, roles, open_ended=ends_by_itself(workload.options))

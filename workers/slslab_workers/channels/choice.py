@@ -11,8 +11,8 @@ from types import MappingProxyType
 
 from slslab_workers.channels import endpoints
 from slslab_workers.channels.objects import ObjectChannel
-from slslab_workers.channels.serialisation import SERIALISATIONS, Serialisation
-from slslab_workers.option import Option
+from slslab_workers.channels.serialisation import SERIALISATIONS
+from slslab_workers.option import Option, choose
 from slslab_workers.plan import Plan, Value
 from slslab_workers.trace.operations import SERVERS
 
@@ -64,8 +64,8 @@ SERIALISATION = Option(
     "serialisation",
     str,
     "raw",
-    "How vectors are serialised: raw, as in memory; doubles, made from Python's lists, to a parameter server and back, "
-    "as in LambdaML's code with Thrift; or sparse, without the zeros, for gradients of sparse rows.",
+    "How vectors travel to a parameter server and back: raw, as in memory; or doubles, made from Python's lists, as in "
+    "LambdaML's code with Thrift.",
     tuple(SERIALISATIONS),
 )
 CHANNEL_HOST = Option(
@@ -83,7 +83,7 @@ def traced(options: Mapping[str, Value]) -> str:
     return TRACED.get(channel, channel)
 
 
-def deleted_bytes(options: Mapping[str, Value], size: int | None) -> int | None:
+def deleted_bytes(options: Mapping[str, Value], size: int) -> int:
     """Return the bytes of the event that deletes an object of this size, by which DynamoDB bills it."""
     return size if CHANNEL.of(options) == "dynamodb" else 0
 
@@ -93,15 +93,9 @@ def adds_up(options: Mapping[str, Value]) -> bool:
     return CHANNEL.of(options) == PARAMETER_SERVER
 
 
-def serialisation(options: Mapping[str, Value]) -> Serialisation:
-    """Return how the options' channel serialises vectors."""
-    return SERIALISATIONS[str(SERIALISATION.of(options))]
-
-
-def moved_bytes(options: Mapping[str, Value], size: int) -> int | None:
-    """Return the serialised size, bytes, of a vector of this many float32; None if it depends on the numbers."""
-    chosen = serialisation(options)
-    return size // 4 * chosen.number_bytes if chosen.dense else None
+def moved_bytes(options: Mapping[str, Value], size: int) -> int:
+    """Return the serialised size, bytes, of a vector with this many bytes as float32."""
+    return size // 4 * choose("serialisation", str(SERIALISATION.of(options)), SERIALISATIONS).number_bytes
 
 
 def lists(options: Mapping[str, Value]) -> bool:

@@ -1,4 +1,4 @@
-"""Serialise vectors for a parameter server or another channel, using only numpy.
+"""Serialise vectors for a parameter server, using only numpy.
 
 numpy isn't imported with this module.
 """
@@ -22,13 +22,11 @@ Body = bytes | bytearray | memoryview
 
 @dataclass(frozen=True)
 class Serialisation:
-    """A way to write float32 vectors (P,): `number_bytes` for each number, or, if not `dense`, for each non-zero
-    number. Vectors that were read are writable."""
+    """A way to write float32 vectors (P,), with `number_bytes` for each number. Vectors that were read are writable."""
 
     number_bytes: int
     write: Callable[[Vector], Body]
     read: Callable[[Any], Vector]
-    dense: bool = True
 
 
 def _raw(vector: Vector) -> Body:
@@ -60,30 +58,11 @@ def _from_raw(body: Any) -> Vector:
     return np.frombuffer(body, np.float32)
 
 
-def _sparse(vector: Vector) -> Body:
-    """Return the count, the positions and the values of all numbers with a bit set, which includes negative zeros."""
-    import numpy as np
-
-    places = np.flatnonzero(vector.view(np.uint32))
-    return struct.pack("<I", vector.size) + places.astype("<u4").tobytes() + vector[places].tobytes()
-
-
-def _from_sparse(body: Any) -> Vector:
-    import numpy as np
-
-    count = len(body) // 8
-    vector: Vector = np.zeros(int.from_bytes(body[:4], "little"), np.float32)
-    vector[np.frombuffer(body, "<u4", count, 4)] = np.frombuffer(body, np.float32, count, 4 + 4 * count)
-    return vector
-
-
 SERIALISATIONS = MappingProxyType(
     {
         # The vector's own memory, without a copy.
         "raw": Serialisation(4, _raw, _from_raw),
         # Thrift's lists of doubles, made from Python's lists, as HybridPS in LambdaML's code sends them.
         "doubles": Serialisation(8, _doubles, _from_doubles),
-        # LambdaML sends dense vectors of sparse models, too (docs/protocols.md, "Sparse gradients").
-        "sparse": Serialisation(8, _sparse, _from_sparse, dense=False),
     }
 )

@@ -1,21 +1,16 @@
 """The consequences of `--channel` for the plan, the stack and the driver."""
 
 from slslab_workers.architecture import Requirements
-from slslab_workers.channels.choice import CHANNEL, CHANNEL_HOST, PARAMETER_SERVER, SERIALISATION, host, serialisation
+from slslab_workers.channels.choice import CHANNEL, CHANNEL_HOST, PARAMETER_SERVER, SERIALISATION, host
 from slslab_workers.channels.dynamodb import BESIDE_BYTES, ITEM_BYTES, create_table
 from slslab_workers.driver.deployment import Deployment
 from slslab_workers.plan import Plan, PlanError
-from slslab_workers.training import algorithms, datasets
 from slslab_workers.training.released_log import LOG_TRAFFIC
 
 
 def channel_requirements(plan: Plan, object_bytes: int) -> Requirements:
     """Return the channel's requirements; PlanError if it can't hold objects of this size, or has no host."""
     channel, node = str(CHANNEL.of(plan.options)), host(plan.options)
-    if not serialisation(plan.options).dense:
-        _check_sparse(plan)
-        # The maximum, without zeros.
-        object_bytes *= 2
     if channel == "dynamodb" and object_bytes > ITEM_BYTES - BESIDE_BYTES:
         raise PlanError(
             f"DynamoDB's items hold at most 400 KB, but {plan.model} needs objects of {object_bytes / 1024:,.0f} KB.",
@@ -36,19 +31,6 @@ def channel_requirements(plan: Plan, object_bytes: int) -> Requirements:
             "leave it out, or choose --channel memcached, redis or parameter-server.",
         )
     return Requirements(channel="" if channel == "s3" else channel, channel_host=node)
-
-
-def _check_sparse(plan: Plan) -> None:
-    if algorithms.trains_locally(plan.options):
-        raise PlanError(
-            "--serialisation sparse is for gradients, but this plan exchanges models, which are dense.",
-            "leave it out, or choose --algorithm ga with --synchronisation bsp.",
-        )
-    if not datasets.find(plan.dataset).sparse:
-        raise PlanError(
-            f"--serialisation sparse is for gradients of sparse rows, but {plan.dataset} has dense rows.",
-            "leave it out, or choose --dataset rcv1-shaped or a sparse libsvm:FILE.",
-        )
 
 
 class ChannelDeployment(Deployment):

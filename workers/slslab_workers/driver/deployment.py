@@ -200,20 +200,14 @@ class Deployment(Job):
 
     def _each_batch(self, rank: int, first: int, until: int, keep: bool) -> dict[str, Any]:
         answer: dict[str, Any] = {}
-        position, last = first, self.plan.epochs * self.plan.batches
-        while position < self.actual(until, answer):
+        for position in range(first, until):
             if self._stopping.is_set():
                 raise RunFailed("Stopped", "another worker failed first", rank)
-            more = position + 1 < self.actual(last, answer)
+            more = position + 1 < self.plan.epochs * self.plan.batches
             answer = self._invoke(rank, position, position + 1, "RequestResponse", keep=more or keep)
             if answer["ended"] is not None:
                 break
-            position += 1
         return answer
-
-    def actual(self, planned: int, answer: Mapping[str, Any]) -> int:  # noqa: ARG002 - MLLess's depends on the answer
-        """Return the real step for a planned one, given a worker's last answer (empty for none)."""
-        return planned
 
     def _invoke(self, rank: int, first: int, until: int, kind: str, *, keep: bool) -> dict[str, Any]:
         assignment = Assignment(self.plan, self.bucket, rank, first, until, first > 0, keep, generation=0)

@@ -27,7 +27,7 @@ from slslab_workers.option import Option
 from slslab_workers.patterns import Counts
 from slslab_workers.patterns.messages import Recorded
 from slslab_workers.plan import MOST_MEMORY_MB, Plan, PlanError
-from slslab_workers.training import attacks, datasets, robust
+from slslab_workers.training import datasets
 from slslab_workers.training.options import OPTIMISER, PARTITION, uneven
 
 HANDLER = "slslab_workers.kubeml.function.handler"
@@ -52,24 +52,19 @@ class KubeML(FunctionArchitecture):
     options = (
         K,
         settings.PARALLELISM,
-        robust.option(
-            "How models are combined: mean, or a rule that withstands Byzantine functions (docs/byzantine.md)."
-        ),
-        robust.BYZANTINE,
-        attacks.ATTACK,
         OPTIMISER,
         Option(
             "job-memory",
             int,
             0,
-            f"Memory size of the job, which merges, MB. 0 means {JOB_MB} MB plus {JOB_MODELS} models, or with a rule "
-            f"that withstands Byzantine functions {robust.BASE_MB} MB plus {robust.HELD} times all functions' models.",
+            f"Memory size of the job, which merges, MB. 0 means {JOB_MB} MB plus {JOB_MODELS} models.",
             memory=True,
         ),
         *QUEUE_OPTIONS,
         PARTITION,
     )
-    lacks = MappingProxyType({"buffers": "KubeML's job averages the functions' buffers in each merge."})
+    # Rules that withstand Byzantine functions.
+    former = MappingProxyType({"combine": "mean", "byzantine": 0, "attack": "none"})
     messages = staticmethod(pattern)
     exchange = "slslab_workers.kubeml.protocol:protocol"
     learns = "slslab_workers.kubeml.replicas:KubeMLReplicas"
@@ -92,7 +87,6 @@ class KubeML(FunctionArchitecture):
                 f"--workers {documents} fits, or more --batches.",
             )
         _check_partition(plan)
-        _check_rule(plan)
         return Requirements.with_queue(options, 1)
 
     def resident_set(self, plan: Plan) -> tuple[ResidentPhase, ...]:
@@ -298,7 +292,11 @@ def _check_partition(plan: Plan) -> None:
     chosen = PARTITION.of(plan.options)
     if uneven(plan) is None and chosen != "overlapping":
         return
-    _refuse_throughput(plan, f"--partition {chosen}")
+    if plan.options[settings.PARALLELISM.name] != settings.STATIC:
+        raise PlanError(
+            f"--partition {chosen} needs a fixed number of functions, but --parallelism throughput changes it.",
+            f"give --parallelism {settings.STATIC}.",
+        )
     if samples := plan.batches * plan.batch_size % DOCUMENT:
         raise PlanError(
             f"KubeML's functions read whole documents of {DOCUMENT} samples, and the last {samples} samples of a "
@@ -307,47 +305,7 @@ def _check_partition(plan: Plan) -> None:
         )
 
 
-def _check_rule(plan: Plan) -> None:
-    robust.check(plan, "a function stores its model before it can read the others'", "choose gpu, or sign-flip.")
-    rule, reporting = robust.name_of(plan.options), len(settings.epoch_of(plan, plan.workers).rounds[-1])
-    if attacks.Attack.of(plan) is not None:
-        _refuse_throughput(plan, "An attack")
-    if rule is None:
-        return
-    _refuse_throughput(plan, f"--combine {rule}")
-    if reporting < plan.workers:
-        raise PlanError(
-            f"--combine {rule} compares all {plan.workers} functions, but only {reporting} report in the last round of "
-            "an epoch.",
-            f"give --k {ALL}, or a --batches and --batch-size that give all functions equally many documents.",
-        )
-    model = spec_of(plan)
-    if not robust.KNOWN[rule].separable and model.buffers:
-        raise PlanError(
-            f"--combine {rule} measures distances between models, and {plan.model} has BatchNorm's statistics and "
-            "counters among its numbers.",
-            "choose a rule that judges each number by itself, such as median, or --model lenet.",
-        )
-    if _job_mb(plan) > MOST_MEMORY_MB:
-        raise PlanError(
-            f"A job that compares {plan.workers} models of {plan.model} needs {_job_mb(plan):,} MB. Lambda offers at "
-            f"most {MOST_MEMORY_MB:,}.",
-            "give fewer --workers or a smaller --model.",
-        )
-
-
-def _refuse_throughput(plan: Plan, what: str) -> None:
-    if plan.options[settings.PARALLELISM.name] != settings.STATIC:
-        raise PlanError(
-            f"{what} needs a fixed number of functions, but --parallelism throughput changes it.",
-            f"give --parallelism {settings.STATIC}.",
-        )
-
-
 def _job_mb(plan: Plan) -> int:
     if chosen := int(plan.options["job-memory"]):
         return chosen
-    if robust.name_of(plan.options) is None:
-        return min(MOST_MEMORY_MB, JOB_MB + JOB_MODELS * gradient_mb(plan))
-    model = spec_of(plan)
-    return robust.memory_mb(plan.workers, model.parameters + model.buffers)
+    return min(MOST_MEMORY_MB, JOB_MB + JOB_MODELS * gradient_mb(plan))

@@ -60,7 +60,7 @@ class Function(ExitStack):
                 samples = self._documents(objects, settings.TRAIN, documents)
                 losses += local.train(reference, *samples)
                 self.tracer.step = -1
-                self._store_copy(local.sent(reference))
+                self._store_copy(read_tensors(model))
                 last = number == len(intervals) - 1
                 self._report(queues, settings.END if last else settings.NEXT, functions, number)
                 if not last:

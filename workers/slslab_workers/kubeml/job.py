@@ -1,7 +1,7 @@
 """KubeML's job, a function that outlives the others: it owns the reference model and merges in rounds.
 
-A round ends when every function of the epoch has reported or ended. The mean of their models, or their aggregate by a
-robust rule, becomes the reference, and waiting functions continue. It imports torch only for such a rule.
+A round ends when every function of the epoch has reported or ended. The mean of their models becomes the reference, and
+waiting functions continue. It imports no torch.
 """
 
 import json
@@ -16,9 +16,8 @@ from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.queues import Queues, acknowledge, open_queues
 from slslab_workers.channels.tensors import TensorDatabase
 from slslab_workers.kubeml import settings
-from slslab_workers.kubeml.merging import merger
+from slslab_workers.kubeml.merging import Mean
 from slslab_workers.plan import InvocationInput
-from slslab_workers.training import robust
 from slslab_workers.training.lifetime import invoke_again, remaining_s, self_client
 
 PHASE = "synchronise"
@@ -55,7 +54,7 @@ class Job:
         self._active = None if task.active is None else set(task.active)
         self._reports = dict(task.reports)
         self._heard = task.heard or time.time()
-        self._merger = merger(self._plan)
+        self._mean = Mean()
 
     def run(self) -> Task | None:
         """Merge until the driver says stop, and return None; or until time is short, and return the next input.
@@ -118,7 +117,7 @@ class Job:
         """Add reported models in rank order: an early one waits until the ranks before it have reported."""
         assert self._active is not None or not self._reports
         for function in sorted((self._active or set()) | self._reports.keys()):
-            if function in self._merger.ranks:
+            if function in self._mean.ranks:
                 continue
             if function not in self._reports:
                 return
@@ -126,13 +125,13 @@ class Job:
             tensors = {layer: self._database.get(key, PHASE, overhead=False) for layer, key in keys.items()}
             with self._database.tracer.span("reduce", PHASE) as span:
                 span.bytes = sum(vector.nbytes for vector in tensors.values())
-                self._merger.add(function, tensors)
+                self._mean.add(function, tensors)
 
     def _merge(self) -> None:
         assert self._active is not None
         if self._reports:
-            with self._database.tracer.span("reduce", PHASE, self._merger.rule):
-                merged = self._merger.take()
+            with self._database.tracer.span("reduce", PHASE):
+                merged = self._mean.take()
             for layer, vector in merged.items():
                 self._database.set(settings.reference_key(self._plan, layer), vector, PHASE, overhead=False)
         waiting = sorted(function for function, kind in self._reports.items() if kind == settings.NEXT)
@@ -160,7 +159,6 @@ def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
         # Create the client while functions start: there may be no time at the end.
         with tracer.span("connect", "other"):
             client = self_client()
-            robust.load(task.plan.options)
         queues = connections.enter_context(open_queues(endpoints.queue_url(), tracer))
         database = connections.enter_context(TensorDatabase(endpoints.tensor_urls()[0], tracer))
         rest = Job(task, context, queues, database).run()

@@ -8,13 +8,11 @@ import torch
 
 from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.objects import Object
-from slslab_workers.kubeml.merging import flat, parted
 from slslab_workers.kubeml.settings import Tensors, Vector
 from slslab_workers.kubeml.shares import minibatches
 from slslab_workers.plan import Plan
 from slslab_workers.training import datasets, evaluation, gradients, models
 from slslab_workers.training import step as step_module
-from slslab_workers.training.attacks import Attack
 from slslab_workers.training.datasets import Inputs, Labels, Policy
 from slslab_workers.training.sparse_rows import SparseRows
 from slslab_workers.training.state import WorkerState
@@ -38,10 +36,7 @@ def parameters_of(model: torch.nn.Module) -> torch.Tensor:
 
 
 class LocalTraining:
-    """A function in one epoch: after each merge it trains by itself, with a new optimiser.
-
-    An attacking function falsifies its change of the reference model, or trains with flipped labels.
-    """
+    """A function in one epoch: after each merge it trains by itself, with a new optimiser."""
 
     def __init__(self, plan: Plan, rank: int, epoch: int, state: WorkerState, tracer: Tracer) -> None:
         self.plan = plan
@@ -49,7 +44,6 @@ class LocalTraining:
         self.epoch = epoch
         self.state = state
         self.tracer = tracer
-        self.attack = Attack.of(plan)
         # Number of minibatches so far in this epoch, which decides how images are augmented.
         self.step = 0
 
@@ -66,8 +60,6 @@ class LocalTraining:
                     inputs[chosen], labels[chosen], policy, self.plan.seed, self.epoch, self.rank, self.step
                 )
                 images = models.arranged(images, self.plan.memory_format)
-            if self.attack is not None:
-                targets = self.attack.targets(self.rank, targets)
             with self.tracer.span("compute", "compute") as span:
                 loss, gradient = step_module.compute_gradient(state.model, images.to(device), targets.to(device))
                 span.loss = loss
@@ -75,14 +67,6 @@ class LocalTraining:
                 state.update(gradient)
             self.step += 1
             yield loss
-
-    def sent(self, reference: Tensors) -> Tensors:
-        """Return the tensors that this function stores after training from the reference model."""
-        tensors = read_tensors(self.state.model)
-        if self.attack is None or not self.attack.replaces(self.rank):
-            return tensors
-        before, position = flat(reference), self.epoch * self.plan.batches + self.step
-        return parted(before + self.attack.vector(self.rank, flat(tensors) - before, position), tensors)
 
 
 def validate(model: torch.nn.Module, inputs: Inputs, labels: Labels, policy: Policy | None) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from slslab_workers.kubeml.settings import PARALLELISM, STATIC
 from slslab_workers.kubeml.shares import Epoch, K
 from slslab_workers.patterns import BUILD, CONNECT, OWN, UPDATE, Activity, Kept, Part, Pattern, Role, Signal, Workload
 from slslab_workers.plan import PlanError
-from slslab_workers.training import robust
 
 PHASE = "synchronise"
 INITIAL = Signal("initial", each="run")
@@ -38,7 +37,7 @@ def pattern_of(workload: Workload, epoch: Epoch) -> Pattern:
     roles = [
         Role(range(1), "init", makes=(INITIAL,), start=(BUILD, model.set("other"))),
         *_training(epoch, model, (INITIAL, replace(end, ahead=-1))),
-        _job(epoch, model, workload.workers, robust.name_of(workload.options) is not None),
+        _job(epoch, model, workload.workers),
     ]
     if workload.evaluation:
         roles.append(_validation(range(workload.workers), model))
@@ -93,20 +92,16 @@ def _training(epoch: Epoch, model: _Model, needs: tuple[Signal, ...]) -> Iterato
         yield Role(range(ranks[0], ranks[-1] + 1), each="epoch", needs=needs, start=tuple(parts))
 
 
-def _job(epoch: Epoch, model: _Model, rank: int, compares: bool) -> Role:
-    """Return the job's role: one invocation for the whole run, ended by the driver.
-
-    With a robust rule it only holds each model, and all work is in the merge.
-    """
+def _job(epoch: Epoch, model: _Model, rank: int) -> Role:
+    """Return the job's role: one invocation for the whole run, ended by the driver."""
     parts: list[Part] = []
     rounds = [*epoch.rounds, []]
     for number, reporting in enumerate(rounds[:-1]):
         for function in reporting:
             needs = (_reported(number, function),)
             parts.append(Activity("queue.deliver", PHASE, bytes=None, needs=needs, protocol=True))
-            parts += [model.get(PHASE), Activity("reduce", PHASE, work=0 if compares else model.size)]
-        work = len(reporting) * model.size if compares else model.size
-        parts += [Activity("reduce", PHASE, work=work), model.set(PHASE)]
+            parts += [model.get(PHASE), Activity("reduce", PHASE, work=model.size)]
+        parts += [Activity("reduce", PHASE, work=model.size), model.set(PHASE)]
         if waiting := len(rounds[number + 1]):
             makes = (_merged(number),)
             parts.append(Activity("queue.publish", PHASE, times=waiting, bytes=None, makes=makes, protocol=True))

@@ -7,7 +7,7 @@ import torch
 
 from slslab_workers.channels.events import Tracer
 from slslab_workers.kubeml.local import LocalTraining, read_tensors, validate, write_tensors
-from slslab_workers.kubeml.merging import merger
+from slslab_workers.kubeml.merging import Mean
 from slslab_workers.kubeml.scheduling import weighted
 from slslab_workers.kubeml.settings import PARALLELISM, STATIC, Tensors, epoch_of
 from slslab_workers.kubeml.shares import DOCUMENT, document_count, split
@@ -42,15 +42,15 @@ class KubeMLReplicas(Replicas):
         epoch, updates = self.position // plan.batches, state.updates
         functions = [LocalTraining(plan, rank, epoch, state, self._tracer) for rank in range(plan.workers)]
         reference: Tensors = read_tensors(state.model)
-        merging = merger(plan)
+        mean = Mean()
         for number, reporting in enumerate(self._epoch.rounds):
             for rank in reporting:
                 documents = self._epoch.intervals(rank)[number]
                 chosen = self._order[documents.start * DOCUMENT : documents.stop * DOCUMENT]
                 images, labels = samples.images[chosen], samples.labels[chosen]
                 self._losses += functions[rank].train(reference, images, labels, samples.dataset.policy)
-                merging.add(rank, functions[rank].sent(reference))
-            reference = merging.take()
+                mean.add(rank, read_tensors(state.model))
+            reference = mean.take()
         write_tensors(state.model, reference)
         for each in self.states:
             each.position += plan.batches

@@ -5,7 +5,6 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 from slslab_workers.architecture import Cloud, Outcome, Progress, Requirements, ResidentPhase, RunFailed
@@ -102,9 +101,6 @@ class MLLess(FunctionArchitecture):
         REPLICAS,
         PARTITION,
     )
-    lacks = MappingProxyType(
-        {"buffers": "MLLess's workers send significant updates alone, so each keeps its own buffers."}
-    )
     messages = staticmethod(pattern)
     exchange = "slslab_workers.mlless.protocol:protocol"
     learns = "slslab_workers.mlless.replicas:MLLessReplicas"
@@ -112,16 +108,8 @@ class MLLess(FunctionArchitecture):
     def requirements(self, plan: Plan) -> Requirements:
         """Return a queue, and one tensor database that all workers share."""
         settings.check(plan)
-        if settings.scales_in(plan) and plan.workers == 1:
-            raise PlanError(
-                "A single worker can't be removed.",
-                "give --workers 2 or more, or neither --remove-threshold nor --remove-interval.",
-            )
-        if settings.scales_in(plan) and uneven(plan):
-            raise PlanError(
-                "Where workers may be removed, the others take over their minibatches: no worker keeps its samples.",
-                "leave out --partition, or --remove-threshold and --remove-interval.",
-            )
+        if settings.scales_in(plan):
+            _check_scale_in(plan)
         robust.check(plan, "MLLess's workers announce their updates before they read the others'", "choose gpu.")
         filtered = plan.options["filter"]
         if filtered != "none":
@@ -135,8 +123,6 @@ class MLLess(FunctionArchitecture):
                     f"With --filter {filtered} NaN is never significant, and the attacker sends nothing.",
                     "add --filter none.",
                 )
-        if settings.scales_in(plan):
-            robust.refuse(plan, "a removed worker sends none", "leave out --remove-threshold and --remove-interval.")
         return Requirements.with_queue(plan.options, int(plan.options["store"] == "tensordb"))
 
     def resident_set(self, plan: Plan) -> tuple[ResidentPhase, ...]:
@@ -208,11 +194,6 @@ class MLLessDeployment(Deployment):
         epoch, step = self._schedule.place(int(result["position"]))
         return epoch + (step > 0)
 
-    def actual(self, planned: int, answer: Mapping[str, Any]) -> int:
-        """Return the real step for a planned one, given the removals in a worker's last answer."""
-        removals = answer.get("removals", self._schedule.removals)
-        return Schedule(self.plan.workers, self.plan.batches, removals).actual(planned)
-
     def outcome(self, results: list[dict[str, Any]]) -> Outcome:
         """Return the remaining workers' results, with the losses of all workers; details name the removed workers."""
         outcome = super().outcome(results)
@@ -263,6 +244,20 @@ class MLLessDeployment(Deployment):
         self._decisions.append(decision)
         if decision["removed"] is not None:
             self._schedule = self._schedule.after(decision["step"], decision["removed"])
+
+
+def _check_scale_in(plan: Plan) -> None:
+    hint = "leave out --remove-threshold and --remove-interval."
+    if plan.workers == 1:
+        raise PlanError("A single worker can't be removed.", f"give --workers 2 or more, or {hint}")
+    if plan.mode == "per-batch":
+        raise PlanError("The auto-tuner times steps, which each begin with an invocation in --mode per-batch.", hint)
+    if uneven(plan):
+        raise PlanError(
+            "Where workers may be removed, the others take over their minibatches: no worker keeps its samples.",
+            f"leave out --partition, or {hint}",
+        )
+    robust.refuse(plan, "a removed worker sends none", hint)
 
 
 def receive_statistics(queues: Queues, plan: Plan, step: int) -> dict[str, Any] | None:

@@ -6,7 +6,6 @@ With every filter, everything sent plus the residual is the sum of the worker's 
 import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Protocol
 
 import torch
 
@@ -19,29 +18,19 @@ EPSILON = 1e-8
 RESIDUAL, SIGNIFICANCE = "residual", "significance"
 
 
-class Filter(Protocol):
-    """A significance filter. The worker's state holds its memory."""
-
-    def significant(self, state: WorkerState, gradient: torch.Tensor, step: int) -> torch.Tensor | None:
-        """Return the update to send, in the filter's encoding, or None; `step` counts from the start of the run."""
-
-    def decode(self, stored: torch.Tensor, parameters: int) -> torch.Tensor:
-        """Return the update (P,) that was sent."""
-
-
-class Unfiltered:
-    """Sends every gradient, as in the authors' released code."""
+class Filter:
+    """Sends every gradient, as in the authors' released code. Other filters keep a memory in the worker's state."""
 
     def significant(self, state: WorkerState, gradient: torch.Tensor, step: int) -> torch.Tensor | None:  # noqa: ARG002
-        """Return the gradient itself."""
+        """Return the update to send, in the filter's encoding, or None; `step` counts from the start of the run."""
         return gradient
 
     def decode(self, stored: torch.Tensor, parameters: int) -> torch.Tensor:  # noqa: ARG002
-        """Return the gradient as it is."""
+        """Return the update (P,) that was sent."""
         return stored
 
 
-class NormRatio(Unfiltered):
+class NormRatio(Filter):
     """The filter in the authors' code: all or nothing, depending on the residual's size against the model.
 
     The residual a sums the gradients since the last send. In every step V grows by (‖a‖ + ε) / (‖w‖ + ε); when V is
@@ -66,7 +55,7 @@ class NormRatio(Unfiltered):
         return residual
 
 
-class Coordinate:
+class Coordinate(Filter):
     """The original's filter: it sends coordinate j if the residual |r_j| > v / (lr · √(t + 1)) · |w_j|.
 
     lr · r is the change that plain SGD would make, which the original accumulates. The values and their indices are
@@ -102,7 +91,7 @@ class Coordinate:
 
 FILTERS: Mapping[str, Callable[[float, float], Filter]] = MappingProxyType(
     {
-        "none": lambda _threshold, _lr: Unfiltered(),
+        "none": lambda _threshold, _lr: Filter(),
         "norm-ratio": lambda threshold, _lr: NormRatio(threshold),
         "coordinate": Coordinate,
     }

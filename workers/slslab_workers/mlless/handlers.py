@@ -145,15 +145,11 @@ class MLLessWorker(Worker):
         return self.rank == self._schedule(state).ranks[0]
 
     def until(self, state: WorkerState) -> int:
-        """Return the step at which the assignment ends. Removals move it, unless an assignment is a single batch."""
-        until = self.assignment.until
-        return until if self.plan.mode == "per-batch" else self._schedule(state).actual(until)
+        """Return the step at which the assignment ends. Removals move it."""
+        return self._schedule(state).actual(self.assignment.until)
 
     def _schedule(self, state: WorkerState) -> Schedule:
         return Schedule(self.plan.workers, self.plan.batches, state.notes.get(REMOVALS, ()))
-
-    def _result(self, state: WorkerState) -> dict[str, Any]:
-        return {**super()._result(state), REMOVALS: state.notes.get(REMOVALS, [])}
 
     def _remove(self, state: WorkerState, removed: int) -> None:
         position = state.position

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 
 from slslab_workers.architecture import Cloud, Progress, Requirements, ResidentPhase
 from slslab_workers.driver.deployment import QUEUE_OPTIONS, FunctionArchitecture, refuse_modes
@@ -79,9 +78,6 @@ class Spirt(FunctionArchitecture):
         ),
         *QUEUE_OPTIONS,
         PARTITION,
-    )
-    lacks = MappingProxyType(
-        {"buffers": "SPIRT's peers keep their buffers: each averages its own over the minibatches of an epoch."}
     )
     messages = staticmethod(pattern)
     exchange = "slslab_workers.spirt.protocol:protocol"

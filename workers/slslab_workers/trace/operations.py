@@ -104,8 +104,6 @@ OPERATIONS: Mapping[str, Operation] = {
     "queue.deliver": Operation("queue", protocol=True),
     "queue.declare": Operation("queue"),
     "queue.bind": Operation("queue"),
-    "queue.count": Operation("queue"),
-    "queue.purge": Operation("queue"),
     "queue.delete": Operation("queue"),
     **{op: Operation("sqs", billed=line, unit_bytes=SQS_UNIT_BYTES) for op, line in SQS.items()},
     ALL_REDUCE: Operation("peer", "both", protocol=True),

@@ -5,11 +5,10 @@ from typing import Any
 
 import torch
 
-from slslab_workers.channels.choice import open_channel, serialisation
+from slslab_workers.channels.choice import open_channel
 from slslab_workers.channels.objects import Absent, Object, ObjectChannel
 from slslab_workers.channels.parameter_server import ParameterServer
 from slslab_workers.channels.polling import poll_policy
-from slslab_workers.channels.serialisation import Body
 from slslab_workers.training import algorithms, buffers, gradients
 from slslab_workers.training.keys import global_key
 from slslab_workers.training.local import ModelAveraging
@@ -22,9 +21,8 @@ class ObjectWorker(Worker):
     """A worker that exchanges float32 vectors as objects.
 
     The objects' metadata carry each worker's vote to leave; `leaving` collects the votes. `exchanged` is the channel of
-    these objects; minibatches, models and results are in the object store. `sparse` is the vectors' format if they
-    aren't sent raw. If the algorithm trains locally, a worker may leave between two exchanges without the others, which
-    then wait for it.
+    these objects; minibatches, models and results are in the object store. If the algorithm trains locally, a worker
+    may leave between two exchanges without the others, which then wait for it.
     """
 
     def __init__(self, *arguments: Any) -> None:
@@ -32,8 +30,6 @@ class ObjectWorker(Worker):
         self.exchanged: ObjectChannel = open_channel(self.plan, self.assignment.bucket, self.objects)
         self.local_steps = algorithms.exchange_every(self.plan.options, self.plan.batches)
         self.asynchronous = algorithms.is_asynchronous(self.plan.options)
-        chosen = serialisation(self.plan.options)
-        self.sparse = None if chosen.dense else chosen
         if self.local is not None:
             self.minibatch_gradient = self.local.compute
 
@@ -108,12 +104,7 @@ class ObjectWorker(Worker):
     def put_vector(self, key: str, vector: torch.Tensor) -> None:
         """Put a vector, with the votes to leave so far."""
         metadata = {"dtype": "float32", "leaving": str(int(self.leaving))}
-        body: Body = gradients.as_bytes(vector)
-        if self.sparse is not None:
-            with self.tracer.span("serialise", "synchronise") as span:
-                body = self.sparse.write(vector.numpy())
-                span.bytes = len(body)
-        self.exchanged.put(key, body, "synchronise", overhead=False, metadata=metadata)
+        self.exchanged.put(key, gradients.as_bytes(vector), "synchronise", overhead=False, metadata=metadata)
 
     def wait_for_vector(self, key: str) -> torch.Tensor:
         """Wait for a vector and return it."""
@@ -153,8 +144,4 @@ class ObjectWorker(Worker):
 
     def _take(self, stored: Object) -> torch.Tensor:
         self.leaving |= stored.metadata["leaving"] == "1"
-        if self.sparse is None:
-            return gradients.from_bytes(stored.body)
-        with self.tracer.span("deserialise", "synchronise") as span:
-            span.bytes = len(stored.body)
-            return torch.from_numpy(self.sparse.read(stored.body))
+        return gradients.from_bytes(stored.body)

@@ -1,7 +1,6 @@
-"""Tables as CSV or Parquet files in a directory, with a schema.json that describes their columns."""
+"""Tables as CSV or Parquet files in a directory."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +13,17 @@ from slslab.run.log import replacing
 from slslab.run.run import Run
 from slslab_lab.pages.exports.tables import TABLES, make_tables
 
-SCHEMA = 2
-DESCRIPTION = "schema.json"
-
 
 def write_files(runs: Sequence[Run], kind: str, out: Path) -> list[dict[str, Any]]:
     """Write the runs' tables to `out`, one file each, as `kind` (csv or parquet); return what was written.
 
-    It replaces the files of an earlier export. RequestError for a directory with files that slslab didn't export.
+    It replaces the files of an earlier export. RequestError for a directory with files of their names that aren't one.
     """
     make_directory(out)
-    for name in (*sorted(f"{table}.{kind}" for table in TABLES), DESCRIPTION):
-        if (out / name).exists() and _made_by(out) != "slslab":
-            raise RequestError(f"{out} contains a {name} that slslab didn't export.", "choose another --out.")
-    _write_description(runs, kind, out)
+    names = sorted(f"{table}.{kind}" for table in TABLES)
+    there = [name for name in names if (out / name).exists()]
+    if there and there != names:
+        raise RequestError(f"{out} contains a {there[0]} that isn't of a whole export.", "choose another --out.")
     written = []
     for name, table in make_tables(runs).items():
         path = out / f"{name}.{kind}"
@@ -44,35 +40,6 @@ def make_directory(out: Path) -> None:
     """Make a directory for exports; RequestError if it cannot be made."""
     with writable(out, "choose another --out.", done="made"):
         out.mkdir(parents=True, exist_ok=True)
-
-
-def _made_by(out: Path) -> str | None:
-    try:
-        description = json.loads((out / DESCRIPTION).read_text())
-    except (OSError, ValueError):
-        return None
-    return str(description.get("made_by")) if isinstance(description, Mapping) else None
-
-
-def _write_description(runs: Sequence[Run], kind: str, out: Path) -> None:
-    document = {
-        "schema": SCHEMA,
-        "made_by": "slslab",
-        "runs": [run.id for run in runs],
-        "tables": {
-            name: {
-                "file": f"{name}.{kind}",
-                "rows_are": table.about,
-                "columns": [
-                    {"name": column, "type": str(type_), "unit": unit, "description": text}
-                    for column, type_, unit, text in table.columns
-                ],
-            }
-            for name, table in TABLES.items()
-        },
-    }
-    with writable(out / DESCRIPTION, "choose another --out."), replacing(out / DESCRIPTION) as file:
-        file.write(json.dumps(document, indent=2, ensure_ascii=False).encode() + b"\n")
 
 
 def _flat(table: pa.Table) -> pa.Table:

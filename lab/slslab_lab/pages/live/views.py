@@ -17,7 +17,7 @@ from slslab.report.summaries import modelled_figures, platform_of, replayed
 from slslab.run.bill import Book
 from slslab.run.directory import PLAN, RunDirectory, list_runs
 from slslab.run.run import Run
-from slslab_lab.pages.comparison import describe_comparison
+from slslab_lab.pages.comparison import describe_comparison, read_documents
 from slslab_lab.pages.files import content_of, page_of
 from slslab_lab.pages.live.log import Log
 from slslab_lab.pages.live.underway import Now, describe
@@ -82,10 +82,7 @@ class Views:
         found = [run for run in map(self.find, ids) if run is not None and run.status() != RUNNING]
         if len(found) < max(2, len(ids)):
             raise RequestError("A comparison needs two runs or more that have ended.", "tick them in the list of runs.")
-        documents = [open_run(run).summary() for run in found]
-        if any("architecture" not in document for document in documents):
-            raise RequestError("Sessions of `slslab up` can't be compared on a page.", "tick runs only.")
-        return make_page(describe_comparison(documents))
+        return make_page(describe_comparison(read_documents(found)))
 
     def trouble(self, message: str, hint: str) -> str:
         """Return an error page of one sentence, which needs no other file."""

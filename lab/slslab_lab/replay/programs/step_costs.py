@@ -74,8 +74,8 @@ class StepCosts:
 
 
 def measure(programs: Sequence[Program], architecture: Architecture, workload: Workload) -> StepCosts:
-    """Return the costs of recorded programs of one architecture with the same options, model and memory size. Workers,
-    batches and epochs may differ; the rest of `workload` applies to all.
+    """Return the costs of recorded programs of one plan. Its workers, batches and epochs are the programs', the rest of
+    it is `workload`.
 
     RequestError without a pattern, or if workers handed over to other invocations; PlanError for options that the
     pattern doesn't cover.
@@ -117,12 +117,11 @@ def is_request(op: str) -> bool:
 
 @dataclass
 class _Tally:
-    """Recorded figures of a key, by program: number, CPU ns, and work by the pattern; and each request's size and CPU
-    ns."""
+    """Recorded figures of a key: number, CPU ns, and work by the pattern; and each request's size and CPU ns."""
 
-    times: dict[int, float] = field(default_factory=lambda: defaultdict(float))
-    cpu_ns: dict[int, float] = field(default_factory=lambda: defaultdict(float))
-    work: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+    times: float = 0.0
+    cpu_ns: float = 0.0
+    work: float = 0.0
     server_ns: float = 0.0
     parallel: bool = False
     sizes: list[tuple[float, float]] = field(default_factory=list)
@@ -140,9 +139,9 @@ class _Measurement:
         self.optional: dict[tuple[str, str, str], int] = defaultdict(int)
 
     def costs(self) -> StepCosts:
-        for number, (program, pattern) in enumerate(self.samples):
-            self._tally(number, program, pattern)
-            self._expect(number, pattern)
+        for program, pattern in self.samples:
+            self._tally(program, pattern)
+        self._expect()
         slopes = self._slopes()
         functions = {
             unit: replace(
@@ -165,7 +164,7 @@ class _Measurement:
             first.poll_cpu_ns,
         )
 
-    def _tally(self, number: int, program: Program, pattern: Pattern) -> None:
+    def _tally(self, program: Program, pattern: Pattern) -> None:
         each = {unit_of(role): role.each for role in pattern.roles}
         seen: set[tuple[str, int]] = set()
         for track in program.tracks:
@@ -182,30 +181,31 @@ class _Measurement:
                 first = step.epoch == 0 and (each[unit] != "run" or step.step == 0)
                 tally = self.recorded[unit, step.op, step.phase, first]
                 times = max(1, step.requests)
-                tally.times[number] += times
-                tally.cpu_ns[number] += step.cpu_ns
+                tally.times += times
+                tally.cpu_ns += step.cpu_ns
                 tally.server_ns += step.server_cpu_ns
                 tally.parallel = tally.parallel or step.parallel
                 tally.sizes += [(step.bytes / times, step.cpu_ns / times)] * times
 
-    def _expect(self, number: int, pattern: Pattern) -> None:
+    def _expect(self) -> None:
         expected: dict[Key, tuple[int, int]] = defaultdict(lambda: (0, 0))
-        for role in pattern.roles:
-            unit = unit_of(role)
-            for place, parts in patterns.places(role, pattern.workload):
-                for activity in patterns.activities(parts, place):
-                    op = name_of(activity)
-                    times = activity.times * len(role.ranks)
-                    (self.optional if activity.optional else self.required)[unit, op, activity.phase] += times
-                    if activity.bytes:
-                        self.known_sizes[unit, op, activity.phase].add(activity.bytes / activity.times)
-                    if not activity.optional:
-                        key = (unit, op, activity.phase, is_first(role, place))
-                        before = expected[key]
-                        expected[key] = (before[0] + times, before[1] + activity.work * len(role.ranks))
+        for _, pattern in self.samples:
+            for role in pattern.roles:
+                unit = unit_of(role)
+                for place, parts in patterns.places(role, pattern.workload):
+                    for activity in patterns.activities(parts, place):
+                        op = name_of(activity)
+                        times = activity.times * len(role.ranks)
+                        (self.optional if activity.optional else self.required)[unit, op, activity.phase] += times
+                        if activity.bytes:
+                            self.known_sizes[unit, op, activity.phase].add(activity.bytes / activity.times)
+                        if not activity.optional:
+                            key = (unit, op, activity.phase, is_first(role, place))
+                            before = expected[key]
+                            expected[key] = (before[0] + times, before[1] + activity.work * len(role.ranks))
         for key, (times, work) in expected.items():
             if key in self.recorded and times:
-                self.recorded[key].work[number] += work * self.recorded[key].times[number] / times
+                self.recorded[key].work = work * self.recorded[key].times / times
 
     def _slopes(self) -> dict[tuple[str, str], tuple[float, float]]:
         """Return the largest request's bytes and CPU ns per byte, by function and op, over requests in all phases."""
@@ -219,7 +219,7 @@ class _Measurement:
         return {key: (max(sizes)[0], _slope(sizes)) for key, sizes in requests.items()}
 
     def _cost(self, key: Key, tally: _Tally, slopes: Mapping[tuple[str, str], tuple[float, float]]) -> Cost:
-        times, cpu_ns, work = (sum(total.values()) for total in (tally.times, tally.cpu_ns, tally.work))
+        times, cpu_ns, work = tally.times, tally.cpu_ns, tally.work
         moved = sum(size for size, _ in tally.sizes)
         per_byte = per_work = 0.0
         if is_request(key[1]):
@@ -231,7 +231,7 @@ class _Measurement:
             slope = math.inf if key[1] == ALL_REDUCE else slope
             per_byte = min(slope, cpu_ns / moved) if moved else 0.0
         elif work:
-            per_work = _per_work(tally)
+            per_work = cpu_ns / work
         return Cost(
             fixed=max(0.0, cpu_ns - per_byte * moved - per_work * work) / times,
             per_byte=per_byte,
@@ -252,7 +252,7 @@ class _Measurement:
     def _left_out(self) -> frozenset[tuple[str, str, str]]:
         recorded: dict[tuple[str, str, str], float] = defaultdict(float)
         for key, tally in self.recorded.items():
-            recorded[key[:3]] += sum(tally.times.values())
+            recorded[key[:3]] += tally.times
         return frozenset(
             key for key, times in self.optional.items() if recorded[key] < self.required[key] + times / 2 or not times
         )
@@ -284,20 +284,3 @@ def _slope(sizes: Sequence[tuple[float, float]]) -> float:
         return 0.0
     centred = bytes_ - bytes_.mean()
     return max(0.0, float(centred @ cpu_ns / (centred @ centred)))
-
-
-def _per_work(tally: _Tally) -> float:
-    """Return the CPU ns per byte of data: if runs of different sizes were recorded, by least squares with a time per
-    computation; otherwise from the whole CPU time."""
-    rows = [(tally.times[number], work, tally.cpu_ns[number]) for number, work in tally.work.items() if work]
-    ratios = [work / times for times, work, _ in rows]
-    if max(ratios) < RATIO * min(ratios):
-        return sum(tally.cpu_ns.values()) / sum(tally.work.values())
-    from scipy.optimize import nnls  # importing it takes as long as a whole replay
-
-    table = np.array(rows)
-    # Every run has the same weight.
-    table /= table[:, :1]
-    scale = table[:, 1].max()
-    columns = np.column_stack([table[:, 0], table[:, 1] / scale])
-    return float(nnls(columns, table[:, 2])[0][1] / scale)

@@ -27,7 +27,7 @@ from slslab.predict.profiles.profile import (
 # What workers ask for, as docs/trace.md lists it (under the names that programs use).
 OPERATIONS = """
 object.put object.get object.list object.delete tensor.set tensor.get tensor.delete tensor.script tensor.compile
-tensor.command queue.publish queue.deliver queue.declare queue.bind queue.count queue.purge queue.delete
+tensor.command queue.publish queue.deliver queue.declare queue.bind queue.delete
 memcached.put memcached.get memcached.delete redis.put redis.get redis.delete dynamodb.put dynamodb.get dynamodb.delete
 parameter.push parameter.pull parameter.put parameter.get parameter.delete states.execute lambda.invoke
 """.split()

@@ -38,8 +38,8 @@ def step(op: str, cpu_ms: float, size: int = 0, phase: str = "synchronise", numb
     return Step(op, phase, round(cpu_ms * MS), requests=requests, bytes=size, epoch=epoch, step=number)
 
 
-def measured(architecture: Recorded, *programs: Program) -> StepCosts:
-    return measure(programs, architecture, Workload(1, 1, 1, PARAMETERS))
+def measured(architecture: Recorded, program: Program) -> StepCosts:
+    return measure([program], architecture, Workload(1, 1, 1, PARAMETERS))
 
 
 def put(size: int | None, phase: str = "synchronise") -> Activity:
@@ -99,19 +99,6 @@ def test_a_computation_costs_so_much_a_byte_of_its_data() -> None:
     costs = measured(architecture, recorded([step("reduce", 8, number=0)])).costs
     cost = costs[UNIT, "reduce", "synchronise", True]
     assert (cost.fixed, cost.per_work) == (0.0, 8 * MS / 4_000)
-
-
-def test_runs_of_two_sizes_tell_a_computations_own_time_from_that_of_its_data() -> None:
-    class Growing(Recorded):
-        def pattern(self, workload: Workload) -> Pattern:
-            reduce = Activity("reduce", "synchronise", work=1_000 * workload.workers)
-            return Pattern(workload, (Role(range(workload.workers), steps=((reduce,),)),))
-
-    small, large = (recorded([step("reduce", cpu, number=0)], workers=n) for cpu, n in ((3, 1), (9, 4)))
-    cost = measured(Growing(), small, large).costs[UNIT, "reduce", "synchronise", True]
-    # 3 = a + b, 9 = a + 4 b.
-    assert cost.per_work == pytest.approx(2 * MS / 1_000)
-    assert cost.fixed == pytest.approx(1 * MS)
 
 
 def test_sizes_that_the_pattern_leaves_open_are_those_of_the_other_requests() -> None:

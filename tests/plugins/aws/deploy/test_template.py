@@ -156,6 +156,11 @@ NO_CONDITION = "a condition is one of Condition, Fn::And, Fn::Equals, Fn::Not an
         ("Parameters: {a_b: {Type: String}}\nResources: {Q: {Type: AWS::SQS::Queue}}\n", 1, f"a_b {LETTERS}"),
         ("AWSTemplateFormatVersion: 2020-01-01\n", 1, "AWSTemplateFormatVersion must be 2010-09-09."),
         (
+            "Resources:\n  T: {Type: AWS::DynamoDB::Table, Properties: {StreamSpecification: {}}}\n",
+            2,
+            "slslab does not deploy the property StreamSpecification of AWS::DynamoDB::Table (T).",
+        ),
+        (
             QUEUE + "KmsMasterKeyId: k\n",
             5,
             "slslab does not deploy the property KmsMasterKeyId of AWS::SQS::Queue (Q).",
@@ -326,7 +331,7 @@ NO_CONDITION = "a condition is one of Condition, Fn::And, Fn::Equals, Fn::Not an
         (
             RULE + "{EventPattern: {source: [a]}, Targets: [{Id: t, Arn: 'arn:aws:kinesis:us-east-1:1:stream/s'}]}\n",
             2,
-            "R: the target arn:aws:kinesis:us-east-1:1:stream/s must be one of sqs, logs, events, lambda, states.",
+            "R: the target arn:aws:kinesis:us-east-1:1:stream/s must be one of lambda, states, sqs, logs.",
         ),
         (
             "Resources:\n  L: {Type: AWS::Logs::LogGroup, Properties: {LogGroupName: a b}}\n",

@@ -120,6 +120,18 @@ def test_a_rule_calls_the_emulated_function_and_a_queue(services: Services, tell
         services.events.delete_rule(Name=rule)
 
 
+def test_a_rule_writes_to_a_log_group(services: Services) -> None:
+    arn = f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:/aws/events/all:*"
+    services.logs.create_log_group(logGroupName="/aws/events/all")
+    services.events.put_rule(Name="logging", EventPattern=PATTERN)
+    services.events.put_targets(Rule="logging", Targets=[{"Id": "log", "Arn": arn, "InputPath": "$.detail"}])
+    services.events.put_events(Entries=[{"Source": "tests", "DetailType": "kind", "Detail": '{"a": 1}'}])
+    (event,) = services.logs.filter_log_events(logGroupName="/aws/events/all")["events"]
+    assert json.loads(event["message"]) == {"a": 1}
+    services.events.remove_targets(Rule="logging", Ids=["log"])
+    services.events.delete_rule(Name="logging")
+
+
 @pytest.mark.exhaustive
 def test_a_schedule_calls_the_emulated_function(services: Services, teller: str) -> None:
     """Once a minute, which is the shortest rate there is."""
@@ -142,8 +154,20 @@ def test_a_schedule_calls_the_emulated_function(services: Services, teller: str)
             "events",
             "put_targets",
             {"Rule": "r", "Targets": [{"Id": "1", "Arn": f"arn:aws:kinesis:{REGION}:{ACCOUNT}:stream/s"}]},
-            "must be one of sqs, logs, events, lambda, states",
+            "must be one of lambda, states, sqs, logs",
         ),
+        (
+            "events",
+            "put_targets",
+            {
+                "Rule": "r",
+                "Targets": [
+                    {"Id": "1", "Arn": function_arn("f"), "InputTransformer": {"InputTemplate": "x"}},
+                ],
+            },
+            "InputTransformer of a target",
+        ),
+        ("events", "create_archive", {"ArchiveName": "a", "EventSourceArn": "b"}, "no events are kept"),
         ("events", "put_rule", {"Name": "r", "ScheduleExpression": "rate(1 minutes)"}, "is not a rate, such as"),
         ("events", "put_rule", {"Name": "r", "EventPattern": '{"a": [{"like": "b"}]}'}, "its operators are prefix"),
         (

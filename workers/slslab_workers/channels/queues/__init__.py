@@ -8,7 +8,6 @@ the same `id`.
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TypeVar
 from uuid import uuid4
 
 from slslab_workers.channels.channel import Channel, Sleep, retried
@@ -19,8 +18,6 @@ from slslab_workers.trace.event import Event
 from slslab_workers.trace.operations import SERVERS
 
 __all__ = ["QUEUE", "Message", "NoQueue", "QueueError", "Queues", "acknowledge", "open_queues", "scoped"]
-
-T = TypeVar("T")
 
 QUEUE = Option(
     "queue",
@@ -77,14 +74,6 @@ class Queues(Channel):
         """
         return self._take(queue, time.monotonic() + timeout_s, phase, overhead)
 
-    def count(self, queue: str, phase: str) -> int:
-        """Return how many messages are ready now."""
-        return self._manage("queue.count", queue, lambda: self._broker.count(queue), phase)
-
-    def purge(self, queue: str) -> None:
-        """Delete all ready messages, but not the ones that were taken and not acknowledged."""
-        self._manage("queue.purge", queue, lambda: self._broker.purge(queue))
-
     def delete(self, queue: str) -> None:
         """Delete the queue with its messages and bindings, if it exists."""
         self._manage("queue.delete", queue, lambda: self._broker.delete(queue))
@@ -138,9 +127,9 @@ class Queues(Channel):
         return message
 
     @retried
-    def _manage(self, op: str, name: str, request: Callable[[], T], phase: str = "other") -> T:
-        with self.request(op, phase, name, overhead=True):
-            return request()
+    def _manage(self, op: str, name: str, request: Callable[[], None]) -> None:
+        with self.request(op, "other", name, overhead=True):
+            request()
 
 
 def _describe(event: Event, message: Message, overhead: bool | Callable[[bytes], bool]) -> None:

@@ -82,16 +82,6 @@ class RedisLists:
                 if stored is not None:
                     return self._message(queue, stored)
 
-    def count(self, queue: str) -> int:
-        with self._connected() as client:
-            self._require(client, queue)
-            return int(client.llen(_ready(queue)))
-
-    def purge(self, queue: str) -> None:
-        with self._connected() as client:
-            self._require(client, queue)
-            client.delete(_ready(queue))
-
     def delete(self, queue: str) -> None:
         with self._connected() as client:
             client.srem(QUEUES, queue)

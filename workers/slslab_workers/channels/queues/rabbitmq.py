@@ -79,14 +79,6 @@ class RabbitMQ:
             channel.basic_cancel(subscription)
         return arrived[0] if arrived else None
 
-    def count(self, queue: str) -> int:
-        with self._channel() as channel:
-            return int(channel.queue_declare(queue, passive=True).method.message_count)
-
-    def purge(self, queue: str) -> None:
-        with self._channel() as channel:
-            channel.queue_purge(queue)
-
     def delete(self, queue: str) -> None:
         with self._channel() as channel:
             channel.queue_delete(queue)
