@@ -15,7 +15,6 @@ import torch
 from tests.memory.stores import Wait
 
 from slslab.tensordb import server  # noqa: F401 - it enters all commands into the table
-from slslab.tensordb.connections import REDIS_VERSION
 from slslab.tensordb.executions import Report, Settings
 from slslab.tensordb.lua_engine import Engine
 from slslab.tensordb.replies import Encoder
@@ -38,10 +37,10 @@ class Database:
         self.closed = False
         self.url = f"redis://:{quote(PASSWORD, safe='')}@{PLACE}:{FIRST_PORT + number}"
         self.store = Store()
-        lua = Engine(REDIS_VERSION)
+        lua = Engine()
         clients: dict[int, Session] = {}
-        port, password = FIRST_PORT + number, PASSWORD.encode()
-        self.context = Context(self.store, number, port, password, Settings(), lua, report, clients, self.close)
+        password = PASSWORD.encode()
+        self.context = Context(self.store, number, password, Settings(), lua, report, clients, self.close)
         self._numbers = count(1)
 
     def close(self) -> None:

@@ -80,7 +80,7 @@ class Session(Managed):
 def sweep(folder: Path) -> None:
     """Remove what killed sessions below this folder have left, if their reapers were killed, too.
 
-    Such a session has a journal that is no longer locked. In a folder that others may write to, only homes of this user
+    Such a session's journal isn't locked any more. In a folder that others may write to, only homes of this user
     count: others can't have made or changed them.
     """
     for home in folder.glob(f"{HOME}*"):

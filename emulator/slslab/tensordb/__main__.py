@@ -90,7 +90,6 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         help="torch's threads per operation (default: 1, so that sums don't depend on the host)",
     )
     add("--no-strict", action="store_true", help="let scripts change and return their inputs, as RedisAI does")
-    add("--trace-fd", type=within(0, 1 << 20), metavar="N", help="write trace events to this open descriptor")
     add(
         "--parent-pipe",
         action="store_true",
@@ -101,12 +100,6 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         parser.error(f"there are no {options.peers} ports from {options.port} on")
     if options.password == "":
         parser.error("the password is empty; to use none, leave out --password")
-    if options.trace_fd is not None:
-        try:
-            os.fstat(options.trace_fd)
-        except OSError:
-            parser.error(f"descriptor {options.trace_fd} of --trace-fd is not open")
-        os.environ["SLSLAB_TRACE_FD"] = str(options.trace_fd)
     return options
 
 

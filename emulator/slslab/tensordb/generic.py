@@ -1,15 +1,10 @@
 # ruff: noqa: ARG001 (all handlers have one signature)
 """Implement commands for values of any type: DEL, EXPIRE, SCAN, …"""
 
-import re
-
 from slslab.tensordb.globs import matches
 from slslab.tensordb.replies import OK, CommandError, Reply, Simple
 from slslab.tensordb.session import SYNTAX, Session, command, whole
 from slslab.tensordb.store import TYPE_NAMES, milliseconds
-
-# The text that strtoul accepts completely.
-CURSOR = re.compile(rb"([-+]?\d{1,4000})?(?:\0.*)?", re.DOTALL)
 
 
 @command("del", -2)
@@ -39,11 +34,9 @@ def _dbsize(session: Session, args: list[bytes]) -> Reply:
     return len(session.store.table)
 
 
-@command("flushdb", -1)
-@command("flushall", -1)
+@command("flushdb", 1)
+@command("flushall", 1)
 def _flush(session: Session, args: list[bytes]) -> Reply:
-    if len(args) > 1 or any(arg.upper() not in (b"SYNC", b"ASYNC") for arg in args):
-        raise CommandError(SYNTAX)
     session.store.clear()
     return OK
 
@@ -51,43 +44,29 @@ def _flush(session: Session, args: list[bytes]) -> Reply:
 @command("scan", -2)
 def _scan(session: Session, args: list[bytes]) -> Reply:
     """Return all keys at once: COUNT is a hint in Redis, too. A cursor other than 0 continues after all of them."""
-    cursor, pattern, kind = _scan_options(args)
-    keys: list[Reply] = [
-        key
-        for key, entry in session.store.table.items()
-        if (pattern is None or matches(pattern, key))
-        and (kind is None or TYPE_NAMES[type(entry.value)].lower().encode() == kind)
-    ]
-    return ["0", [] if cursor else keys]
-
-
-def _scan_options(args: list[bytes]) -> tuple[int, bytes | None, bytes | None]:
-    cursor = CURSOR.fullmatch(args[0])
-    if cursor is None or abs(int(cursor[1] or 0)) >= 1 << 64:
-        raise CommandError("ERR invalid cursor")
+    try:
+        cursor = whole(args[0])
+    except CommandError:
+        raise CommandError("ERR invalid cursor") from None
     pattern: bytes | None = None
-    kind: bytes | None = None
     rest = args[1:]
     while rest:
         match [rest[0].upper(), *rest[1:]]:
             case [b"MATCH", pattern, *rest]:
                 pass
-            case [b"COUNT", word, *rest]:
-                if whole(word) < 1:
-                    raise CommandError(SYNTAX)
-            case [b"TYPE", word, *rest]:
-                kind = word.partition(b"\0")[0].lower()
+            case [b"COUNT", word, *rest] if whole(word) > 0:
+                pass
             case _:
                 raise CommandError(SYNTAX)
-    return int(cursor[1] or 0) % (1 << 64), pattern, kind
+    keys: list[Reply] = [key for key in session.store.table if pattern is None or matches(pattern, key)]
+    return ["0", [] if cursor else keys]
 
 
-def deadline(argument: bytes, unit_ms: int, name: str, since: int | None = None) -> int:
-    """Return the time of an expiry argument, ms since the epoch; it counts from `since`, by default now."""
-    when = whole(argument) * unit_ms
-    if -(1 << 63) <= when < 1 << 63:
-        when += milliseconds() if since is None else since
-    if not -(1 << 63) <= when < 1 << 63:
+def deadline(argument: bytes, unit_ms: int, name: str) -> int:
+    """Return when a duration ends, ms since the epoch; CommandError if Redis's 64 bits can't hold it."""
+    duration = whole(argument) * unit_ms
+    when = milliseconds() + duration
+    if duration < -(1 << 63) or when >= 1 << 63:
         raise CommandError(f"ERR invalid expire time in '{name}' command")
     return when
 
@@ -114,12 +93,3 @@ def _ttl(session: Session, args: list[bytes], unit_ms: int) -> Reply:
     if entry is None:
         return -2
     return -1 if entry.expires is None else (max(0, entry.expires - milliseconds()) + unit_ms // 2) // unit_ms
-
-
-@command("persist", 2)
-def _persist(session: Session, args: list[bytes]) -> Reply:
-    entry = session.store.table.get(args[0])
-    if entry is None or entry.expires is None:
-        return 0
-    entry.expires = None
-    return 1

@@ -6,15 +6,11 @@ from collections.abc import Callable
 from itertools import islice
 from math import ceil
 
-from slslab.tensordb.replies import NULL_ARRAY, OK, CommandError, Reply
-from slslab.tensordb.session import SYNTAX, Session, command, whole, wrong_arity
+from slslab.tensordb.replies import OK, CommandError, Reply
+from slslab.tensordb.session import SYNTAX, Session, command, whole
 from slslab.tensordb.store import ENTRY_BYTES, Store, Waiter
 
-# Numbers as C reads them, including hexadecimal; Python also accepts underscores and spaces.
-SECONDS = re.compile(
-    rb"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|0x(?:[0-9a-f]+\.?[0-9a-f]*|\.[0-9a-f]+)(?:p[-+]?\d+)?|inf(?:inity)?)",
-    re.IGNORECASE,
-)
+SECONDS = re.compile(rb"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|[-+]?inf(?:inity)?", re.IGNORECASE)
 LEFT, RIGHT = {"left": True}, {"left": False}
 
 
@@ -53,24 +49,10 @@ def _push_command(session: Session, args: list[bytes], left: bool) -> Reply:
     return _push(session.store, args[0], args[1:], left)
 
 
-@command("lpop", -2, bound=LEFT)
-@command("rpop", -2, bound=RIGHT)
+@command("lpop", 2, bound=LEFT)
+@command("rpop", 2, bound=RIGHT)
 def _pop_command(session: Session, args: list[bytes], left: bool) -> Reply:
-    store, key = session.store, args[0]
-    if len(args) > 2:
-        raise wrong_arity("lpop" if left else "rpop")
-    if len(args) == 1:
-        return _pop(store, key, left)
-    try:
-        count = whole(args[1])
-    except CommandError:
-        count = -1
-    if count < 0:
-        raise CommandError("ERR value is out of range, must be positive")
-    present = len(store.elements(key, deque))
-    if not present:
-        return NULL_ARRAY
-    return [_pop(store, key, left) for _ in range(min(count, present))]
+    return _pop(session.store, args[0], left)
 
 
 @command("lindex", 3)
@@ -82,28 +64,15 @@ def _lindex(session: Session, args: list[bytes]) -> Reply:
     return items[index] if -len(items) <= index < len(items) else None
 
 
-def _span(session: Session, args: list[bytes]) -> tuple[deque[bytes], int, int]:
-    """Return a list and the half-open range for two of Redis's indices, which are inclusive, negative from the end."""
+@command("lrange", 4)
+def _lrange(session: Session, args: list[bytes]) -> Reply:
+    """Return the elements between two of Redis's indices, which are inclusive, negative from the end."""
     first, last = (whole(arg) for arg in args[1:])
     items = session.store.elements(args[0], deque)
     length = len(items)
     first = max(0, first + length if first < 0 else first)
     last = last + length if last < 0 else last
-    return items, first, max(first, min(last + 1, length))
-
-
-@command("lrange", 4)
-def _lrange(session: Session, args: list[bytes]) -> Reply:
-    items, first, end = _span(session, args)
-    return list(islice(items, first, end))
-
-
-@command("ltrim", 4)
-def _ltrim(session: Session, args: list[bytes]) -> Reply:
-    items, first, end = _span(session, args)
-    if items:
-        _replace(session.store, args[0], list(islice(items, first, end)))
-    return OK
+    return list(islice(items, first, max(first, min(last + 1, length))))
 
 
 @command("lset", 4, grows=True)
@@ -166,12 +135,9 @@ def _move_command(session: Session, args: list[bytes]) -> Reply:
 
 def _timeout(argument: bytes) -> float:
     """Parse a timeout in seconds; 0 waits without limit."""
-    try:
-        if not SECONDS.fullmatch(argument):
-            raise ValueError
-        milliseconds = (float.fromhex(argument.decode()) if b"x" in argument.lower() else float(argument)) * 1000
-    except (ValueError, OverflowError):
-        raise CommandError("ERR timeout is not a float or out of range") from None
+    if not SECONDS.fullmatch(argument):
+        raise CommandError("ERR timeout is not a float or out of range")
+    milliseconds = float(argument) * 1000
     if not 0 <= milliseconds < 1 << 63:
         raise CommandError("ERR timeout is negative")
     return ceil(milliseconds) / 1000

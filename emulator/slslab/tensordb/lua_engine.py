@@ -19,7 +19,7 @@ BUSY_S = 4.0
 LOOK_S = 0.1
 BUSY = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
 # Commands that a server executes while a script runs.
-ALWAYS = frozenset({"auth", "hello", "quit", "reset", "multi", "discard", "script", "shutdown"})
+ALWAYS = frozenset({"auth", "hello", "quit", "multi", "script", "shutdown"})
 # Lua's memory limit, and at most half of the host's. SPIRT's average of 4 gradients of ResNet-50 (23.5 million numbers
 # each) as JSON takes about 4 GB.
 MEMORY_BYTES = 6 * 1024**3
@@ -59,8 +59,7 @@ class Engine:
     `cpu_ns` is the CPU time of all scripts that have succeeded.
     """
 
-    def __init__(self, version: str) -> None:
-        self._version = version
+    def __init__(self) -> None:
         self._scripts: dict[str, bytes] = {}
         self._process: ScriptProcess | None = None
         self._run: Run | None = None
@@ -141,7 +140,7 @@ class Engine:
         """Return the process that runs scripts, with this one compiled; CommandError if it isn't valid."""
         if self._process is None or self._process.closed:
             memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-            self._process = ScriptProcess(self._version, min(MEMORY_BYTES, memory // 2))
+            self._process = ScriptProcess(min(MEMORY_BYTES, memory // 2))
         try:
             self._process.compile(sha, body)
         except ScriptError as error:

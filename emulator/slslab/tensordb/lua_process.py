@@ -31,17 +31,14 @@ Call = Callable[[Sequence[bytes]], tuple[bool, Value]]
 
 
 class ScriptProcess(ConnectedProcess):
-    """The process of a peer's scripts, which runs them one at a time.
+    """The process of a peer's scripts, which runs them one at a time; `memory` is Lua's limit, bytes."""
 
-    `version` is Redis's, and `memory` is Lua's limit, bytes.
-    """
-
-    def __init__(self, version: str, memory: int) -> None:
+    def __init__(self, memory: int) -> None:
         super().__init__(__name__)
         self._arrival = select.poll()  # Connection.poll makes one on each call
         self._arrival.register(self.connection.fileno(), select.POLLIN)
         self._compiled: set[str] = set()
-        self._send(version, memory)
+        self._send(memory)
 
     @property
     def closed(self) -> bool:
@@ -166,12 +163,12 @@ def main() -> None:
         _serve(peer, *peer.receive())
 
 
-def _serve(peer: Peer, version: str, memory: int) -> None:
+def _serve(peer: Peer, memory: int) -> None:
     from slslab.tensordb.lua.runtime import Runtime
 
     # Lua enforces its own limit; a message is also in Python's memory, as values and as bytes.
     resource.setrlimit(resource.RLIMIT_AS, (memory + 2 * MESSAGE_BYTES, resource.RLIM_INFINITY))
-    runtime = Runtime(peer.call, peer.over, version, memory)
+    runtime = Runtime(peer.call, peer.over, memory)
     functions: dict[str, Any] = {}
     while True:
         match peer.receive():

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 
 from slslab.tensordb.lua.arguments import Value
-from slslab.tensordb.replies import CommandError, NullArray, Reply, Simple, Verbatim
+from slslab.tensordb.replies import CommandError, NullArray, Reply, Simple
 
 SMALLEST, LARGEST = -(1 << 63), (1 << 63) - 1
 
@@ -22,8 +22,6 @@ def to_lua(reply: Reply) -> Value:
         return reply.encode()
     if reply is None or isinstance(reply, NullArray):
         return False
-    if isinstance(reply, Verbatim):
-        return reply.text
     if isinstance(reply, Simple):
         return {b"ok": reply.text.encode()}
     if isinstance(reply, CommandError):
@@ -53,27 +51,17 @@ def _reply(kind: str, value: Value, rest: Iterator[Value]) -> Reply:
         return _reply(next(rest).decode(), next(rest), rest)
 
     match kind:
-        case "string" | "big_number" | "verbatim_string":
+        case "string":
             return bytes(value)
         case "number":
             # As C casts a double: numbers that don't fit into 64 bits become the smallest integer.
             return int(value) if SMALLEST <= value <= LARGEST and int(value) <= LARGEST else SMALLEST
         case "boolean":
             return 1 if value else None
-        case "double":
-            return float(value)
         case "err":
             return CommandError(value.decode(errors="surrogateescape"))
         case "ok":
             return Simple(value.replace(b"\r", b" ").replace(b"\n", b" ").decode(errors="replace"))
         case "list":
             return [following() for _ in range(value)]
-        case "map":
-            return {_name(following()): following() for _ in range(value)}
-        case "set":
-            return frozenset(_name(following()) for _ in range(value))
     return None
-
-
-def _name(reply: Reply) -> bytes:
-    return reply if isinstance(reply, bytes) else str(reply).encode()

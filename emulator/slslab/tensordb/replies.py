@@ -22,13 +22,6 @@ class Simple:
     text: str
 
 
-@dataclass(frozen=True)
-class Verbatim:
-    """A text for people; a bulk string in RESP2."""
-
-    text: bytes
-
-
 class NullArray:
     """`*-1` in RESP2: the reply of a blocking pop that timed out, or of a transaction without a result."""
 
@@ -39,7 +32,7 @@ class CommandError(Exception):
 
 Blob: TypeAlias = bytes | memoryview
 Reply: TypeAlias = (
-    "Simple | Verbatim | NullArray | CommandError | int | float | str | Blob | Sequence[Reply] | Mapping[bytes, Reply]"
+    "Simple | NullArray | CommandError | int | float | str | Blob | Sequence[Reply] | Mapping[bytes, Reply]"
     " | frozenset[Any] | None"
 )
 
@@ -87,9 +80,6 @@ class Encoder:
         elif isinstance(reply, CommandError):
             # A line break would end the reply.
             small += b"-%s\r\n" % str(reply).strip("\r\n").encode(errors="surrogateescape").translate(LINE_BREAKS)
-        elif isinstance(reply, Verbatim):
-            small += b"$%d\r\n" % len(reply.text) if self.protocol == 2 else b"=%d\r\ntxt:" % (len(reply.text) + 4)
-            small += reply.text + b"\r\n"
         elif isinstance(reply, NullArray):
             small += b"*-1\r\n" if self.protocol == 2 else b"_\r\n"
         else:

@@ -65,10 +65,9 @@ class Peer:
         self.context = Context(
             Store(options.maxmemory),
             number,
-            self.port,
             options.password,
             options.scripts,
-            Engine(connections.REDIS_VERSION),
+            Engine(),
             report,
             {},
             self.close,

@@ -32,7 +32,6 @@ class Context:
 
     store: Store
     peer: int
-    port: int
     password: bytes | None
     scripts: Settings
     lua: Engine

@@ -1,7 +1,5 @@
 """Implement commands for strings and counters: GET, SET, INCR, …"""
 
-from dataclasses import dataclass
-
 from slslab.tensordb.generic import deadline
 from slslab.tensordb.replies import OK, Blob, CommandError, Reply
 from slslab.tensordb.resp import MAX_BULK
@@ -23,55 +21,38 @@ def _get(session: Session, args: list[bytes]) -> Reply:
     return _text(session.store, args[0])
 
 
-@dataclass
-class _Options:
-    """The options after SET's value."""
+@command("set", -3, grows=True, raw=True)
+def _set_command(session: Session, args: list[Blob]) -> Reply:
+    condition, expires = _options([bytes(arg) for arg in args[2:]])
+    key = bytes(args[0])
+    if condition and (key in session.store.table) != (condition == b"XX"):
+        return None
+    _set(session.store, key, args[1], expires)
+    return OK
 
-    expires: int | None = None
-    condition: bytes = b""
-    keep: bool = False
-    get: bool = False
 
+def _options(args: list[bytes]) -> tuple[bytes, int | None]:
+    """Return SET's condition (NX, XX or none) and when the key expires, ms since the epoch.
 
-def _options(args: list[bytes]) -> _Options:
-    """Parse all options before their values, like Redis: if an option is repeated, its last value counts."""
-    options = _Options()
-    expiry: dict[bytes, bytes] = {}
+    As in Redis, an option's value is read after all words are known to be options, and the last one counts.
+    """
+    condition = unit = duration = b""
     rest = [arg.upper() for arg in args]
     while rest:
         word = rest.pop(0)
-        if word in (b"NX", b"XX") and options.condition in (b"", word):
-            options.condition = word
-        elif word == b"KEEPTTL" and not expiry:
-            options.keep = True
-        elif word == b"GET":
-            options.get = True
-        elif word in (b"EX", b"PX", b"EXAT", b"PXAT") and rest and expiry.keys() <= {word} and not options.keep:
-            expiry[word] = rest.pop(0)
+        if word in (b"NX", b"XX") and condition in (b"", word):
+            condition = word
+        elif word in (b"EX", b"PX") and rest and unit in (b"", word):
+            unit, duration = word, rest.pop(0)
         else:
             raise CommandError(SYNTAX)
-    for word, argument in expiry.items():
-        unit = 1 if word.startswith(b"P") else 1000
-        options.expires = _expires(argument, unit, "set", since=0 if word.endswith(b"AT") else None)
-    return options
+    return condition, _expires(duration, 1000 if unit == b"EX" else 1, "set") if unit else None
 
 
-def _expires(argument: bytes, unit_ms: int, name: str, since: int | None = None) -> int:
+def _expires(argument: bytes, unit_ms: int, name: str) -> int:
     if whole(argument) <= 0:
         raise CommandError(f"ERR invalid expire time in '{name}' command")
-    return deadline(argument, unit_ms, name, since)
-
-
-@command("set", -3, grows=True, raw=True)
-def _set_command(session: Session, args: list[Blob]) -> Reply:
-    store, key = session.store, bytes(args[0])
-    options = _options([bytes(arg) for arg in args[2:]])
-    old = _text(store, key) if options.get else None
-    entry = store.table.get(key)
-    if options.condition and (entry is None) != (options.condition == b"NX"):
-        return old
-    _set(store, key, args[1], entry.expires if options.keep and entry is not None else options.expires)
-    return old if options.get else OK
+    return deadline(argument, unit_ms, name)
 
 
 @command("setnx", 3, grows=True, raw=True)
@@ -87,14 +68,6 @@ def _setnx(session: Session, args: list[Blob]) -> Reply:
 def _setex(session: Session, args: list[bytes]) -> Reply:
     _set(session.store, args[0], args[2], _expires(args[1], 1000, "setex"))
     return OK
-
-
-@command("getdel", 2)
-def _getdel(session: Session, args: list[bytes]) -> Reply:
-    old = _text(session.store, args[0])
-    if old is not None:
-        session.store.drop(args[0])
-    return old
 
 
 def _rewrite(store: Store, key: bytes, value: bytes) -> None:

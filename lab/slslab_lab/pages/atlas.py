@@ -197,7 +197,6 @@ def describe_atlas(document: Document) -> Page:
             * ("gpu_functions" in document)
         ),
         Card("card-published", "The papers' own crossings", (), (published,), notes=others, wide=True),
-        *(_best(document, group) for group in document["groups"]),
         Card("card-notes", "What the figures rest on", notes=tuple(document["notes"]), wide=True),
     ]
     recorded, beyond = document["recorded"], sum(each["extrapolated"] for each in document["points"])
@@ -292,25 +291,3 @@ def _bands(
         for begin, end, best in ((low, middle, left), (middle, high, right)):
             if end > begin:
                 yield workers, begin, end, best["system"], point(best), "; ".join(best["reasons"])
-
-
-def _best(document: Document, group: str) -> Card:
-    tables = []
-    for objective, word in BEST.items():
-        rows = [
-            (
-                size(each["megabytes"]),
-                f"{each['workers']}",
-                each["system"],
-                formats.integer(each["memory_mb"]),
-                figure(each, "seconds"),
-                figure(each, "usd"),
-                following(each).strip(" ()"),
-                "; ".join(each["reasons"]) or "no",
-            )
-            for workers in document["axes"]["workers"]
-            for each in winners(document, group, objective, workers)
-        ]
-        headings = ("model", "workers", "system", "memory, MB", "seconds", "USD", "next system", "extrapolated")
-        tables.append(Table(headings, rows, caption=f"The {word} points", words=frozenset({0, 2, 6, 7}), folded=True))
-    return Card(f"card-best-{group}", f"{GROUPS[group]}: the best points", (), tuple(tables), wide=True)

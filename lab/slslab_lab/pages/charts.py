@@ -55,9 +55,7 @@ def stacked_bars(
     return Chart(identifier, label, specification(chart), {DATA: data}, tuple(keys))
 
 
-def grouped_bars(
-    identifier: str, label: str, rows: Rows, keys: Sequence[Key], title: str, *, axis_format: str = ""
-) -> Chart:
+def grouped_bars(identifier: str, label: str, rows: Rows, keys: Sequence[Key], title: str) -> Chart:
     """Draw horizontal bars side by side: rows of (group, series, value); a group may lack a series."""
     data = Data(("bar", "part", "value"), rows)
     several, groups = len(keys) > 1, len({row[0] for row in rows})
@@ -66,11 +64,7 @@ def grouped_bars(
         open_chart(height=groups * step(groups, 14 * len(keys) + 10 if several else 26, 3 * len(keys)))
         .mark_bar()
         .encode(
-            x=alt.X(
-                "value:Q",
-                title=title_lines(title),
-                axis=number_axis(**({"format": axis_format} if axis_format else {})),
-            ),
+            x=alt.X("value:Q", title=title_lines(title), axis=number_axis()),
             y=name_axis(),
             color=alt.Color("part:N", scale=colour_scale(keys), legend=None),
             tooltip=tooltips(("bar:N", "of"), ("part:N", "which"), ("value:Q", title, ",.4~f")),

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from slslab_workers.trace.operations import ALL_REDUCE, KEYED
+from slslab.run.causes import GETTING, MAKING
+from slslab_workers.trace.operations import ALL_REDUCE
 
 DRIVER = "driver"
 # By the first part of an operation's name.
@@ -18,12 +19,6 @@ STORES = {
     "tensor": "tensor database",
     "queue": "queue",
     "peer": "all-reduce",
-}
-# Operations that get something, and the operations that make it.
-MADE_BY = {
-    **{f"{channel}.get": (f"{channel}.put",) for channel in KEYED},
-    "tensor.get": ("tensor.set", "tensor.script"),
-    "queue.deliver": ("queue.publish",),
 }
 # A parameter server makes a sum of all workers' vectors, so it is a participant of pushes and pulls.
 PUSH, PULL = "parameter.push", "parameter.pull"
@@ -68,7 +63,7 @@ def build_communication(events: Sequence[Event], workers: int) -> Communication:
     names: dict[int, str] = {-1: DRIVER, SERVER: STORES["parameter"]}
     unknown = 0
     for event in events:
-        if event["op"] not in (*MADE_BY, ALL_REDUCE, PUSH, PULL) or event["failed"]:
+        if event["op"] not in (*GETTING, ALL_REDUCE, PUSH, PULL) or event["failed"]:
             continue
         if event["op"] == ALL_REDUCE:
             # A ring: each worker sends to the next lower rank, which records its own event for what it sends.
@@ -101,12 +96,9 @@ def build_communication(events: Sequence[Event], workers: int) -> Communication:
 
 
 def _made(cause: Event, event: Event) -> bool:
-    if cause["op"] not in MADE_BY[event["op"]]:
-        return False
-    if event["op"] == "queue.deliver":
-        # A message is published to an exchange but delivered from a queue, so their resources differ.
-        return bool(cause["etag"] == event["etag"])
-    return bool(cause["resource"] == event["resource"] and cause["etag"] == event["etag"])
+    # A message is published to an exchange but delivered from a queue, so their resources differ.
+    alike = ("etag",) if event["op"] == "queue.deliver" else ("resource", "etag")
+    return cause["op"] in MAKING and all(cause[name] == event[name] for name in alike)
 
 
 def _name(event: Event, place: int, workers: int, size: int) -> str:

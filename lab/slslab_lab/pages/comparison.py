@@ -180,9 +180,8 @@ def describe_comparison(documents: Sequence[Document]) -> Page:
         else Card("card-cost-time", there(documents, "Cost, time and accuracy on AWS"), (picture,), wide=True),
         _figures(documents, names),
         *_learning(documents, keys),
-        _bill(documents, names, keys),
+        _bill(documents, names),
         _phases(documents, names),
-        _memory(documents, names),
         _conditions(documents, names),
     )
     return Page(
@@ -282,7 +281,7 @@ def _phases(documents: Sequence[Document], names: Sequence[str]) -> Card:
     return Card("card-phases", "Phases, the mean of workers", (chart,))
 
 
-def _bill(documents: Sequence[Document], names: Sequence[str], keys: Sequence[Key]) -> Card:
+def _bill(documents: Sequence[Document], names: Sequence[str]) -> Card:
     title, costs = summaries.bills(documents)
     of_run = {name: cost for name, cost in zip(names, costs, strict=True) if cost is not None}
     amounts: dict[str, dict[str, Decimal]] = {}
@@ -290,13 +289,6 @@ def _bill(documents: Sequence[Document], names: Sequence[str], keys: Sequence[Ke
         for line in cost["lines"]:
             by_run = amounts.setdefault(line["item"], dict.fromkeys(of_run, Decimal(0)))
             by_run[name] += Decimal(line["amount"])
-    rows = [
-        (scales.short_line(item), name, float(amount))
-        for item, by_run in amounts.items()
-        for name, amount in by_run.items()
-        if any(by_run.values())
-    ]
-    chart = charts.grouped_bars("bill", "Bars: USD of each line, per run", rows, keys, "amount, USD", axis_format="~g")
     totals = {name: Decimal(cost["total"]) for name, cost in of_run.items()}
 
     def row(title: str, by_run: Mapping[str, Decimal]) -> tuple[str, ...]:
@@ -305,7 +297,7 @@ def _bill(documents: Sequence[Document], names: Sequence[str], keys: Sequence[Ke
     table = Table(
         ("line, USD", *names), [row(item, by_run) for item, by_run in amounts.items()], (row("total", totals),)
     )
-    return Card("card-bill", title, (chart,) if rows else (), (table,), wide=True)
+    return Card("card-bill", title, (), (table,), wide=True)
 
 
 def _learning(documents: Sequence[Document], keys: Sequence[Key]) -> Iterator[Card]:
@@ -320,15 +312,6 @@ def _learning(documents: Sequence[Document], keys: Sequence[Key]) -> Iterator[Ca
                 name, f"Lines: {title} per epoch, per run", rows, keys, ("epoch", title), percent=shares
             )
             yield Card(f"card-{name}", title.partition(",")[0].capitalize(), (chart,))
-
-
-def _memory(documents: Sequence[Document], names: Sequence[str]) -> Card:
-    rows = [
-        (name, document["peak_memory_mb"], summaries.peak_limit_mb(document))
-        for name, document in zip(names, documents, strict=True)
-    ]
-    chart = charts.memory_bars("Bars: peak memory per run, with a mark at the memory size", rows)
-    return Card("card-memory", "Memory against the limit", (chart,))
 
 
 def _conditions(documents: Sequence[Document], names: Sequence[str]) -> Card | None:

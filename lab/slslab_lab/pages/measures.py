@@ -1,8 +1,7 @@
 """Cards of a run's figures: activity, phases, modelled and measured figures, bill, learning, memory."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from dataclasses import replace
-from decimal import Decimal
 
 from slslab.report import cards, formats, summaries
 from slslab.report.bills import bill_table
@@ -149,30 +148,16 @@ def bill_card(document: Document) -> Card | None:
         return None
     found = summaries.replayed(document) or summaries.predicted(document)
     if found is not None:
-        shown, title, basis = found["cost"], f"Bill ({summaries.region(found)}, modelled)", "modelled"
+        shown, title = found["cost"], f"Bill ({summaries.region(found)}, modelled)"
         behind: tuple[Table, ...] = (bill_table(cost, summaries.HOST_PRICED.capitalize(), folded=True),)
     else:
-        shown, title, basis = cost, summaries.HOST_PRICED.capitalize(), "measured"
+        shown, title = cost, summaries.HOST_PRICED.capitalize()
         behind = ()
-    # Lines of several price tiers have the same item.
-    amounts: dict[str, Decimal] = defaultdict(Decimal)
-    for line in shown["lines"]:
-        amounts[line["item"]] += Decimal(line["amount"])
-    bars = [(scales.short_line(item), basis, float(of_item)) for item, of_item in amounts.items() if of_item]
-    chart = charts.grouped_bars(
-        "bill",
-        f"Bars: {shown['currency']} of each line",
-        bars,
-        scales.basis_keys(basis),
-        f"amount, {shown['currency']}",
-        axis_format="~g",
-    )
     book, statuses = shown["book"], ", ".join(dict.fromkeys(line["status"] for line in shown["lines"]))
     return Card(
         "card-bill",
         title,
-        (chart,) if bars else (),
-        (bill_table(shown), *behind),
+        tables=(bill_table(shown), *behind),
         notes=(f"Prices of {book['name']}, {book['date']}: {statuses}.",),
     )
 

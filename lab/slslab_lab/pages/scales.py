@@ -27,11 +27,6 @@ SERIES = 8
 OWN_COLOURS = {"AllReduce": "1", "ScatterReduce": "2", "MLLess": "3", "SPIRT": "4", "GPU": "5", "GradsSharding": "6"}
 
 
-def short_line(item: str) -> str:
-    """Return a line of a bill as the name of a bar."""
-    return item.replace(", x86_64", "").replace("state transitions", "states")
-
-
 def series_keys(names: Sequence[str]) -> tuple[Key, ...]:
     """Return a colour for each name, repeating from the eighth on; different architectures get their own."""
     own = [next((colour for part, colour in OWN_COLOURS.items() if part in name), "") for name in names]

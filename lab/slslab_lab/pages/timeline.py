@@ -35,7 +35,6 @@ class Timeline:
     bars: tuple[Bar, ...]
     start_ns: int
     end_ns: int
-    events: int
     thinned: str
     left_out: int
 
@@ -81,7 +80,7 @@ def build_timeline(
             f"{counted:,} events are drawn as {len(bars):,} bars: the time is cut into intervals of {_length(width)}. "
             "In each, every phase has one bar as long as its share, regardless of the order of events."
         )
-    return Timeline(tuple(shown), tuple(bars), start, end, counted, thinned, len(rows) - len(shown))
+    return Timeline(tuple(shown), tuple(bars), start, end, thinned, len(rows) - len(shown))
 
 
 def merge(bars: Sequence[Bar], gap_ns: int) -> Iterator[Bar]:

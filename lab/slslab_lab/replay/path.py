@@ -21,9 +21,9 @@ NAMED = 3
 class Stretch:
     """A part of the critical path, in ns, with one activity of one worker.
 
-    `entry` is the timeline's, -1 before a track's first step: `held` (no environment may start yet), `cold start` (up
-    to init), `init`, `accept` (up to the handler), `boot` of an instance, and `other`, an invocation without steps.
-    `poll` is the time that polling adds between the opening of a gate and the request that finds it.
+    `op` is a step's, or before a track's first step: `held` (no environment may start yet), `cold start` (up to init),
+    `init`, `accept` (up to the handler), `boot` of an instance, and `other`, an invocation without steps. `poll` is the
+    time that polling adds between the opening of a gate and the request that finds it.
     """
 
     worker: int
@@ -31,7 +31,6 @@ class Stretch:
     op: str
     start: int
     end: int
-    entry: int = NEVER
 
     @property
     def ns(self) -> int:
@@ -116,8 +115,8 @@ def _follow(timeline: Timeline) -> Iterator[Stretch]:
         waited = timeline.opened[entry] >= 0
         came = timeline.opened[entry] if waited else timeline.begin[entry]
         asked = max(came, timeline.start[entry])
-        yield Stretch(worker, step.phase, step.op, asked, end, entry)
-        yield Stretch(worker, "wait", "poll", came, asked, entry)
+        yield Stretch(worker, step.phase, step.op, asked, end)
+        yield Stretch(worker, "wait", "poll", came, asked)
         end = came
         if not waited and entry in first:
             yield from _before(timeline, index, end)

@@ -107,7 +107,7 @@ def test_a_run_has_all_its_parts() -> None:
     ):  # fmt: skip
         assert heading in parts.headings
     assert [chart["id"] for chart in parts.charts] == [
-        "timeline", "bill", "phases", "loss", "accuracy", "memory", "communication",
+        "timeline", "phases", "loss", "accuracy", "memory", "communication",
     ]  # fmt: skip
     drawn = {attrs["id"]: attrs for tag, attrs in parts.tags if attrs.get("class") == "chart"}
     assert list(drawn) == [chart["id"] for chart in parts.charts]
@@ -221,8 +221,7 @@ def test_a_page_begins_with_what_the_run_takes_and_costs_on_lambda() -> None:
     assert first < text.index('<small class="basis b-measured">measured</small>')
     assert parts.headings.index("Bill (us-east-1, modelled)") < parts.headings.index("Phases per worker")
     assert "Modelled on Lambda, and measured here" in parts.headings
-    [bill] = [chart for chart in parts.charts if chart["id"] == "bill"]
-    assert {row[1] for row in bill["data"]["data"]["rows"]} == {"modelled"}, "one bill"
+    assert sum("Bill" in heading for heading in parts.headings) == 1, "one bill"
     assert "<summary>This host&#39;s seconds, priced</summary>" in text
 
 

@@ -17,7 +17,6 @@ from lupa import lua51
 
 from slslab.tensordb.lua import structs
 from slslab.tensordb.lua.arguments import LuaError, OutOfMemory, ScriptError, Value, measure
-from slslab.tensordb.lua.bytecode import without_tail_calls
 
 # Values passed between Lua and Python without checking memory fit into this, or into two thirds of a small limit.
 MARGIN = 32 * 1024 * 1024
@@ -44,7 +43,6 @@ class Runtime:
         self,
         call: Callable[[Sequence[bytes]], tuple[bool, Value]],
         over: Callable[[], bytes | None],
-        version: str,
         memory: int,
     ) -> None:
         self._call = call
@@ -58,19 +56,10 @@ class Runtime:
             max_memory=memory,
         )
         self._most = memory - min(MARGIN, memory * 2 // 3)
-        self._dump = self._lua.eval(b"string.dump")
         self._load = self._lua.eval(b"function(code, name) return assert(loadstring(code, name)) end")
-        major, minor, patch = map(int, version.split("."))
-        settings = self._lua.table_from(
-            {
-                b"most_kb": self._most / 1024,
-                b"version": version.encode(),
-                b"version_number": major << 16 | minor << 8 | patch,
-            }
-        )
+        settings = self._lua.table_from({b"most_kb": self._most / 1024})
         self._compile, self._run = self._part("sandbox")(
             self._invoke,
-            self._without_tail_calls,
             lambda data: hashlib.sha1(data).hexdigest().encode(),
             over,
             self._part("cjson")(self._read_numbers, self._write_numbers, settings),
@@ -122,10 +111,7 @@ class Runtime:
 
     def _part(self, name: str) -> Any:
         code = files(__package__).joinpath(f"{name}.lua").read_bytes()
-        return self._without_tail_calls(self._load(code, b"=" + name.encode()))
-
-    def _without_tail_calls(self, function: Any) -> Any:
-        return self._load(without_tail_calls(self._dump(function)), None)
+        return self._load(code, b"=" + name.encode())
 
     def _fits(self, measured: tuple[int, int]) -> bool:
         """Return whether memory suffices for values, given their number and their bytes."""

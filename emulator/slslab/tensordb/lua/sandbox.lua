@@ -1,7 +1,6 @@
 -- A script's environment: Lua 5.1's own functions without files, modules and `debug`, Redis's functions, and read-only
--- tables. Returns the functions for Python. Tail calls, here and in scripts, become plain calls (see bytecode.py), so
--- that stack levels are the same as in Redis, which has its functions in C.
-local invoke, guarded, sha1hex, over, cjson, struct, settings = ...
+-- tables. Returns the functions for Python.
+local invoke, sha1hex, over, cjson, struct, settings = ...
 
 local OWN = { ["=sandbox"] = true, ["=cjson"] = true }
 local WATCH_EVERY = 100000
@@ -95,20 +94,7 @@ local function one_field(name)
   end
 end
 
-local redis = {
-  LOG_DEBUG = 0,
-  LOG_VERBOSE = 1,
-  LOG_NOTICE = 2,
-  LOG_WARNING = 3,
-  REPL_NONE = 0,
-  REPL_SLAVE = 1,
-  REPL_REPLICA = 1,
-  REPL_AOF = 2,
-  REPL_ALL = 3,
-  REDIS_VERSION = settings.version,
-  REDIS_VERSION_NUM = settings.version_number,
-  status_reply = one_field("ok"),
-}
+local redis = { status_reply = one_field("ok") }
 
 function redis.call(...)
   local ok, reply = command(...)
@@ -142,81 +128,12 @@ function redis.sha1hex(...)
   return sha1hex(tostring((...)))
 end
 
--- Checked, but not written anywhere.
-function redis.log(...)
-  if select("#", ...) < 2 then
-    error(refuse("redis.log() requires two arguments or more."))
-  end
-  local level = tonumber((...))
-  if not level then
-    error(refuse("First argument must be a number (log level)."))
-  elseif level < redis.LOG_DEBUG or level > redis.LOG_WARNING then
-    error(refuse("Invalid debug level."))
-  end
-end
-
-function redis.replicate_commands()
-  return true
-end
-
--- Replicas and a debugger don't exist here.
-function redis.set_repl() end
-function redis.breakpoint()
-  return false
-end
-function redis.debug() end
-
--- math.random: Redis's own, with the same numbers on every server (drand48's, of 48 bits).
-
-local HALF = 2 ^ 24
-local high, low = 0x1234AB, 0xCD330E
-
-local function seed(number)
-  local state = (number % 2 ^ 32) * 2 ^ 16 + 0x330E
-  high, low = floor(state / HALF), state % HALF
-end
-
-local function random()
-  -- 0x5DEECE66D times the state, in parts that a double holds exactly.
-  local full = low * 0xECE66D + 0xB
-  high = (high * 0xECE66D + low * 0x5DE + floor(full / HALF)) % HALF
-  low = full % HALF
-  local number = floor((high * HALF + low) / 2 ^ 17)
-  return (number % 0x7FFFFFFF) / 0x7FFFFFFF
-end
-
 local function integer_argument(value, place, name)
   local number = tonumber(value)
   if not number then
     error(format("bad argument #%d to '%s' (number expected, got %s)", place, name, type(value)), 3)
   end
   return number < 0 and -floor(-number) or floor(number)
-end
-
-local numbers = {}
-for name, member in pairs(math) do
-  numbers[name] = member
-end
-
-function numbers.randomseed(number)
-  seed(integer_argument(number, 1, "randomseed"))
-end
-
-function numbers.random(...)
-  local fraction, count = random(), select("#", ...)
-  if count == 0 then
-    return fraction
-  elseif count > 2 then
-    error("wrong number of arguments", 2)
-  end
-  local first, last = 1, integer_argument((select(count, ...)), count, "random")
-  if count == 2 then
-    first = integer_argument((...), 1, "random")
-  end
-  if first > last then
-    error(format("bad argument #%d to 'random' (interval is empty)", count), 2)
-  end
-  return floor(fraction * (last - first + 1)) + first
 end
 
 -- The watch: a hook that ends the script, then at every instruction again, so that no pcall can stop it.
@@ -260,7 +177,7 @@ local function compiled(source, name)
   if not chunk then
     return nil, complaint
   end
-  return setfenv(guarded(chunk), environment)
+  return setfenv(chunk, environment)
 end
 
 -- Redis's pcall returns the text of its own errors.
@@ -385,7 +302,7 @@ end
 
 globals.string = freeze(string)
 globals.table = freeze(table)
-globals.math = freeze(numbers)
+globals.math = freeze(math)
 globals.coroutine = freeze(routines)
 globals.redis = freeze(redis)
 globals.cjson = freeze(cjson)
@@ -396,7 +313,7 @@ rawset(globals, "_G", environment)
 getmetatable("").__index = globals.string
 getmetatable("").__metatable = freeze({ __index = globals.string })
 
--- An error becomes a table with the place where it happened.
+-- An error becomes a table with the place where it happened, if a tail call hasn't replaced its frame.
 local function locate(failure)
   local level = 2
   local place = getinfo(level, "Sl")
@@ -404,14 +321,14 @@ local function locate(failure)
     level = 3
     place = getinfo(level, "Sl")
   end
-  while place and OWN[place.source] do
+  while place and (OWN[place.source] or place.what == "tail") do
     level = level + 1
     place = getinfo(level, "Sl")
   end
   if type(failure) ~= "table" or behind[failure] then
     failure = { err = "ERR " .. tostring(failure) }
   end
-  if place then
+  if place and place.what ~= "C" then
     rawset(failure, "source", place.source)
     rawset(failure, "line", place.currentline)
   end
@@ -437,29 +354,9 @@ local function flatten(value, tokens, depth)
   if depth > DEEPEST then
     error(refuse("reached lua stack limit"))
   end
-  for _, field in ipairs({ "err", "ok", "double", "map", "set", "big_number", "verbatim_string" }) do
+  for _, field in ipairs({ "err", "ok" }) do
     local member = rawget(value, field)
-    local expected = (field == "double" and "number") or ((field == "map" or field == "set"
-      or field == "verbatim_string") and "table") or "string"
-    if type(member) == expected then
-      if field == "verbatim_string" then
-        member = rawget(member, "string")
-        if type(member) ~= "string" then
-          break
-        end
-      elseif field == "map" or field == "set" then
-        local size = 0
-        tokens[count + 1], tokens[count + 2] = field, 0
-        for name, content in next, member do
-          size = size + 1
-          flatten(name, tokens, depth + 1)
-          if field == "map" then
-            flatten(content, tokens, depth + 1)
-          end
-        end
-        tokens[count + 2] = size
-        return tokens
-      end
+    if type(member) == "string" then
       tokens[count + 1], tokens[count + 2] = field, member
       return tokens
     end

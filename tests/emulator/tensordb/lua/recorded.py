@@ -17,9 +17,6 @@ DECODE = (
 )
 NUMBERS = f"[{','.join(['-0.0,1.5,2e-7,-3'] * 40)}]"
 RESP3 = (
-    "return {double=3.5}",
-    "return {map={a=1}}",
-    "return {set={a=true}}",
     "return {true, false, 1.9}",
     "redis.call('HSET', 'h', 'a', 'b') return redis.call('HGETALL', 'h')",
     "return redis.call('HGETALL', 'absent')",
