@@ -96,7 +96,8 @@ def wraps(kind: type, name: str) -> Callable[[Callable[..., Any]], Callable[...,
 def patch(limits: Limits) -> None:
     """Replace what differs from AWS, and enforce these limits."""
     quotas.MAX_STATE_SIZE_UTF8_BYTES = limits.state_payload_bytes + 1  # it compares with less than
-    encoding._DateTimeEncoder = Encoder
+    # AWS writes no white space, and doesn't escape non-ASCII characters.
+    encoding._DateTimeEncoder = lambda **_: json.JSONEncoder(ensure_ascii=False, separators=SEPARATORS)
     preprocessor.from_string_literal = _string
     preprocessor.Preprocessor._inner_string_of = staticmethod(_string)
     # moto stores this on the class, so a refused definition would leave its language to the next one.
@@ -150,21 +151,10 @@ def _children(value: Any) -> Iterator[tuple[str, Any]]:
                 yield (part if bound else f"[{number}]{part}"), child
 
 
-class Encoder(json.JSONEncoder):
-    """Writes JSON like AWS: without white space, and without escaping non-ASCII characters."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**{**options, "ensure_ascii": False, "separators": SEPARATORS})
-
-    def default(self, value: Any) -> str:
-        """Return a time, or another value that JSON lacks, as text."""
-        return value.isoformat() if isinstance(value, datetime) else str(value)
-
-
 @wraps(CommonStateField, "_verify_size_quota")
 def verify_json(original: Original, state: Any, env: Any, value: Any) -> None:
     """Check the size of a value's JSON: moto measures a text without JSON's quotes and escapes."""
-    original(state, env, json.dumps(value, cls=Encoder))
+    original(state, env, compact(value))
 
 
 @wraps(Environment, "set_ended")

@@ -4,11 +4,8 @@ https://docs.aws.amazon.com/step-functions/latest/dg/connect-lambda.html
 """
 
 import json
-import secrets
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from email.utils import formatdate
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -113,8 +110,8 @@ def _http_metadata(answer: Mapping[str, Any], payload: str) -> dict[str, Any]:
         "Connection": "keep-alive",
         "x-amzn-RequestId": metadata["RequestId"],
         "Content-Length": str(len(payload.encode())),
-        "Date": own.get("date", formatdate(usegmt=True)),
-        "X-Amzn-Trace-Id": own.get("x-amzn-trace-id") or _trace_id(),
+        "Date": own["date"],
+        "X-Amzn-Trace-Id": own.get("x-amzn-trace-id"),
         "Content-Type": "application/json",
     }
     present = {name: value for name, value in headers.items() if value is not None}
@@ -123,12 +120,6 @@ def _http_metadata(answer: Mapping[str, Any], payload: str) -> dict[str, Any]:
         "HttpHeaders": {name: present[name] for name in sorted(present, key=str.lower)},
         "HttpStatusCode": answer["StatusCode"],
     }
-
-
-def _trace_id() -> str:
-    """Return the trace header of an untraced call, in X-Ray's documented form."""
-    root = f"1-{int(time.time()):08x}-{secrets.token_hex(12)}"
-    return f"Root={root};Parent={secrets.token_hex(8)};Sampled=0"
 
 
 def _json(payload: str) -> Any:
