@@ -315,7 +315,7 @@ def names(
 
 
 def first_page(entries: Iterable[Entry], limit: int) -> tuple[list[Entry], bool]:
-    """Return at most `limit` entries, and whether there are more; an empty page has none after it."""
+    """Return at most `limit` entries, and whether there are more; never after an empty page."""
     page = list(itertools.islice(entries, limit + 1))
     return page[:limit], len(page) > limit > 0
 
