@@ -110,7 +110,7 @@ def further(setup: Setup) -> dict[str, Any]:
     if setup.book.name != DEFAULT_BOOK:
         return {"findings": [f"GPU functions aren't compared: {setup.book.name} has no prices for them."]}
     recordings = read(setup)
-    found = {model: ways(recordings, model, setup) for model in setup.options["models"] or MODELS}
+    found = {model: ways(recordings, model, setup) for model in setup.options["models"]}
     groups = {model: [way for way in each if way.kind == FUNCTIONS] for model, each in found.items()}
     tables = [_matrix(f"GPU functions, {NAMES[model]}", each) for model, each in groups.items()]
     against_instances, _ = answer(found, setup.paper)

@@ -15,7 +15,7 @@ from slslab.predict.profiles.profile import Profile
 from slslab_lab.papers.recomputation import Recomputed, recompute_row
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.kernel.program import Program, Step, Track
-from slslab_lab.studies import MODELS, NAMES
+from slslab_lab.studies import NAMES
 from slslab_lab.studies.accuracy_by_time import whole
 from slslab_lab.studies.documents import Cell, ReproducedRow, make_document
 from slslab_lab.studies.in_database.arms import AVERAGE, NAIVE, OPERATIONS, UPDATE
@@ -200,7 +200,7 @@ def _speed(profile: Profile) -> str:
 
 def build(setup: Setup, measurements: Measurements) -> dict[str, Any]:
     """Return the document of the chosen and measured models."""
-    paper, profile, models = setup.paper, setup.profile, setup.options["models"] or MODELS
+    paper, profile, models = setup.paper, setup.profile, setup.options["models"]
     table = paper.table(TABLE)
     rows = []
     for operation in OPERATIONS:
