@@ -3,7 +3,6 @@
 import os
 import socket
 from collections.abc import Mapping
-from contextlib import ExitStack
 from pathlib import Path
 
 from slslab.aws.keys import Keyring
@@ -47,11 +46,11 @@ class AwsServices(LazyServer):
         """The socket's path for a process that inherits the directory's descriptor; the full path would be too long."""
         return f"/proc/self/fd/{self.directory}/{SOCKET}"
 
-    def _start(self, undo: ExitStack) -> bool:
+    def _start(self) -> bool:
         self.directory = os.open(self._home, os.O_PATH)
-        undo.callback(os.close, self.directory)
-        undo.callback((self._home / SOCKET).unlink, missing_ok=True)
-        return super()._start(undo)
+        self._undo.callback(os.close, self.directory)
+        self._undo.callback((self._home / SOCKET).unlink, missing_ok=True)
+        return super()._start()
 
     def _listen(self) -> socket.socket:
         listener = socket.socket(socket.AF_UNIX)
@@ -95,9 +94,9 @@ class Edge(LazyServer):
         """Return the variable that points AWS's clients to it."""
         return {"AWS_ENDPOINT_URL": self.endpoint}
 
-    def _start(self, undo: ExitStack) -> bool:
-        undo.enter_context(self.services)
-        return super()._start(undo)
+    def _start(self) -> bool:
+        self._undo.enter_context(self.services)
+        return super()._start()
 
     def _listen(self) -> socket.socket:
         listener = listening_socket("127.0.0.1", self._port, "--edge-port")

@@ -17,7 +17,7 @@ import struct
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import uvloop
@@ -64,7 +64,7 @@ class Relay(ServerProcess):
             process.kill()  # a late answer would be mistaken for the next one's
         return str(answer["problem"]) if answer else "the relay has ended"
 
-    def _start(self, _undo: ExitStack) -> bool:
+    def _start(self) -> bool:
         host, port = self.address
         self._launch_module("slslab_ray.relay", [self._side, host, str(port), str(self._key)], os.environ)
         report = self._report(READY_LIMIT_S)

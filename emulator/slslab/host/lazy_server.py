@@ -7,7 +7,6 @@ import os
 import select
 import socket
 import threading
-from contextlib import ExitStack
 
 from slslab.host.server_process import ServerProcess
 
@@ -49,18 +48,18 @@ class LazyServer(ServerProcess):
         """Launch the module, which inherits the socket."""
         raise NotImplementedError
 
-    def _start(self, undo: ExitStack) -> bool:
+    def _start(self) -> bool:
         self._asking = threading.Lock()
-        listener = undo.enter_context(self._listen())
+        listener = self._undo.enter_context(self._listen())
         if not self.lazy:
             self._hand_over(listener)
             return True
         ending = os.eventfd(0)
-        undo.callback(os.close, ending)
+        self._undo.callback(os.close, ending)
         waiting = threading.Thread(target=self._wait_for_request, args=(listener, ending), daemon=True)
         waiting.start()
-        undo.callback(waiting.join)
-        undo.callback(os.eventfd_write, ending, 1)
+        self._undo.callback(waiting.join)
+        self._undo.callback(os.eventfd_write, ending, 1)
         return True
 
     def _wait_for_request(self, listener: socket.socket, ending: int) -> None:

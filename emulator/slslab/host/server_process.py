@@ -112,11 +112,11 @@ class ServerProcess:
 
     def __enter__(self) -> Self:
         for _ in range(ATTEMPTS):
-            with ExitStack() as undo:
-                self._log = undo.enter_context(tempfile.TemporaryFile())
-                undo.callback(self._stop)
-                if self._start(undo):
-                    self._undo = undo.pop_all()
+            with ExitStack() as self._undo:
+                self._log = self._undo.enter_context(tempfile.TemporaryFile())
+                self._undo.callback(self._stop)
+                if self._start():
+                    self._undo = self._undo.pop_all()
                     return self
                 output = self.output()
             if not self.port_taken or self.port_taken not in output:
@@ -128,10 +128,10 @@ class ServerProcess:
     ) -> None:
         self._undo.close()
 
-    def _start(self, undo: ExitStack) -> bool:
+    def _start(self) -> bool:
         """Launch the server and wait until it is ready; False if it exited instead, or the limit passed.
 
-        Whatever is registered on `undo` is undone before the server is stopped.
+        Whatever is registered on `_undo` is undone before the server is stopped.
         """
         raise NotImplementedError
 

@@ -16,7 +16,7 @@ from slslab.lambda_.api import Answer, Call, Operations
 from slslab.lambda_.attachments import BATCH_SIZE, EventSourceMapping
 from slslab.lambda_.functions import Functions, check_tags
 from slslab.lambda_.invocation import InvocationService
-from slslab.lambda_.queue_client import QueueClient, QueueError
+from slslab.lambda_.queue_client import QUEUE_ERRORS, QueueClient
 from slslab.lambda_.queue_poller import QueuePoller
 from slslab.lambda_.references import Reference, function_arn, parse
 from slslab.lambda_.stack_client import StackClient
@@ -71,9 +71,12 @@ class EventSourceMappings(Operations):
         """Ask the queue whether it suits the function; blocks."""
         try:
             visible_s = int(queue.attributes()["VisibilityTimeout"])
-        except QueueError as error:
+        except QUEUE_ERRORS as error:
+            unanswered = {"Code": "", "Message": f"SQS does not answer: {error}"}
+            answer = getattr(error, "response", {}).get("Error", unanswered)
+            code, message = answer["Code"], answer["Message"]
             raise invalid(
-                f"Error occurred while ReceiveMessage. SQS Error Code: {error.code}. SQS Error Message: {error}"
+                f"Error occurred while ReceiveMessage. SQS Error Code: {code}. SQS Error Message: {message}"
             ) from error
         timeout_s = self._resolve(function).timeout_s
         if visible_s < timeout_s:

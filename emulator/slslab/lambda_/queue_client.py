@@ -15,18 +15,12 @@ MOST_MESSAGES = 10
 WAIT_S = 1
 # Longer than the wait: a server that does not answer by then has a defect.
 LIMIT_S = 60.0
-
-
-class QueueError(Exception):
-    """SQS refused a request, or did not answer; `code` is AWS's, empty if none came."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
+# What a call raises if SQS refuses it (ClientError) or doesn't answer; ValueError for an endpoint that isn't a URL.
+QUEUE_ERRORS = (ClientError, BotoCoreError, ValueError)
 
 
 class QueueClient:
-    """A queue of the stack by its name. Every call may raise QueueError."""
+    """A queue of the stack by its name. Every call may raise one of QUEUE_ERRORS."""
 
     def __init__(self, stack: StackClient, name: str) -> None:
         self._stack = stack
@@ -64,10 +58,5 @@ class QueueClient:
         return str(self._client.get_queue_url(QueueName=self._name)["QueueUrl"])
 
     def _call(self, operation: str, **members: Any) -> dict[str, Any]:
-        try:
-            answer: dict[str, Any] = getattr(self._client, operation)(QueueUrl=self._url, **members)
-        except ClientError as error:
-            raise QueueError(error.response["Error"]["Code"], error.response["Error"]["Message"]) from error
-        except (BotoCoreError, ValueError) as error:  # ValueError for an endpoint that isn't a URL
-            raise QueueError("", f"SQS does not answer: {error}") from error
+        answer: dict[str, Any] = getattr(self._client, operation)(QueueUrl=self._url, **members)
         return answer

@@ -23,7 +23,7 @@ from slslab.lambda_.attachments import EventSourceMapping
 from slslab.lambda_.events import Response
 from slslab.lambda_.functions import Target
 from slslab.lambda_.invocation import InvocationService, new_trace_id
-from slslab.lambda_.queue_client import MOST_MESSAGES, WAIT_S, QueueClient, QueueError
+from slslab.lambda_.queue_client import MOST_MESSAGES, QUEUE_ERRORS, WAIT_S, QueueClient
 
 # documented: services-sqs-scaling.html: five batches at once, up to 300 more each minute, and 1,250 in all.
 FIRST_AT_ONCE, MORE_PER_S, MOST_AT_ONCE = 5, 5, 1250
@@ -98,7 +98,7 @@ class QueuePoller:
                 break
             try:
                 more = self._receive(self._mapping.batch_size - len(batch))
-            except QueueError:
+            except QUEUE_ERRORS:
                 break  # process what was received; the next poll reports the error
             batch, size = batch + more, size + sum(map(message_bytes, more))
         return batch

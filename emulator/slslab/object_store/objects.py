@@ -24,7 +24,7 @@ from slslab.object_store.call import (
 )
 from slslab.object_store.errors import NOT_MODIFIED, failure, refusal
 from slslab.object_store.signing import UNSIGNED
-from slslab.object_store.storage import NULL, Bucket, Part, Version, cut, now, read, whole
+from slslab.object_store.storage import NULL, Bucket, Part, Version, cut, first_page, now, read, whole
 
 RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 READ_CONDITIONS = ("IfMatch", "IfNoneMatch", "IfModifiedSince", "IfUnmodifiedSince")
@@ -114,10 +114,9 @@ def parts_page(call: Call, parts: Iterable[Part]) -> tuple[list[Part], dict[str,
     """Return the parts that the request asks for, by number, and the members that describe the page."""
     marker = integer(call.members.get("PartNumberMarker", 0), "part-number-marker")
     limit = call.limit("MaxParts", "max-parts")
-    rest = [part for part in parts if part.number > marker]
-    following = rest[:limit][-1].number if rest[:limit] else 0
-    page = {"PartNumberMarker": marker, "NextPartNumberMarker": following, "MaxParts": limit}
-    return rest[:limit], {**page, "IsTruncated": len(rest) > limit > 0}
+    page, more = first_page((part for part in parts if part.number > marker), limit)
+    limits = {"PartNumberMarker": marker, "MaxParts": limit, "IsTruncated": more}
+    return page, {**limits, "NextPartNumberMarker": page[-1].number if page else 0}
 
 
 async def delete_object(call: Call) -> Answer:

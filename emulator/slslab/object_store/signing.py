@@ -4,7 +4,6 @@ https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-authenticating-requests.h
 https://docs.aws.amazon.com/AmazonS3/latest/API/RESTAuthentication.html
 """
 
-import base64
 import hashlib
 import hmac
 import re
@@ -13,9 +12,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import NamedTuple
-from urllib.parse import quote, unquote, unquote_to_bytes
+from urllib.parse import SplitResult, quote, unquote_to_bytes
 
 from botocore.auth import HmacV1Auth
+from botocore.credentials import Credentials
 
 from slslab.aws.errors import ServiceError
 from slslab.aws.keys import Keyring, Principal
@@ -28,8 +28,6 @@ CHUNKED_SIGNED = ("STREAMING-AWS4-HMAC-SHA256-PAYLOAD", "STREAMING-AWS4-HMAC-SHA
 PAYLOAD = re.compile(r"[0-9a-f]{64}")
 # documented: sig-v4-authenticating-requests.html: within 15 minutes.
 SKEW = timedelta(minutes=15)
-# The parameters that Version 2 signs.
-SIGNED_BY_2 = frozenset(HmacV1Auth.QSAOfInterest)
 EMPTY = hashlib.sha256().hexdigest()
 
 
@@ -116,6 +114,7 @@ def _by_version_2(
     """Return who signed a URL with Version 2, boto3's default for S3."""
     token = parameters.get("x-amz-security-token", "")
     secret, principal = holder(keys, parameters["AWSAccessKeyId"], token)
+    signer = HmacV1Auth(Credentials(parameters["AWSAccessKeyId"], secret))
     expires = parameters.get("Expires", "")
     if not (expires.isascii() and expires.isdigit() and len(expires) < 15):
         raise failure("AccessDenied", "Invalid date (should be seconds since epoch): " + expires[:100])
@@ -124,24 +123,19 @@ def _by_version_2(
     # boto3 moves headers into the query after it has signed them.
     amazon = {name: value for name, value in parameters.items() if name.startswith("x-amz-")}
     amazon |= {name: ",".join(headers.getlist(name)) for name in headers if name.startswith("x-amz-")}
-    named = (entry.partition("=") for entry in query.split("&"))
-    signed = sorted((name, equals + unquote(value)) for name, equals, value in named if name in SIGNED_BY_2)
     if resource.count("/") == 1 and resource != "/":
         # documented: for "/bucket", boto3 signs "/bucket/", which S3 requires (botocore/handlers.py, fix_s3_host).
         resource += "/"
-    if signed:
-        resource += "?" + "&".join(name + value for name, value in signed)
     text = "\n".join(
         (
             method,
             *(headers.get(name, parameters.get(name, "")) for name in ("content-md5", "content-type")),
             expires,
             *(f"{name}:{value.strip()}" for name, value in sorted(amazon.items())),
-            resource,
+            signer.canonical_resource(SplitResult("", "", "", query, ""), resource),
         )
     )
-    digest = base64.b64encode(hmac.digest(secret.encode(), text.encode(), "sha1")).decode()
-    if not hmac.compare_digest(digest.encode(), parameters.get("Signature", "").encode()):
+    if not hmac.compare_digest(signer.sign_string(text).encode(), parameters.get("Signature", "").encode()):
         raise failure("SignatureDoesNotMatch")
     return principal
 

@@ -5,11 +5,11 @@ import os
 import re
 import secrets
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from slslab.object_store.errors import failure
 
@@ -20,6 +20,7 @@ MEMORY_BYTES = 256 * 1024 * 1024
 READ_BYTES = 512 * 1024
 NULL = "null"
 VERSION_ID = re.compile("[0-9a-f]{32}")
+Entry = TypeVar("Entry")
 
 
 class Folder:
@@ -259,13 +260,9 @@ class Bucket:
 
     def walk(self, prefix: str, delimiter: str, after: str, limit: int) -> tuple[list[str], list[str], bool]:
         """Return at most `limit` keys and common prefixes after a name, and whether there are more."""
-        keys: list[str] = []
-        groups: list[str] = []
-        for name, is_group in names(self._keys, prefix, delimiter, after, lambda key: self.current(key) is not None):
-            if len(keys) + len(groups) == limit:
-                return keys, groups, limit > 0
-            (groups if is_group else keys).append(name)
-        return keys, groups, False
+        entries = names(self._keys, prefix, delimiter, after, lambda key: self.current(key) is not None)
+        page, more = first_page(entries, limit)
+        return [name for name, is_group in page if not is_group], [name for name, is_group in page if is_group], more
 
     def walk_versions(
         self, prefix: str, delimiter: str, after: tuple[str, str], limit: int
@@ -274,8 +271,6 @@ class Bucket:
 
         `after` is a key and, unless empty, the id of a version: the page begins with older ones.
         """
-        found: list[tuple[Version, bool]] = []
-        groups: list[str] = []
         key_marker, version_marker = after
         rest = self._older(key_marker, version_marker) if version_marker else ()
         entries: Iterator[tuple[str, Version | None]] = itertools.chain(
@@ -286,14 +281,9 @@ class Bucket:
                 for version in ([None] if is_group else reversed(self._versions[name].values()))
             ),
         )
-        for name, version in entries:
-            if len(found) + len(groups) == limit:
-                return found, groups, limit > 0
-            if version is None:
-                groups.append(name)
-            else:
-                found.append((version, version is self.latest(name)))
-        return found, groups, False
+        page, more = first_page(entries, limit)
+        found = [(version, version is self.latest(name)) for name, version in page if version is not None]
+        return found, [name for name, version in page if version is None], more
 
     def _older(self, key: str, version_id: str) -> Iterator[Version]:
         """Yield the versions older than this one, newest first; nothing if the id isn't ours."""
@@ -322,6 +312,12 @@ def names(
         elif visible(key):
             yield group, True
             place = _end_of(keys, group, place)
+
+
+def first_page(entries: Iterable[Entry], limit: int) -> tuple[list[Entry], bool]:
+    """Return at most `limit` entries, and whether there are more; never after an empty page."""
+    page = list(itertools.islice(entries, limit + 1))
+    return page[:limit], len(page) > limit > 0
 
 
 def _end_of(keys: Sequence[str], prefix: str, place: int) -> int:

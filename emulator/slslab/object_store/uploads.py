@@ -21,7 +21,7 @@ from slslab.object_store.objects import (
     written_version,
 )
 from slslab.object_store.signing import UNSIGNED
-from slslab.object_store.storage import NULL, Bucket, Part, Upload, Version, cut, names, now, read, whole
+from slslab.object_store.storage import NULL, Bucket, Part, Upload, Version, cut, first_page, names, now, read, whole
 
 # documented: qfacts.html, "Amazon S3 multipart upload limits".
 LEAST_PART, LARGEST_PART = 5 * 1024**2, 5 * 1024**3
@@ -114,7 +114,7 @@ async def complete_multipart_upload(call: Call) -> Answer:
     if call.members.get("MpuObjectSize", size) != size:
         raise failure("InvalidRequest", "The provided x-amz-mp-object-size does not match the size of the object.")
     if call.members.get("ChecksumType", upload.checksum_type) != upload.checksum_type:
-        raise failure("InvalidRequest", "The checksum type is not that of the upload.")
+        raise failure("InvalidRequest", "The checksum type differs from the upload's.")
     body = tuple(piece for part in parts for piece in part.body)
     sums: dict[str, str] = {}
     if upload.algorithm:
@@ -181,7 +181,7 @@ async def list_multipart_uploads(call: Call) -> Answer:
         entries += by_key[marker][ids.index(after_id) + 1 :] if after_id in ids else []
     for name, is_group in names(sorted(by_key), given.get("Prefix", ""), given.get("Delimiter", ""), marker, bool):
         entries += [name] if is_group else by_key[name]
-    page = entries[:limit]
+    page, more = first_page(entries, limit)
     output = {
         "Bucket": bucket.name,
         "KeyMarker": marker,
@@ -190,7 +190,7 @@ async def list_multipart_uploads(call: Call) -> Answer:
         "Delimiter": given.get("Delimiter"),
         "EncodingType": given.get("EncodingType"),
         "MaxUploads": limit,
-        "IsTruncated": len(entries) > limit > 0,
+        "IsTruncated": more,
         "Uploads": [
             {
                 "Key": upload.key,
@@ -204,7 +204,7 @@ async def list_multipart_uploads(call: Call) -> Answer:
         ],
         "CommonPrefixes": [{"Prefix": group} for group in page if isinstance(group, str)],
     }
-    if output["IsTruncated"]:
+    if more:
         key, upload_id = (last, "") if isinstance(last := page[-1], str) else (last.key, last.id)
         output |= {"NextKeyMarker": key, "NextUploadIdMarker": upload_id}
     return Answer(output)

@@ -10,7 +10,6 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +58,7 @@ class _Server(ServerProcess):
         words = text.replace("v=", " ").split()
         return f"{self.title} {next(word for word in words if word[:1].isdigit())}"
 
-    def _start(self, undo: ExitStack) -> bool:  # noqa: ARG002 - it has nothing to undo
+    def _start(self) -> bool:
         (self._port,) = free_ports(1)
         self._data.mkdir(parents=True)
         # Not on the command line, which every user of this host can read.
@@ -123,7 +122,7 @@ class EmbeddedParameterServer(ServerProcess):
         self._token = secrets.token_hex(16)
         self.endpoint = ""
 
-    def _start(self, undo: ExitStack) -> bool:  # noqa: ARG002 - it has nothing to undo
+    def _start(self) -> bool:
         variables = {**os.environ, TOKEN: self._token}
         self._launch_module("slslab_workers.parameter_server", ["--parent-pipe"], variables, on_event=self._on_event)
         report = self._report(START_LIMIT_S)

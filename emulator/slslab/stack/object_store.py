@@ -1,7 +1,6 @@
 """Start the embedded S3 server, one per run; docs/services.md lists what it supports."""
 
 from collections.abc import Mapping
-from contextlib import ExitStack
 from pathlib import Path
 
 from slslab.aws.keys import Keyring
@@ -46,7 +45,7 @@ class EmbeddedObjectStore(ServerProcess):
         """The server's name and version."""
         return f"{self._server} {__version__}"
 
-    def _start(self, undo: ExitStack) -> bool:  # noqa: ARG002 - of the base class
+    def _start(self) -> bool:
         # The server inherits the socket. It is closed here, so clients' connections break when the server ends.
         with listening_socket("127.0.0.1", self._port, "--s3-port") as listener:
             self._data.mkdir(mode=0o700, parents=True)

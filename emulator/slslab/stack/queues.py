@@ -8,7 +8,6 @@ import os
 import secrets
 import socket
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,7 +105,7 @@ class EmbeddedRabbitMQ(ServerProcess):
         """The AMQP address, with user and password; the virtual host is `/`."""
         return f"amqp://{self._user}:{self._password}@127.0.0.1:{self._port}/%2F"
 
-    def _start(self, undo: ExitStack) -> bool:  # noqa: ARG002 - it has nothing to undo
+    def _start(self) -> bool:
         (self._port,) = free_ports(1)
         self._prepare()
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notices:

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from importlib.metadata import version
 from typing import Any
 from urllib.parse import quote
@@ -48,7 +47,7 @@ class EmbeddedTensorDatabases(ServerProcess):
         scripts = f"torch {version('torch')}" if installed("torch") else "without RedisAI's commands"
         return f"tensordb {__version__}, {scripts}"
 
-    def _start(self, undo: ExitStack) -> bool:  # noqa: ARG002 - it has nothing to undo
+    def _start(self) -> bool:
         variables, user = dict(os.environ), ""
         variables.pop("TENSORDB_PASSWORD", None)  # meant for another database
         if self._password is not None:

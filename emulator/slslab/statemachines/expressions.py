@@ -9,8 +9,9 @@ import json
 import math
 import random
 import re
+import sys
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -254,25 +255,6 @@ def _plain(value: Any) -> Any:
     raise QueryError(" returned an unsupported result type.")
 
 
-class Function(Jsonata.JFunction):  # type: ignore[misc]
-    """A function that AWS adds to JSONata, or that the library implements differently."""
-
-    def __init__(self, name: str, signature: str, function: Callable[..., Any], arguments: int) -> None:
-        super().__init__(Jsonata.JLambda(function), signature)
-        self.function_name = name
-        self.signature.set_function_name(name)
-        self._arguments = arguments
-
-    def call(self, _input: Any, args: Sequence[Any] | None) -> Any:
-        """Return its result; missing arguments are undefined."""
-        given = list(args or ())[: self._arguments]
-        return self.function.function(*given, *[None] * (self._arguments - len(given)))
-
-    def get_number_of_args(self) -> int:
-        """Return the number of arguments."""
-        return self._arguments
-
-
 def _partition(array: Sequence[Any] | None, size: float | None) -> Any:
     if not array:
         return None
@@ -352,16 +334,21 @@ def _parse(text: Any) -> Any:
     return Utils.NULL_VALUE if value is None else value
 
 
-FUNCTIONS: Mapping[str, Function] = {
-    function.function_name: function
-    for function in (
-        Function("partition", "<an?>", _partition, 2),
-        Function("range", "<nnn?>", _range, 3),
-        Function("hash", "<ss?>", _hash, 2),
-        Function("random", "<n?>", seeded_random, 1),
-        Function("uuid", "<:s>", lambda: str(uuid.uuid4()), 0),
-        Function("parse", "<s?>", _parse, 1),
-        Function("distinct", "<x:x>", _distinct, 1),
-        Function("number", "<(nsb)-:n>", _number, 1),
+def _uuid(_value: Any) -> str:
+    return str(uuid.uuid4())
+
+
+# The functions that AWS adds to JSONata, or that the library implements differently; missing arguments are None.
+FUNCTIONS: Mapping[str, Any] = {
+    name: Jsonata.JNativeFunction(name, signature, sys.modules[__name__], function.__name__)
+    for name, signature, function in (
+        ("partition", "<an?>", _partition),
+        ("range", "<nnn?>", _range),
+        ("hash", "<ss?>", _hash),
+        ("random", "<n?>", seeded_random),
+        ("uuid", "<:s>", _uuid),  # `$map` passes the value
+        ("parse", "<s?>", _parse),
+        ("distinct", "<x:x>", _distinct),
+        ("number", "<(nsb)-:n>", _number),
     )
 }

@@ -96,7 +96,8 @@ def wraps(kind: type, name: str) -> Callable[[Callable[..., Any]], Callable[...,
 def patch(limits: Limits) -> None:
     """Replace what differs from AWS, and enforce these limits."""
     quotas.MAX_STATE_SIZE_UTF8_BYTES = limits.state_payload_bytes + 1  # it compares with less than
-    encoding._DateTimeEncoder = Encoder
+    # AWS writes no white space, and doesn't escape non-ASCII characters.
+    encoding._DateTimeEncoder = lambda **_: json.JSONEncoder(ensure_ascii=False, separators=SEPARATORS)
     preprocessor.from_string_literal = _string
     preprocessor.Preprocessor._inner_string_of = staticmethod(_string)
     # moto stores this on the class, so a refused definition would leave its language to the next one.
@@ -150,21 +151,10 @@ def _children(value: Any) -> Iterator[tuple[str, Any]]:
                 yield (part if bound else f"[{number}]{part}"), child
 
 
-class Encoder(json.JSONEncoder):
-    """Writes JSON like AWS: without white space, and without escaping non-ASCII characters."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**{**options, "ensure_ascii": False, "separators": SEPARATORS})
-
-    def default(self, value: Any) -> str:
-        """Return a time, or another value that JSON lacks, as text."""
-        return value.isoformat() if isinstance(value, datetime) else str(value)
-
-
 @wraps(CommonStateField, "_verify_size_quota")
 def verify_json(original: Original, state: Any, env: Any, value: Any) -> None:
     """Check the size of a value's JSON: moto measures a text without JSON's quotes and escapes."""
-    original(state, env, json.dumps(value, cls=Encoder))
+    original(state, env, compact(value))
 
 
 @wraps(Environment, "set_ended")
@@ -183,15 +173,15 @@ def _string(parser_rule_context: Any) -> str | None:
     return json.loads(text) if text.startswith('"') else None if text == "null" else text
 
 
-def failure(env: Any, event: str, key: str, error: str, cause: str, **further: Any) -> FailureEventException:
-    """Return a state's failure as an event of this type, with its details under this key."""
-    details = {key: {**further, "error": error, "cause": cause}}
+def failure(env: Any, error: str, cause: str, event: str = "ExecutionFailed", **further: Any) -> FailureEventException:
+    """Return a state's failure as an event of this type."""
+    details = {f"{event[0].lower()}{event[1:]}EventDetails": {**further, "error": error, "cause": cause}}
     return FailureEventException(FailureEvent(env, ErrorName(error), event, details))
 
 
 def runtime_failure(env: Any, cause: str) -> FailureEventException:
     """Return the failure of a state that can't be evaluated."""
-    return failure(env, "ExecutionFailed", "executionFailedEventDetails", RUNTIME, cause)
+    return failure(env, RUNTIME, cause)
 
 
 def _evaluate_expression(component: Any, env: Any) -> None:
@@ -204,7 +194,7 @@ def _evaluate_expression(component: Any, env: Any) -> None:
             raise QueryError(problem)
     except QueryError as error:
         cause = f"The JSONata expression '{component.expression}' specified for the field '{component.field}'"
-        failed = failure(env, "EvaluationFailed", "evaluationFailedEventDetails", QUERY, cause + error.problem)
+        failed = failure(env, QUERY, cause + error.problem, "EvaluationFailed")
         details = failed.failure_event.event_details["evaluationFailedEventDetails"]
         details |= {"cause": _located(failed.failure_event, details["cause"]), "location": component.field}
         details["state"] = failed.failure_event.state_name

@@ -4,11 +4,8 @@ https://docs.aws.amazon.com/step-functions/latest/dg/connect-lambda.html
 """
 
 import json
-import secrets
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from email.utils import formatdate
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -43,14 +40,14 @@ def connect(lambda_client: Any, limits: Limits) -> None:
 
     def function(env: Any, parameters: dict[str, Any], **_: Any) -> None:
         """Evaluate a Task that names a function's ARN as its resource: its result is only the payload."""
-        with _failing(env, "LambdaFunctionFailed", "lambdaFunctionFailedEventDetails"):
+        with _failing(env, "LambdaFunctionFailed"):
             payload = _invoke(lambda_client, env, parameters, limits.state_payload_bytes)["Payload"]
             env.stack.append({"Payload": payload})
 
     def service(state: Any, env: Any, normalised_parameters: dict[str, Any], **_: Any) -> None:
         """Evaluate a Task of the integration `lambda:invoke`: its result is the API's response."""
         resource = {"resource": state._get_sfn_resource(), "resourceType": state._get_sfn_resource_type()}
-        with _failing(env, "TaskFailed", "taskFailedEventDetails", resource):
+        with _failing(env, "TaskFailed", **resource):
             env.stack.append(_invoke(lambda_client, env, normalised_parameters, limits.state_payload_bytes))
 
     lambda_eval_utils.execute_lambda_function_integration = function
@@ -113,8 +110,8 @@ def _http_metadata(answer: Mapping[str, Any], payload: str) -> dict[str, Any]:
         "Connection": "keep-alive",
         "x-amzn-RequestId": metadata["RequestId"],
         "Content-Length": str(len(payload.encode())),
-        "Date": own.get("date", formatdate(usegmt=True)),
-        "X-Amzn-Trace-Id": own.get("x-amzn-trace-id") or _trace_id(),
+        "Date": own["date"],
+        "X-Amzn-Trace-Id": own.get("x-amzn-trace-id"),
         "Content-Type": "application/json",
     }
     present = {name: value for name, value in headers.items() if value is not None}
@@ -123,12 +120,6 @@ def _http_metadata(answer: Mapping[str, Any], payload: str) -> dict[str, Any]:
         "HttpHeaders": {name: present[name] for name in sorted(present, key=str.lower)},
         "HttpStatusCode": answer["StatusCode"],
     }
-
-
-def _trace_id() -> str:
-    """Return the trace header of an untraced call, in X-Ray's documented form."""
-    root = f"1-{int(time.time()):08x}-{secrets.token_hex(12)}"
-    return f"Root={root};Parent={secrets.token_hex(8)};Sampled=0"
 
 
 def _json(payload: str) -> Any:
@@ -169,9 +160,9 @@ def _refused(error: ClientError) -> TaskFailure:
 
 
 @contextmanager
-def _failing(env: Any, kind: str, key: str, further: Mapping[str, Any] | None = None) -> Iterator[None]:
-    """Turn a TaskFailure into an event of this type, with its details and the further ones under this key."""
+def _failing(env: Any, kind: str, **further: str) -> Iterator[None]:
+    """Turn a TaskFailure into an event of this type, with further details."""
     try:
         yield
     except TaskFailure as error:
-        raise failure(env, kind, key, error.error, error.cause, **(further or {})) from None
+        raise failure(env, error.error, error.cause, kind, **further) from None

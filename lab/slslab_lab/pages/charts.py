@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from slslab.report import formats
 from slslab.report.page import Chart, Data, Key
@@ -53,25 +53,6 @@ def stacked_bars(
         )
     )
     return Chart(identifier, label, specification(chart), {DATA: data}, tuple(keys))
-
-
-def grouped_bars(identifier: str, label: str, rows: Rows, keys: Sequence[Key], title: str) -> Chart:
-    """Draw horizontal bars side by side: rows of (group, series, value); a group may lack a series."""
-    data = Data(("bar", "part", "value"), rows)
-    several, groups = len(keys) > 1, len({row[0] for row in rows})
-    encoding: dict[str, Any] = {"yOffset": alt.YOffset("part:N", sort=[key.label for key in keys])} if several else {}
-    chart = (
-        open_chart(height=groups * step(groups, 14 * len(keys) + 10 if several else 26, 3 * len(keys)))
-        .mark_bar()
-        .encode(
-            x=alt.X("value:Q", title=title_lines(title), axis=number_axis()),
-            y=name_axis(),
-            color=alt.Color("part:N", scale=colour_scale(keys), legend=None),
-            tooltip=tooltips(("bar:N", "of"), ("part:N", "which"), ("value:Q", title, ",.4~f")),
-            **encoding,
-        )
-    )
-    return Chart(identifier, label, specification(chart), {DATA: data}, tuple(keys) if several else ())
 
 
 def memory_bars(label: str, rows: Rows, caption: str = "") -> Chart:

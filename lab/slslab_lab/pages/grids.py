@@ -11,7 +11,7 @@ from slslab_workers.architecture import title, with_chains
 
 DIGITS = {
     "s": 2, "min": 2, "MB": 0, "USD": 4, "%": 2, "ratio": 2, "×": 2,
-    "epochs": 0, "steps": 0, "updates": 0, "messages": 0, "B": 0,
+    "epochs": 0, "steps": 0, "updates": 0,
 }  # fmt: skip
 # Titles of the horizontal axis of a curve by epoch, and by round of communication.
 EPOCHS, ROUNDS = "epochs", "rounds of communication"
@@ -131,7 +131,7 @@ def _reasons(cell: Document) -> str:
 def thresholds(document: Document) -> Table:
     """Return which of two patterns is faster, and from which latency × bandwidth ÷ size of a gradient on."""
     compared = [row for row in document["rows"] if "intervals" in row]
-    bases = [name for name in ("published", "measured", "modelled") if any(name in row["winner"] for row in compared)]
+    bases = [name for name in ("published", "modelled") if any(name in row["winner"] for row in compared)]
     last, *others = reversed(with_chains())
     patterns: dict[str | None, str] = {last: title(last), None: "tie", **{name: title(name) for name in others}}
     rows = []

@@ -1,4 +1,4 @@
-"""Cards of a run's figures: activity, phases, modelled and measured figures, bill, learning, memory."""
+"""Cards of a run's figures: activity, phases, memory sizes, bill, learning, memory."""
 
 from collections import Counter
 from dataclasses import replace
@@ -123,22 +123,6 @@ def sizes_card(document: Document) -> Card | None:
     label = "Points: cost and time on AWS with each memory size"
     chart = charts.scatter("sizes", label, rows, keys, ("time on AWS, s", "bill, USD"), caption)
     return Card("card-sizes", "Cost and time on AWS by memory size", (replace(chart, legend=keys),), wide=True)
-
-
-def modelled_card(document: Document) -> Card | None:
-    """Return the replayed trace's times on Lambda, per worker, and behind them the ones measured here."""
-    if (card := cards.modelled_card(document)) is None:
-        return None
-    bases = ("modelled", "measured")
-    bars = [
-        (rank(worker), basis, value)
-        for worker, figures in cards.beside_modelled(document)
-        for basis, value in zip(bases, figures[1::2], strict=True)
-        if value is not None
-    ]
-    label = "Bars: billed seconds per worker, modelled and measured"
-    chart = charts.grouped_bars("modelled", label, bars, scales.basis_keys(*bases), "billed time, s")
-    return replace(card, charts=(chart,))
 
 
 def bill_card(document: Document) -> Card | None:

@@ -92,7 +92,7 @@ def draw_curve(document: Document, path: Path) -> None:
 
 
 def draw_reproduction(document: Document, path: Path) -> None:
-    """Draw the bars of a reproduction, or else its curves."""
+    """Draw the curves of a reproduction, or else the points of its columns."""
     from slslab_lab.pages.reproduction import pictured
 
     basis = f"modelled on {document['profile']['name']}" if "profile" in document else "measured"

@@ -67,7 +67,6 @@ def describe_reproduction(document: Document) -> Page:
         *filter(None, [_agreement(document)]),
         *_tables(document),
         *_rankings(document),
-        *_bars(document),
         *_curves(document),
         *_bills(document),
         *([_whole("card-thresholds", grids.thresholds(document))] if compared else []),
@@ -178,17 +177,10 @@ def _keys(document: Document, names: Sequence[str]) -> tuple[Key, ...]:
 
 
 def pictured(document: Document) -> list[Chart]:
-    """Return the bars of a reproduction, or else its curves, each with its title."""
-    cards = list(_bars(document)) or list(_curves(document))
-    return [replace(chart, name=card.title) for card in cards for chart in card.charts]
-
-
-def _bars(document: Document) -> Iterator[Card]:
-    for number, bars in enumerate(document.get("bars", ())):
-        title = f"{bars['axis']}, {bars['unit']}"
-        label = f"Bars: {title}, {' and '.join(bars['series'])}"
-        chart = charts.grouped_bars(f"bars-{number}", label, bars["values"], scales.series_keys(bars["series"]), title)
-        yield Card(f"card-bars-{number}", bars["title"], (chart,))
+    """Return the curves of a reproduction, each with its title, or else the points of its columns."""
+    if curves := list(_curves(document)):
+        return [replace(chart, name=card.title) for card in curves for chart in card.charts]
+    return [chart for column in document["columns"] if (card := _column(document, column)) for chart in card.charts]
 
 
 def _bills(document: Document) -> Iterator[Card]:

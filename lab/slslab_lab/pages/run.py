@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from slslab.errors import counted
-from slslab.report import formats, summaries
-from slslab.report.cards import faults_card, functions_card, host_card, invocations_card, traffic_card
+from slslab.report import cards, formats, summaries
 from slslab.report.figures import failure, figures, warnings
 from slslab.report.page import Card, Document, Note, Page, Played
 from slslab.run.metrics import Records, Rows
@@ -21,22 +20,22 @@ MODELS = {
 
 def describe_run(document: Document, events: Rows | None, invocations: Records, modelled: Played | None = None) -> Page:
     """Return the page of a run, without missing parts of the document; `modelled` is its trace on Lambda."""
-    cards = (
+    shown = (
         measures.present_card(document),
-        faults_card(document),
+        cards.faults_card(document),
         measures.sizes_card(document),
         timeline_card(document, events, invocations, modelled),
-        measures.modelled_card(document),
+        cards.modelled_card(document),
         measures.bill_card(document),
         measures.phases_card(document),
         measures.shares_card(document),
         measures.learning_card(document),
         measures.memory_card(document, events, invocations),
         communication_card(document, events),
-        traffic_card(document),
-        functions_card(document),
-        invocations_card(document),
-        host_card(document),
+        cards.traffic_card(document),
+        cards.functions_card(document),
+        cards.invocations_card(document),
+        cards.host_card(document),
         _versions(document),
     )
     return Page(
@@ -55,7 +54,7 @@ def describe_run(document: Document, events: Rows | None, invocations: Records, 
             )
         ),
         subtitle=f"since {document['started_at']}" if "functions" in document else f"run {document['run']}",
-        cards=tuple(card for card in cards if card is not None),
+        cards=tuple(card for card in shown if card is not None),
         status=str(document["status"]),
         chips=tuple(_chips(document)),
         warnings=tuple(_warnings(document, events)),

@@ -16,7 +16,7 @@ from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.kernel.program import Gathering, Program, Step, Track
 from slslab_lab.replay.programs.scaling import generate
 from slslab_lab.replay.programs.step_costs import Cost, StepCosts
-from slslab_workers.architecture import Architecture, architectures
+from slslab_workers.architecture import Architecture
 from slslab_workers.channels.polling import POLICIES
 from slslab_workers.patterns import Workload
 from slslab_workers.training.released_log import LOG_TRAFFIC
@@ -93,51 +93,12 @@ class Round:
     def seconds(self, profile: Profile) -> float:
         """Return the time from the first request until the last worker has the sum, without later deletes and logs."""
         timeline = play(self.program(), profile)
-        ends = (end for step, end in zip(timeline.steps, timeline.end, strict=True) if is_exchange(step.phase, step.op))
+        ends = (
+            end
+            for step, end in zip(timeline.steps, timeline.end, strict=True)
+            if step.phase == PHASE and step.op not in CLEANING
+        )
         return (max(ends) - min(timeline.begin)) / NS
-
-
-def is_exchange(phase: str, op: str) -> bool:
-    """Return whether the step puts, reads or adds up gradients."""
-    return phase == PHASE and op not in CLEANING
-
-
-@dataclass(frozen=True)
-class SizedChain:
-    """The puts and gets of a round's longest chain, each of `moved` bytes."""
-
-    puts: int
-    gets: int
-    moved: float
-
-    def seconds(self, profile: Profile) -> float:
-        """Return the seconds of its requests one after another, without pauses."""
-        return sum(
-            number * (latency + self.moved / 1e6 / bandwidth) for number, latency, bandwidth in self._terms(profile)
-        )
-
-    def arithmetic(self, profile: Profile) -> str:
-        """Return the calculation as a text: times in seconds, sizes in MB."""
-        return " + ".join(
-            f"{number} * ({latency:.6g} + {self.moved / 1e6:.6f} / {bandwidth:.6g})"
-            if math.isfinite(bandwidth)
-            else f"{number} * {latency:.6g}"
-            for number, latency, bandwidth in self._terms(profile)
-        )
-
-    def _terms(self, profile: Profile) -> Iterator[tuple[int, float, float]]:
-        for number, op in ((self.puts, "object.put"), (self.gets, "object.get")):
-            operation = profile.operation(op)
-            bandwidth = operation.bandwidth_mb_s.value if operation.bandwidth_mb_s else math.inf
-            yield number, operation.latency_ms.value / 1e3, bandwidth
-
-
-def chain(pattern: str, workers: int, size: int) -> SizedChain:
-    """Return the longest chain of a round with messages of `size` bytes, without lists, deletes, polls and logs."""
-    longest = architectures()[pattern].longest_chain
-    assert longest is not None, f"{pattern} has no formula"
-    found = longest(workers)
-    return SizedChain(found.puts, found.gets, size / found.parts)
 
 
 def size_at(profile: Profile, share: float) -> int:

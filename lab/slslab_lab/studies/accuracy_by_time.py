@@ -1,7 +1,7 @@
 """Accuracy by time and by cost for each row of Table 3: accuracy by epoch × time of an epoch."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from slslab.report.formats import percent
@@ -62,11 +62,6 @@ class Progression:
         if point is not None:
             return Standing(self.minutes(point))
         return Standing(None, self.minutes(self.curve.last) if self.curve else None, missing)
-
-    def as_document(self) -> dict[str, Any]:
-        """Return its part of a row's document."""
-        curve = self.curve.as_document(self.experiment.architecture) if self.curve else None
-        return {"curve": curve, "epoch": asdict(self.epoch)}
 
 
 @dataclass(frozen=True)
@@ -148,19 +143,6 @@ def equal_ones(progressions: Iterable[Progression]) -> list[tuple[Curve, list[Pr
         if progression.curve is not None:
             groups.setdefault(progression.curve.name, (progression.curve, []))[1].append(progression)
     return list(groups.values())
-
-
-def shared_curves(progressions: Iterable[Progression]) -> list[dict[str, Any]]:
-    """Return, for JSON, curves that rows share because their parameters are equal in every bit, and the proofs."""
-    return [
-        {
-            "curve": curve.name,
-            "rows": [[progression.row.name, progression.experiment.variant] for progression in sharing],
-            "proofs": list(PROOFS),
-        }
-        for curve, sharing in equal_ones(progressions)
-        if len(sharing) > 1
-    ]
 
 
 def describe(progressions: Iterable[Progression]) -> Iterator[str]:

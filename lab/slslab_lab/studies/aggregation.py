@@ -106,17 +106,16 @@ def _steps(one: Aggregator, setting: Setting, add_s_per_gb: float) -> Iterator[S
     yield Step("object.put", "synchronise", requests=1, bytes=size)
 
 
-def play_round(
-    setting: Setting, add_s_per_gb: float, profile: Profile, spread: float = 0.0, *, cold: bool = False
-) -> Round:
-    """Return one round on a profile, with the account's concurrency.
+def play_round(setting: Setting, add_s_per_gb: float, profile: Profile, spread: float = 0.0) -> Round:
+    """Return one round on a profile, with warm environments and the account's concurrency.
 
     `spread` is the standard deviation of the logarithm of the times of equal functions. A level of the tree takes the
     expected time of its slowest function.
     """
     limit = profile.functions.concurrency.model_copy(update={"value": CONCURRENCY})
     functions = profile.functions.model_copy(update={"concurrency": limit})
-    timeline = play(make_program(setting, add_s_per_gb, cold), profile.model_copy(update={"functions": functions}))
+    program = make_program(setting, add_s_per_gb, cold=False)
+    timeline = play(program, profile.model_copy(update={"functions": functions}))
     tracks = zip(timeline.program.tracks, timeline.calls, strict=True)
     of_levels = grouped((track.name.partition("-")[0], call) for track, call in tracks if track.epoch == 0)
     wall = slowest = 0.0

@@ -256,8 +256,7 @@ def _notes(accuracies: Accuracies, book: Book) -> Iterator[str]:
     yield (
         f"Measured: LeNet-5 on digits, {WORKERS} workers, 8 minibatches of 32 each, {TRAINING['epochs']} epochs, "
         f"learning rate {TRAINING['lr']}, means of {counted(seeds, 'seed')}, all workers in one process with the bits "
-        f"of a run. An accuracy is the median after the last {LAST} epochs. "
-        f"{accuracies.measured}, {accuracies.host['cores']} processors, {accuracies.versions_in_words}."
+        f"of a run. An accuracy is the median after the last {LAST} epochs. {accuracies.origin}."
     )
     usual = next(each for each in accuracies.series if (each.rule, each.attack) == (MEAN, NO_ATTACK))
     yield (

@@ -5,7 +5,6 @@ from typing import Any
 
 from slslab_lab.studies.study import Study
 
-OF_TABLE2 = "Read Table 2's runs here (by default the project's own)."
 CURVES = "Read the curves of slslab accuracy here (by default the project's own)."
 
 
@@ -52,7 +51,7 @@ class Table3(Study):
     options = ("target", "plot", "accuracy", "recordings", "dataset", "profile", "prices", "out")
     texts: Mapping[str, str] = {
         "accuracy": CURVES,
-        "recordings": OF_TABLE2,
+        "recordings": "Read Table 2's runs here (by default the project's own).",
         "dataset": "Curves of this data set.",
     }
 
@@ -71,14 +70,13 @@ class Figure2(Study):
     """Barrak et al., Figure 2: communication of AllReduce and ScatterReduce, 4 to 16 workers (on aws-us-east-1).
 
     The model plays one round of each pattern: every worker puts its gradient, all get the sum. It does so as slslab's
-    workers do, and as the authors' code does, with its polls and log traffic. Measured rounds come from Table 2's
-    recordings. Less than 15 % is a tie. Each row shows in which interval of the object store's latency × bandwidth ÷
-    gradient size each pattern wins, found by playing other gradient sizes on the same profile.
+    workers do, and as the authors' code does, with its polls and log traffic. Less than 15 % is a tie. Each row shows
+    in which interval of the object store's latency × bandwidth ÷ gradient size each pattern wins, found by playing
+    other gradient sizes on the same profile.
     """
 
     name, paper, document = "fig2", "barrak-2025", "patterns"
-    options = ("out", "recordings", "profile", "plot")
-    texts: Mapping[str, str] = {"recordings": OF_TABLE2}
+    options = ("out", "profile", "plot")
 
 
 class LambdaMLTable3(Figure2):
@@ -178,7 +176,7 @@ class GradsSharding(Study):
 
     RQ3's eight rounds were predicted, with 80 % intervals, before they were compared with the measurements. The
     predictions are kept as they were made. The profile's network is fitted to RQ2's five rounds, never to RQ3.
-    --profile chooses the platform for today's model of both.
+    --profile chooses the platform of RQ2's model.
     """
 
     name, paper, document = "gradssharding", "gradssharding-2026", "gradssharding"

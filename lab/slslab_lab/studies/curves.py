@@ -58,10 +58,6 @@ USUAL = ("lr", "momentum", "weight_decay", "seed", "memory_format")
 LOWEST_TARGET = 20
 
 
-class CurveError(RequestError):
-    """A curve's file can't be read."""
-
-
 @dataclass(frozen=True)
 class Rule:
     """What determines learning from the same minibatches: a name, and the options that matter."""
@@ -143,20 +139,6 @@ class Curve:
         epochs = counted(self.last.epoch, "epoch")
         return f"{epochs}, {reasons.get(self.ended or '', 'where it was interrupted')}"
 
-    def as_document(self, architecture: str) -> dict[str, Any]:
-        """Return the curve for JSON; `shared` says that another architecture with the same rule made it."""
-        return {
-            "name": self.name,
-            "architecture": self.plan.architecture,
-            "shared": self.plan.architecture != architecture,
-            "rule": {"name": self.rule.name, "options": dict(self.rule.options)},
-            "dataset": self.dataset,
-            "epochs": self.last.epoch,
-            "ended": self.ended,
-            "seed": self.plan.seed,
-            **self.made,
-        }
-
 
 class _File(BaseModel):
     ended: str | None
@@ -195,7 +177,7 @@ def rule_of(experiment: Experiment, options: Mapping[str, Value] = MappingProxyT
 
 
 def read_curves(directory: Path) -> tuple[Curve, ...]:
-    """Return all curves in the subdirectories, by name; RunError without curves, CurveError for a wrong one."""
+    """Return all curves in the subdirectories, by name; RunError without curves, RequestError for a wrong one."""
     curves = tuple(read_curve(path) for path in sorted(directory.glob(f"*/{DOCUMENT}")))
     if not curves:
         raise RunError(f"{directory} has no accuracy curves.", COMMITTED["accuracy"][1])
@@ -203,16 +185,16 @@ def read_curves(directory: Path) -> tuple[Curve, ...]:
 
 
 def read_curve(path: Path) -> Curve:
-    """Return one curve; CurveError if it can't be read, or has another version."""
+    """Return one curve; RequestError if it can't be read, or has another version."""
     hint = "make it again with slslab accuracy."
-    file = read_entries(path, _File, SCHEMA, "curve", CurveError, hint)
+    file = read_entries(path, _File, SCHEMA, "curve", RequestError, hint)
     numbers = [epoch.epoch for epoch in file.epochs]
     if numbers != list(range(1, len(numbers) + 1)):
-        raise CurveError(f"The curve {path} doesn't contain every epoch from 1.", hint)
+        raise RequestError(f"The curve {path} doesn't contain every epoch from 1.", hint)
     try:
         plan = read_plan(file.plan)
     except PlanError as trouble:
-        raise CurveError(f"The curve {path} is wrong at plan: {trouble.message}", trouble.hint) from trouble
+        raise RequestError(f"The curve {path} is wrong at plan: {trouble.message}", trouble.hint) from trouble
     made = {"started": file.started, "device": file.device.get("name", "")}
     return Curve(path.parent.name, plan, file.epochs, file.ended, made)
 

@@ -12,12 +12,10 @@ from slslab_lab.studies.accuracy_by_time import ACCURACY, MODEL, Learnt, percent
 from slslab_lab.studies.curves import LOWEST_TARGET, PROOFS, Curve, Point, common_target, curve_of, rule_of, target_note
 from slslab_lab.studies.documents import Cell, ReproducedRow, cell_of, make_curve, make_document
 from slslab_lab.studies.epochs import EpochTime, Recordings
-from slslab_lab.studies.experiments import BATCHES, WORKERS, Experiment
+from slslab_lab.studies.experiments import BATCHES, Experiment
 from slslab_lab.studies.study import Setup
 from slslab_lab.studies.table2 import find_row
 from slslab_lab.studies.table3 import platform
-from slslab_workers.mlless import architecture as mlless
-from slslab_workers.models import spec
 
 TABLE, ARCHITECTURE = "optimizations", "mlless"
 ARMS = ("without", "with")
@@ -64,8 +62,7 @@ def build(setup: Setup, learnt: Learnt) -> dict[str, Any]:
         *dict.fromkeys(notes),
         *target_note(accuracy, target is not None),
         f"Modelled on {recordings.platform.name} from one recording per variant for both arms. The canonical one "
-        "includes the CPU time of filtering, the one as released doesn't. Messages and bytes are exact and belong to "
-        "the training protocol; shares are counted in the curves.",
+        "includes the CPU time of filtering, the one as released doesn't. Shares are counted in the curves.",
     ]
     return make_document(
         setup,
@@ -119,8 +116,6 @@ def _columns(accuracy: float | None) -> list[tuple[str, str, str]]:
         ("steps", f"Steps{until}", "steps"),
         ("epoch_seconds", "Wall time of an epoch", "s"),
         ("share", "Gradients sent", "%"),
-        ("messages", "Messages of an epoch", "messages"),
-        ("bytes", "Bytes of an epoch", "B"),
     ]
 
 
@@ -142,7 +137,6 @@ def _rows(
             "updates": None if point is None else point.updates,
             "steps": None if point is None else point.epoch * BATCHES,
             "share": None if share is None else 100 * share,
-            **_traffic(arm, experiment.model),
         }
         ways = tuple(way for way in again if way.column == "steps") if name == "without" else ()
         cells = {
@@ -153,11 +147,7 @@ def _rows(
             },
             "epoch_seconds": Cell(modelled=whole(arm.epoch.seconds), missing=arm.epoch.reason),
         }
-        more = {
-            "curve": arm.curve.as_document(ARCHITECTURE) if arm.curve else None,
-            "modelled_share": arm.epoch.share if arm.epoch.seconds is not None else None,
-        }
-        yield ReproducedRow(WORDS[name], group, experiment.variant, cells, "", more)
+        yield ReproducedRow(WORDS[name], group, experiment.variant, cells)
     without, with_ = (arms[name].seconds for name in ARMS)
     why = "; ".join(dict.fromkeys(arm.why for arm in arms.values() if arm.why))
     ratio = change = None
@@ -168,26 +158,6 @@ def _rows(
         "change": compare("change", change, reason, ""),
     }
     yield ReproducedRow("without ÷ with", group, experiment.variant, cells, row.note)
-
-
-def _traffic(arm: Arm, model: str) -> dict[str, float | None]:
-    """Return the protocol's messages and bytes in a mean epoch until the target: exact for the updates sent."""
-    parameters = spec(model).parameters
-    if arm.share is None:
-        return {"messages": None, "bytes": None}
-    epochs = (arm.point.epoch if arm.point else arm.curve.last.epoch) if arm.curve else 1
-    updates = WORKERS * BATCHES * epochs
-    sent = round(arm.share * updates)
-    all_sent, none_sent = (mlless.counts(WORKERS, BATCHES, epochs, parameters, share=share) for share in (1.0, 0.0))
-
-    def per_epoch(most: int, least: int) -> float:
-        # Each update adds the same.
-        return (least + (most - least) // updates * sent) / epochs
-
-    return {
-        "messages": per_epoch(*(sum(each.operations.values()) for each in (all_sent, none_sent))),
-        "bytes": per_epoch(*(each.bytes_in + each.bytes_out for each in (all_sent, none_sent))),
-    }
 
 
 def _reason(arms: Mapping[str, Arm], accuracy: float | None) -> str:

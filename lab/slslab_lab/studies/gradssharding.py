@@ -5,12 +5,11 @@ committed, before the comparison. Nothing is fitted to RQ3.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
 from functools import cache
-from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
@@ -31,16 +30,16 @@ from slslab_lab.studies.study import Setup
 FITTED_TO, BLIND = "rq2", "rq3"
 PROFILE, BASE = "aws-us-east-1-2026", "aws-us-east-1"
 PREDICTIONS = Path(__file__).with_suffix(".toml")
-# RQ3's means are over nine rounds, the first of them cold; RQ2's over 14 warm ones.
-ROUNDS, RUNS = 9, 14
+# RQ2's means are over 14 warm rounds.
+RUNS = 14
 CONFIDENCE = 0.8
 COLUMNS = (
-    ("wall_seconds", "a round", "s", 1),
-    ("slowest_seconds", "the slowest function", "s", 1),
-    ("usd", "cost of a round", "USD", 6),
+    ("wall_seconds", "Time of a round", "s", 1),
+    ("slowest_seconds", "Time of the slowest function", "s", 1),
+    ("usd", "Cost of a round", "USD", 6),
 )
-# Names in `comparison`: the predictions' seconds and dollars, and today's model on the command's profile.
-SECONDS, USD, TODAY = "seconds", "usd", "today"
+# Names in `comparison`: the predictions' seconds and dollars.
+SECONDS, USD = "seconds", "usd"
 
 
 class Prediction(Entry):
@@ -69,14 +68,12 @@ class Predictions(Entry):
 
 @dataclass(frozen=True)
 class Compared:
-    """A round: the modelled figures, for RQ3 the predicted ones, and the measurements; `today` are the seconds of RQ3's
-    round by today's code."""
+    """A round: the modelled figures, for RQ3 the predicted ones, and the measurements."""
 
     experiment: str
     setting: Setting
     ours: Prediction
     measured: Mapping[str, Decimal]
-    today: float | None = None
 
     @property
     def name(self) -> str:
@@ -100,9 +97,8 @@ class Compared:
         return {"wall_seconds": self.ours.seconds, "slowest_seconds": self.ours.slowest_seconds, "usd": self.ours.usd}
 
     def errors(self) -> dict[str, float]:
-        """Return the relative errors of seconds, of USD, and of the seconds from baselines and today's code."""
-        today = {} if self.today is None else {TODAY: self.today}
-        seconds = {SECONDS: self.ours.seconds, **self.ours.baselines, **today}
+        """Return the relative errors of seconds, of USD, and of the seconds from baselines."""
+        seconds = {SECONDS: self.ours.seconds, **self.ours.baselines}
         errors = {name: value / self.measured_s - 1 for name, value in seconds.items()}
         return {**errors, USD: self.ours.usd / float(self.measured["usd"]) - 1}
 
@@ -144,14 +140,13 @@ def build(setup: Setup, _: None = None) -> dict[str, Any]:
         _of_rq2(one, values, profile, fit, factor)
         for one, values in zip(observed, _values(paper, FITTED_TO), strict=True)
     ]
-    add_s_per_gb = fmean(one.add_s_per_gb for one in observed)
-    predicted = [_of_rq3(values, profile, fit, add_s_per_gb) for values in _values(paper, BLIND)]
+    predicted = [_of_rq3(values) for values in _values(paper, BLIND)]
     tables = [paper.table(name) for name in (BLIND, FITTED_TO)]
     comparison = _compare(predicted)
     return make_document(
         setup,
         tables[0],
-        COLUMNS,
+        [*COLUMNS, *((name, f"Time of a round, {_baseline(name)}", "s", 1) for name in predicted[0].ours.baselines)],
         map(_row, [*fitted, *predicted]),
         _notes(profile, left_out, fitted),
         table={
@@ -160,10 +155,9 @@ def build(setup: Setup, _: None = None) -> dict[str, Any]:
             "notes": [note for table in tables for note in table.notes],
         },
         profile=profile,
-        findings=list(_findings(comparison, profile)),
+        findings=list(_findings(comparison)),
         fit={**vars(fit), "left_out": left_out},
         comparison=comparison,
-        matrices=list(_matrices(predicted, fitted)),
     )
 
 
@@ -215,12 +209,11 @@ def _measured(values: Mapping[str, Any]) -> dict[str, Decimal]:
     return {column: values[name] for column, name in names.items() if name in values}
 
 
-def _of_rq3(values: Mapping[str, Any], profile: Profile, fit: Fitted, add_s_per_gb: float) -> Compared:
+def _of_rq3(values: Mapping[str, Any]) -> Compared:
     setting = _setting(values)
     place = (setting.model, setting.topology, setting.shards)
     prediction = next(row for row in predictions().rows if (row.model, row.topology, row.shards) == place)
-    warm, cold = (play_round(setting, add_s_per_gb, profile, fit.spread, cold=cold).wall_s for cold in (False, True))
-    return Compared("RQ3", setting, prediction, _measured(values), ((ROUNDS - 1) * warm + cold) / ROUNDS)
+    return Compared("RQ3", setting, prediction, _measured(values))
 
 
 def _compare(rows: Sequence[Compared]) -> dict[str, Any]:
@@ -257,65 +250,27 @@ def _row(one: Compared) -> ReproducedRow:
     cells = {
         name: Cell(one.measured.get(name), modelled=estimate, fitted=fitted) for name, estimate in estimates.items()
     }
+    # Baselines are compared, but get no verdict, either.
+    cells |= {
+        name: Cell(one.measured["wall_seconds"], modelled=Estimate(seconds, None, None, 0), fitted=True)
+        for name, seconds in ours.baselines.items()
+    }
     more = {
         "experiment": one.experiment,
         **_named(setting, "model", "topology", "shards", "memory_mb"),
         "wall_seconds": {"modelled": ours.seconds, "low": ours.low, "high": ours.high, "measured": one.measured_s},
         "slowest_seconds": ours.slowest_seconds,
         "usd": ours.usd,
-        "baselines": dict(ours.baselines),
     }
     variant = f"{one.experiment}, {'fitted' if fitted else 'predicted'}"
     return ReproducedRow(one.name, setting.model, variant, cells, more=more)
 
 
-def _matrices(predicted: Sequence[Compared], fitted: Sequence[Compared]) -> Iterator[dict[str, Any]]:
-    made, usd = predictions(), ("measured USD", "error of USD")
-
-    def matrix(
-        title: str, headings: Sequence[str], rows: Sequence[Compared], cells: Callable[[Compared], Sequence[str]]
-    ) -> dict[str, Any]:
-        texts = [[f"{row.setting.model}, {row.name}", *cells(row)] for row in rows]
-        return {"title": title, "headings": ["round", *headings], "rows": texts}
-
-    def predicted_cells(row: Compared) -> list[str]:
-        seconds, *measured = _pair(row, "wall_seconds")
-        inside = "yes" if row.inside else "no"
-        return [f"{seconds} ({row.ours.low:.1f} to {row.ours.high:.1f})", *measured, inside, *_pair(row, "usd")]
-
-    def baseline_cells(row: Compared) -> list[str]:
-        errors = row.errors()
-        pairs = ((f"{value:.1f}", percent(errors[name], "+.1")) for name, value in row.ours.baselines.items())
-        return [str(row.measured["wall_seconds"]), *chain(*pairs)]
-
-    yield matrix(
-        f"RQ3: predicted on {made.date} (commit {made.commit[:7]}), and measured",
-        (f"predicted s ({percent(CONFIDENCE)})", "measured s", "error", "inside", "predicted USD", *usd),
-        predicted,
-        predicted_cells,
-    )
-    yield matrix(
-        f"RQ3: baselines (commit {made.commit[:7]})",
-        ("measured s", *chain(*((f"{name}, s", "error") for name in predicted[0].ours.baselines))),
-        predicted,
-        baseline_cells,
-    )
-    yield matrix(
-        "RQ2: fitted",
-        ("modelled s", "measured s", "error", "slowest function, s", "measured s", "error", "modelled USD", *usd),
-        fitted,
-        lambda row: [*chain(*(_pair(row, name) for name in row.figures))],
-    )
+def _baseline(name: str) -> str:
+    return f"{'bytes ÷' if name.endswith('MB/s') else 'profile'} {name}"
 
 
-def _pair(row: Compared, column: str) -> tuple[str, str, str]:
-    """Return our figure, the measured one and the error, in words."""
-    ours, measured = row.figures[column], row.measured[column]
-    digits = next(digits for name, *_, digits in COLUMNS if name == column)
-    return f"{ours:.{digits}f}", str(measured), percent(ours / float(measured) - 1, "+.1")
-
-
-def _findings(comparison: Mapping[str, Any], profile: Profile) -> Iterator[str]:
+def _findings(comparison: Mapping[str, Any]) -> Iterator[str]:
     errors, of = comparison["errors"], comparison["of"]
     seconds, usd = errors[SECONDS], errors[USD]
     yield (
@@ -329,13 +284,12 @@ def _findings(comparison: Mapping[str, Any], profile: Profile) -> Iterator[str]:
     yield (
         "Baselines: "
         + "; ".join(
-            f"{'bytes ÷ ' if name.endswith('MB/s') else 'profile '}{name} is off by {_size(error)}"
+            f"{_baseline(name)} is off by {_size(error)}"
             for name, error in errors.items()
-            if name not in (SECONDS, USD, TODAY)
+            if name not in (SECONDS, USD)
         )
         + "."
     )
-    yield (f"Today's code on {profile.name}, run after the measurements were known, is off by {_size(errors[TODAY])}.")
 
 
 def _size(error: Mapping[str, float]) -> str:

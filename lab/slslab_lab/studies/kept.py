@@ -42,9 +42,10 @@ class Kept(Entry):
         return self.model_dump(mode="json", by_alias=True, exclude=set(results))
 
     @property
-    def versions_in_words(self) -> str:
-        """Return the versions it was measured with, in words."""
-        return ", ".join(f"{name} {number}" for name, number in self.versions.items() if number != "none")
+    def origin(self) -> str:
+        """Return in words when, on how many processors and with which versions it was measured."""
+        versions = (f"{name} {number}" for name, number in self.versions.items() if number != "none")
+        return ", ".join((f"{self.measured}", f"{self.host['cores']} processors", *versions))
 
 
 def made_now() -> dict[str, Any]:

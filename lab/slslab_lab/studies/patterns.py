@@ -1,42 +1,36 @@
-"""Published times of AllReduce and ScatterReduce compared with measured and modelled ones, by row and variant.
+"""Published times of AllReduce and ScatterReduce compared with modelled ones, by row and variant.
 
 Published values come from `papers/`. The model plays a round on a profile that is chosen before the comparison and is
 the same for all rows. Nothing is fitted to a row."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from decimal import Decimal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from slslab.errors import RequestError
 from slslab.predict.profiles.profile import Profile
 from slslab.report.formats import percent
-from slslab.run.metrics import grouped
-from slslab_lab.papers.paper import PaperError, Row, Table
+from slslab_lab.papers.paper import Row, Table
 from slslab_lab.papers.recomputation import Recomputed, recompute_row
 from slslab_lab.replay.crossings import TIE, Interval, pipe_share, winner
-from slslab_lab.replay.rounds import Round, SizedChain, chain, size_at, sweep, without_compute
+from slslab_lab.replay.rounds import Round, size_at, sweep, without_compute
 from slslab_lab.runs.planning import architectures
 from slslab_lab.studies.accuracy_by_time import CANONICAL, RELEASED, whole
-from slslab_lab.studies.documents import Cell, ReproducedRow, make_document
-from slslab_lab.studies.measured_rounds import PATTERNS, Exchange, describe, read_exchanges
-from slslab_lab.studies.minibatches import ratio_of
+from slslab_lab.studies.documents import Cell, ReproducedRow, cell_of, make_document
 from slslab_lab.studies.study import Setup
 from slslab_workers.architecture import title
 
+PATTERNS = ("allreduce", "scatterreduce")
 # The paper's table, by study.
 TABLES = {"lambdaml-table3": "table3", "fig2": "fig2"}
 NAMES = {"": "a tie", **{name: title(name) for name in PATTERNS}}
 # The range of latency × bandwidth ÷ size to sweep (wider if a row lies outside), and the number of values to try.
 SWEPT = (1e-3, 1e3)
 PLACES = 25
-# A recorded run has a row's model if their gradients differ by at most this share.
-SAME_SIZE = 0.01
 RATIO = "ratio"
 # The name in the papers' data for AllReduce's seconds ÷ ScatterReduce's.
 SLOWER = "allreduce_slower"
-FORMULA = "by formula"
 COLUMNS = (
     *((name, f"{NAMES[name]}, a round", "s", 2) for name in PATTERNS),
     (RATIO, "AllReduce ÷ ScatterReduce", "ratio", 2),
@@ -65,8 +59,7 @@ def variants(table: Table, row: Row) -> tuple[Variant, Variant]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One row in one variant: seconds of a round by pattern, `measured` (may be empty) and `modelled`; and the longest
-    `chains` of its puts and gets.
+    """One row in one variant: `modelled` seconds of a round by pattern.
 
     `share` is latency × bandwidth ÷ size of the row's gradients; `intervals` give the winner at other values."""
 
@@ -75,10 +68,8 @@ class Comparison:
     workers: int
     size: int
     modelled: Mapping[str, float]
-    chains: Mapping[str, SizedChain]
     share: float
     intervals: tuple[Interval, ...]
-    measured: Mapping[str, Exchange] = field(default_factory=dict)
 
     @property
     def winners(self) -> dict[str, str]:
@@ -115,27 +106,25 @@ class Comparison:
         return max(share / self.share, self.share / share)
 
 
-def read(setup: Setup) -> list[list[Comparison]]:
+def read(setup: Setup) -> list[Comparison]:
     """Play both patterns for all rows, each in its variants."""
     table = setup.paper.table(TABLES[setup.study.name])
-    compare = compare_rounds(table, setup.profile, read_exchanges(setup.options.get("recordings")))
-    compared = []
+    compare = compare_rounds(table, setup.profile)
+    compared: list[Comparison] = []
     for number, row in enumerate(table.rows, 1):
-        compared.append([compare(row, variant) for variant in variants(table, row)])
+        compared += (compare(row, variant) for variant in variants(table, row))
         setup.watcher.report("playing both patterns", number, len(table.rows))
     return compared
 
 
-def compare_rounds(
-    table: Table, profile: Profile, exchanges: Iterable[Exchange] = ()
-) -> Callable[[Row, Variant], Comparison]:
+def compare_rounds(table: Table, profile: Profile) -> Callable[[Row, Variant], Comparison]:
     """Return a function that plays a round of each pattern for a row with `workers` and `bytes`, by workers that need
-    no CPU time, next to measured `exchanges` of the same model, workers and variant.
+    no CPU time.
 
     RequestError for a profile without a latency or a bandwidth for gets."""
     if not pipe_share(profile, 1):
         raise RequestError(f"The profile {profile.name} has no latency for object.get.", "choose another --profile.")
-    known, costs = tuple(exchanges), {name: without_compute(architectures()[name]) for name in PATTERNS}
+    costs = {name: without_compute(architectures()[name]) for name in PATTERNS}
 
     @cache
     def seconds(workers: int, size: int, variant: Variant) -> Mapping[str, float]:
@@ -150,7 +139,7 @@ def compare_rounds(
         return sweep(lambda share: winner(seconds(workers, size_at(profile, share), variant)), begin, end, PLACES)
 
     def compare(row: Row, variant: Variant) -> Comparison:
-        workers, size = (count_of(table, row, name) for name in ("workers", "bytes"))
+        workers, size = (int(table.inputs_of(row)[name]) for name in ("workers", "bytes"))
         share = pipe_share(profile, size)
         return Comparison(
             row,
@@ -158,27 +147,11 @@ def compare_rounds(
             workers,
             size,
             seconds(workers, size, variant),
-            {name: chain(name, workers, size) for name in PATTERNS},
             share,
             swept(workers, variant, min(SWEPT[0], share), max(SWEPT[1], share)),
-            {
-                entry.pattern: entry
-                for entry in known
-                if (entry.workers, entry.polling, entry.logged)
-                == (workers, variant.polling, variant.log_bytes is not None)
-                and abs(size - entry.size) <= SAME_SIZE * size
-            },
         )
 
     return compare
-
-
-def count_of(table: Table, row: Row, name: str) -> int:
-    """Return an input that is a whole number; PaperError, naming the row, for anything else."""
-    value = table.inputs_of(row).get(name)
-    if not isinstance(value, int) or value < 1:
-        raise PaperError(f"The row {row.name!r} of {table.source} has no {name}.", f"add {name} to it.")
-    return value
 
 
 @dataclass(frozen=True)
@@ -193,80 +166,56 @@ class FasterCell(Cell):
         return "" if self.follows is None else "agrees" if self.same else "differs"
 
 
-def build(setup: Setup, compared: Sequence[Sequence[Comparison]]) -> dict[str, Any]:
+def build(setup: Setup, comparisons: Sequence[Comparison]) -> dict[str, Any]:
     """Return the document of compared rows."""
     paper, profile, table = setup.paper, setup.profile, TABLES[setup.study.name]
-    comparisons = [comparison for variants in compared for comparison in variants]
-    exchanges = {each.run: each for comparison in comparisons for each in comparison.measured.values()}
     return make_document(
         setup,
         paper.table(table),
         COLUMNS,
-        [_row(each, recompute_row(paper, table, each.row), profile) for each in comparisons],
-        [*_notes(comparisons, profile), *describe(exchanges.values())],
+        [_row(each, recompute_row(paper, table, each.row)) for each in comparisons],
+        _notes(comparisons, profile),
         profile=profile,
-        bars=list(_bars(compared)),
     )
 
 
-def _row(comparison: Comparison, again: Sequence[Recomputed], profile: Profile) -> ReproducedRow:
-    by_formula = {name: comparison.chains[name].seconds(profile) for name in PATTERNS}
-    cells: dict[str, Cell] = {
-        name: Cell(
-            comparison.row.published.get(name),
-            (
-                *(each for each in again if each.column == name),
-                _by_formula(name, by_formula[name], comparison.chains[name].arithmetic(profile)),
-            ),
-            comparison.measured[name].seconds if name in comparison.measured else None,
-            whole(comparison.modelled[name]),
-            reason=_reason(comparison, name),
+def _row(comparison: Comparison, again: Sequence[Recomputed]) -> ReproducedRow:
+    cells = {
+        name: cell_of(
+            comparison.row, again, name, modelled=whole(comparison.modelled[name]), reason=_reason(comparison, name)
         )
         for name in PATTERNS
     }
     printed = tuple(each for each in again if (each.column, each.way) == (RATIO, SLOWER))
-    first, second = (by_formula[name] for name in PATTERNS)
     modelled = comparison.modelled["allreduce"] / comparison.modelled["scatterreduce"]
     winners = comparison.winners
     cells[RATIO] = FasterCell(
-        recomputed=(*printed, _by_formula(RATIO, first / second, f"{first:.6f} / {second:.6f}")),
-        measured=ratio_of([comparison.measured[name].seconds for name in PATTERNS if name in comparison.measured]),
+        recomputed=printed,
         modelled=whole(modelled),
         reason=comparison.reason,
         follows=printed[0].value if printed else None,
         same=winners.get("published") == winners["modelled"],
     )
     more = {
-        "workers": comparison.workers,
-        "bytes": comparison.size,
-        "polling": comparison.variant.polling,
-        "log_bytes": comparison.variant.log_bytes,
         "winner": {basis: name or None for basis, name in winners.items()},
         "latency_bandwidth_size": comparison.share,
         "intervals": _intervals(comparison),
-        "recorded": {
-            name: {"run": each.run, "apart_seconds": each.apart, "oversubscribed": each.oversubscribed}
-            for name, each in comparison.measured.items()
-        },
     }
     return ReproducedRow(
         f"{comparison.workers} workers", comparison.row.name, comparison.variant.name, cells, comparison.row.note, more
     )
 
 
-def _by_formula(column: str, value: float, arithmetic: str) -> Recomputed:
-    """Return arithmetic on the profile's figures, without a verdict on the printed digits."""
-    return Recomputed(column, FORMULA, arithmetic, arithmetic, Decimal(repr(value)), None, "", "")
-
-
 def _reason(comparison: Comparison, name: str) -> str:
     if name not in comparison.row.published:
         return ""
-    chain, published = comparison.chains[name], comparison.row.published[name]
-    number = chain.puts + chain.gets
+    longest, published = architectures()[name].longest_chain, comparison.row.published[name]
+    assert longest is not None
+    chain = longest(comparison.workers)
+    number, size = chain.puts + chain.gets, comparison.size / chain.parts
     each, ours = (float(value) / number * 1e3 for value in (published, comparison.modelled[name]))
     return (
-        f"{NAMES[name]} has {number} puts and gets in a row, of {_size(chain.moved)} each. The published {published} s "
+        f"{NAMES[name]} has {number} puts and gets in a row, of {_size(size)} each. The published {published} s "
         f"leave {each:.0f} ms for each, including everything between them; the model has {ours:.0f} ms."
     )
 
@@ -288,34 +237,6 @@ def _intervals(comparison: Comparison) -> list[dict[str, Any]]:
     ]
 
 
-def _bars(compared: Sequence[Sequence[Comparison]]) -> Iterator[dict[str, Any]]:
-    for model, members in grouped((variants[0].row.name, variants) for variants in compared).items():
-        yield {
-            "title": f"A round, {model}",
-            "axis": "time of a round",
-            "unit": "s",
-            "series": [NAMES[name] for name in PATTERNS],
-            "values": [list(bar) for variants in members for bar in _bars_of(variants)],
-        }
-
-
-def _bars_of(variants: Sequence[Comparison]) -> Iterator[tuple[str, str, float]]:
-    sets = {
-        "published": {name: float(value) for name, value in variants[0].row.published.items()},
-        **{
-            f"measured, {comparison.variant.name}": {
-                name: each.seconds.value for name, each in comparison.measured.items()
-            }
-            for comparison in variants
-        },
-        **{f"modelled, {comparison.variant.name}": comparison.modelled for comparison in variants},
-    }
-    for basis, seconds in sets.items():
-        for name in PATTERNS:
-            if name in seconds:
-                yield f"{variants[0].workers} workers\n{basis}", NAMES[name], seconds[name]
-
-
 def _notes(comparisons: Sequence[Comparison], profile: Profile) -> Iterator[str]:
     ways = {comparison.variant.name: comparison.variant for comparison in comparisons}
     polling = ", ".join(f"{comparison.polling} ({name})" for name, comparison in ways.items())
@@ -323,10 +244,6 @@ def _notes(comparisons: Sequence[Comparison], profile: Profile) -> Iterator[str]
         f"Modelled: one round on {profile.name} of {profile.date}, until the last worker has the sum, no CPU time; "
         f"polling {polling}. Seconds agree up to {percent(Cell.tolerance)}. A ratio agrees if both name the same "
         f"winner, or both a tie, a difference of less than {percent(TIE)}."
-    )
-    yield (
-        "By formula: only puts and gets of the longest chain, with the profile's latency and bandwidth, without "
-        "lists, deletes, polls and logs; for ScatterReduce LambdaML's own. It uses no printed figures."
     )
     if any(comparison.variant.log_bytes is not None for comparison in comparisons):
         yield (

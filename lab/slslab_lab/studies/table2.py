@@ -3,7 +3,6 @@
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
 from decimal import Decimal
 from functools import partial
 from statistics import fmean
@@ -24,7 +23,7 @@ from slslab_lab.replay.outcome import waits
 from slslab_lab.studies.bills import BillLine, bill
 from slslab_lab.studies.documents import AGREES_MEMORY, Cell, ReproducedRow, cell_of, make_document, mixed_hosts
 from slslab_lab.studies.experiments import BATCHES, GPU, Experiment, Runs, experiments
-from slslab_lab.studies.minibatches import Estimate, cpu_calls, estimate, measured_calls, peak_memory_mb, played_calls
+from slslab_lab.studies.minibatches import Estimate, estimate, measured_calls, peak_memory_mb, played_calls
 from slslab_lab.studies.rankings import Standing, by_variant, rank_rows
 from slslab_lab.studies.replayed_rows import MEMORY, TIME, Calibration, Played, differences, fit_speed
 from slslab_lab.studies.study import Setup
@@ -67,7 +66,6 @@ def build(setup: Setup, runs: Runs) -> dict[str, Any]:
     order = [run for run in experiments(dict.fromkeys(run.model for run in results)) if run in results]
     bills = [results[run][1] for run in order]
     rows = [results[run][0] for run in order]
-    rows = [_beside_released(row, rows) for row in rows]
     return make_document(
         setup,
         table,
@@ -93,18 +91,13 @@ def build(setup: Setup, runs: Runs) -> dict[str, Any]:
 
 
 def find_row(paper: Paper, name: str, **inputs: str) -> Row:
-    """Return the row of a table with these inputs; RequestError if it is missing."""
+    """Return the row of a table with these inputs."""
     table = paper.table(name)
-    for row in table.rows:
-        if inputs.items() <= table.inputs_of(row).items():
-            return row
-    raise RequestError(
-        f"{table.source} of {paper.name} has no row of {' with '.join(inputs.values())}.", "add it to the paper's file."
-    )
+    return next(row for row in table.rows if inputs.items() <= table.inputs_of(row).items())
 
 
 def row_of(paper: Paper, experiment: Experiment) -> Row:
-    """Return the row of an architecture with a model; RequestError if it is missing."""
+    """Return the row of an architecture with a model."""
     return find_row(paper, TABLE, architecture=experiment.architecture, model=experiment.model)
 
 
@@ -185,20 +178,7 @@ def _row(paper: Paper, recordings: Sequence[tuple[Played, Profile]]) -> Reproduc
         )
         for name, *_ in COLUMNS
     }
-    more: dict[str, Any] = {
-        "recorded": {
-            **{name: getattr(recording.plan, name) for name in ("run", "batches", "memory_mb")},
-            "oversubscribed": recording.document["host"]["oversubscribed"],
-            "cpu_seconds": asdict(estimate(cpu_calls(recording), BATCHES)),
-        },
-        "parts": parts,
-    }
-    if len(recordings) > 1:
-        more |= {
-            "recordings": [each.measured.plan.run for each, _ in recordings],
-            "measured_recordings": [each.value for each in here],
-            "modelled_recordings": [each.value for each in there],
-        }
+    more = {"parts": parts, "modelled_recordings": [each.value for each in there]}
     return ReproducedRow(row.name, row.group, run.experiment.variant, cells, row.note, more)
 
 
@@ -273,25 +253,6 @@ def _reason(run: Played, seconds: Estimate, parts: Mapping[str, float]) -> str:
     )
     assumed = " The GPU's speed is assumed, not measured." if run.experiment.architecture == GPU else ""
     return f"A minibatch is modelled as {made_of}; {rest}.{assumed}"
-
-
-def _beside_released(row: ReproducedRow, rows: Sequence[ReproducedRow]) -> ReproducedRow:
-    """Return a canonical row; if the time as released agrees, its reason also says that the authors' code makes the
-    difference."""
-    other = next((each for each in rows if (each.name, each.group) == (row.name, row.group) and each is not row), None)
-    if other is None or row.variant == "as released" or row.cells[TIME].verdict != "differs":
-        return row
-    released = other.cells[TIME]
-    if released.verdict != "agrees" or released.modelled is None:
-        return row
-    added = (
-        f" As released it takes {released.modelled.value:.1f} s, which agrees: the difference is what the authors' "
-        "code does in addition."
-    )
-    cells = {
-        name: cell if name == MEMORY else replace(cell, reason=cell.reason + added) for name, cell in row.cells.items()
-    }
-    return replace(row, cells=cells)
 
 
 def _memory_reason(run: Played) -> str:

@@ -17,7 +17,6 @@ from slslab_lab.studies.accuracy_by_time import (
     describe,
     equal_ones,
     pair_up,
-    shared_curves,
     variants,
     whole,
 )
@@ -49,7 +48,6 @@ def build(setup: Setup, learnt: Learnt) -> dict[str, Any]:
         curves=[*by_epoch(progressions), *by_time(progressions)],
         **platform(recordings),
         target={"published": TARGET, "common": common, "chosen": target is not None},
-        shared_curves=shared_curves(progressions),
     )
 
 
@@ -149,7 +147,6 @@ def _row(progression: Progression, again: Sequence[Recomputed], common: float | 
         progression.experiment.variant,
         cells,
         progression.row.note,
-        progression.as_document(),
     )
 
 

@@ -83,8 +83,8 @@ def test_other_numbers_of_peers_are_replayed(run: RecordedRun) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (("--mode", "per-batch"), 2, "omit --mode"),
-        (("--invoke", "event"), 2, "omit --invoke"),
+        (("--mode", "per-batch"), 2, "leave out --mode"),
+        (("--invoke", "event"), 2, "leave out --mode and --invoke"),
         (("--as-released",), 2, "omit --as-released"),
         (("--device", "cuda"), 2, "--instance-type g4dn.xlarge"),
         (("--device", "cuda", "--instance-type", "g4dn.xlarge"), 3, "torch sees no CUDA device"),

@@ -72,14 +72,5 @@ def reproduction() -> dict[str, Any]:
                 "lines": [{"name": "SPIRT", "x": [0, 1.5, 3], "y": [0.1, 0.3, 0.4]}],
             }
         ],
-        "bars": [
-            {
-                "title": "A round", "axis": "time of a round", "unit": "s", "series": ["AllReduce", "ScatterReduce"],
-                "values": [
-                    ["16 workers\npublished", "AllReduce", 4.77], ["16 workers\npublished", "ScatterReduce", 6.47],
-                    ["16 workers\nmodelled, as released", "AllReduce", 4.28],
-                ],
-            }
-        ],
         "notes": ["Modelled on aws-us-east-1."],
     }  # fmt: skip

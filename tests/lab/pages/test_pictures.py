@@ -11,19 +11,17 @@ from slslab_lab.pages.pictures import draw_model, draw_reproduction
 
 def test_a_picture_has_the_charts_of_the_page_with_their_colours_and_legends(tmp_path: Path) -> None:
     document = reproduction()
-    (bars,) = document["bars"]
     first, second = tmp_path / "first.svg", tmp_path / "second.svg"
     for picture in (first, second):
         draw_reproduction(document, picture)
     text = first.read_text()
     assert text == second.read_text()
     assert "var(" not in text
-    assert "#0072b2" in text, "the first colour of light pages"
-    for told in (bars["title"], *bars["series"]):
-        assert f">{told}</text>" in text
-    draw_reproduction({**document, "bars": []}, first)
-    assert bars["title"] not in first.read_text()
-    assert document["curves"][0]["title"] in first.read_text()
+    assert "#cc79a7" in text, "the colour of SPIRT on light pages"
+    assert f">{document['curves'][0]['title']}</text>" in text
+    draw_reproduction({**document, "curves": []}, first)
+    for told in ("published", "measured", "modelled"):
+        assert f">{told}</text>" in first.read_text(), "the points of columns"
 
 
 def test_figures_that_are_not_known_are_left_out(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ class Shell(ServerProcess):
         super().__init__({})
         self._program = program
 
-    def _start(self, undo: object) -> bool:  # noqa: ARG002
+    def _start(self) -> bool:
         self._popen(["/bin/sh", "-c", self._program], dict(os.environ), stdin=subprocess.DEVNULL)
         return True
 

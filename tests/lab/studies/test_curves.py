@@ -9,13 +9,12 @@ import pytest
 from tests import commands
 from tests.lab.studies.learnt import write_curve
 
-from slslab.errors import RunError
+from slslab.errors import RequestError, RunError
 from slslab_lab.runs.planning import architectures, make_plan
 from slslab_lab.studies import committed
 from slslab_lab.studies.curves import (
     PROOFS,
     Curve,
-    CurveError,
     common_target,
     curve_of,
     read_curve,
@@ -73,7 +72,7 @@ def test_without_a_filter_nothing_is_said_of_shares(tmp_path: Path) -> None:
 def test_a_wrong_curve_is_refused_by_its_entry(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     path = write_curve(tmp_path, "allreduce", [0.1])
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    with pytest.raises(CurveError, match=message):
+    with pytest.raises(RequestError, match=message):
         read_curve(path)
 
 
@@ -81,9 +80,9 @@ def test_a_wrong_curve_is_refused_by_its_entry(tmp_path: Path, change: dict[str,
 def test_no_curve_at_all_is_refused(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "curve.json"
     path.write_text(text)
-    with pytest.raises(CurveError, match=message):
+    with pytest.raises(RequestError, match=message):
         read_curve(path)
-    with pytest.raises(CurveError, match="cannot be read"):
+    with pytest.raises(RequestError, match="cannot be read"):
         read_curve(tmp_path / "none.json")
 
 

@@ -68,21 +68,6 @@ def test_ratio(tmp_path: Path) -> None:
     assert any("allreduce stands for MLLess without a filter" in note for note in found["notes"])
 
 
-def test_messages_and_bytes(tmp_path: Path) -> None:
-    """Of 96 updates an epoch each is stored, announced and heard of by 4, who fetch it; and of each of 24 steps there
-    are 4 reports, sent and heard, a decision, heard by 4, and one word to the client, sent and heard."""
-    write_curve(tmp_path, "mlless", [0.6], options={"filter": "none"}, sent=96, name="none")
-    write_curve(tmp_path, "mlless", [0.4, 0.6], sent=24)
-    own = cells(document(tmp_path))
-    every, quarter = own["without the filter"], own["with the filter"]
-    beside = 24 * (4 + 4 + 1 + 4 + 1 + 1)
-    assert every["messages"]["measured"]["value"] == 96 * (1 + 1 + 4 + 4) + beside
-    assert quarter["messages"]["measured"]["value"] == 24 * (1 + 1 + 4 + 4) + beside
-    assert every["bytes"]["measured"]["value"] == 96 * 5 * SIZE
-    assert quarter["bytes"]["measured"]["value"] == 24 * 5 * SIZE
-    assert (every["share"]["measured"]["value"], quarter["share"]["measured"]["value"]) == (100, 25)
-
-
 def test_a_target_that_one_does_not_reach(tmp_path: Path) -> None:
     write_curve(tmp_path, "gpu", [0.5, 0.7])
     write_curve(tmp_path, "mlless", [0.3, 0.4], sent=24)

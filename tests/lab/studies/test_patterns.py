@@ -18,14 +18,12 @@ from slslab.predict.profiles.profile import Operation, Profile
 from slslab.report.terminal import render
 from slslab_lab.pages.grids import thresholds
 from slslab_lab.pages.reproduction import reproduction
-from slslab_lab.papers.paper import PaperError, Row, Table, load_paper
+from slslab_lab.papers.paper import Row, Table, load_paper
 from slslab_lab.papers.recomputation import recompute
 from slslab_lab.replay.crossings import Interval
-from slslab_lab.replay.rounds import chain
 from slslab_lab.studies.catalogue import STUDIES
-from slslab_lab.studies.measured_rounds import PATTERNS, Exchange
 from slslab_lab.studies.minibatches import Estimate, ratio_of
-from slslab_lab.studies.patterns import TABLES, Comparison, Variant, build, compare_rounds, variants
+from slslab_lab.studies.patterns import PATTERNS, TABLES, Comparison, Variant, build, compare_rounds, variants
 
 INTERVALS = (
     Interval(0.001, 0.5, "scatterreduce"),
@@ -42,8 +40,7 @@ def compared(
     """A row at a latency × bandwidth ÷ size of 0.1, with seconds of AllReduce and ScatterReduce."""
     printed = dict(zip(PATTERNS, map(Decimal, published), strict=True)) if published else {}
     seconds = dict(zip(PATTERNS, modelled, strict=True))
-    chains = {name: chain(name, 4, 1000) for name in PATTERNS}
-    return Comparison(Row(name="row", published=printed), CANONICAL, 4, 1000, seconds, chains, 0.1, intervals)
+    return Comparison(Row(name="row", published=printed), CANONICAL, 4, 1000, seconds, 0.1, intervals)
 
 
 @pytest.mark.parametrize(
@@ -95,8 +92,6 @@ def test_a_row_is_played_with_its_workers_and_bytes() -> None:
     one = table(workers=2, bytes=1_000_000)
     found = compare_rounds(one, platform())(one.rows[0], TOLD)
     assert found.modelled == {"allreduce": pytest.approx(0.090), "scatterreduce": pytest.approx(0.055)}
-    by_formula = {name: each.seconds(platform()) for name, each in found.chains.items()}
-    assert by_formula == {"allreduce": pytest.approx(0.085), "scatterreduce": pytest.approx(0.050)}
     # 5 ms × 100 MB/s ÷ 1 MB
     assert found.share == pytest.approx(0.5)
     assert found.differs
@@ -112,21 +107,6 @@ def test_log_traffic_is_played_as_released() -> None:
         "allreduce": pytest.approx(0.090 + 3 * 0.015, abs=2e-5),
         "scatterreduce": pytest.approx(0.055 + 4 * 0.015, abs=2e-5),
     }
-
-
-def test_measured_rounds_stand_beside_the_row_that_they_are_of() -> None:
-    one = table(workers=2, bytes=1_000_000, log_traffic="S3")
-
-    def exchange(workers: int = 2, size: int = 1_009_000, polling: str = "adaptive", logged: bool = False) -> Exchange:
-        seconds = Estimate(1.0, None, None, 3)
-        return Exchange("run", "allreduce", workers, size, polling, logged, seconds, 0.0, False)
-
-    fitting, released = exchange(), exchange(polling="released", logged=True)
-    others = (exchange(workers=3), exchange(size=1_011_000), exchange(polling="released"), exchange(logged=True))
-    compare = compare_rounds(one, platform(), (*others, fitting, released, *others))
-    both = [compare(one.rows[0], variant) for variant in variants(one, one.rows[0])]
-    assert [each.measured for each in both] == [{"allreduce": fitting}, {"allreduce": released}]
-    assert compare(one.rows[0], TOLD).measured == {}
 
 
 def test_intervals_are_those_of_the_kernel() -> None:
@@ -147,10 +127,8 @@ def test_a_row_beyond_the_sweep_is_swept_to() -> None:
     assert found.intervals[-1].end == found.share == pytest.approx(12_500)
 
 
-def test_a_row_without_workers_and_a_profile_without_latency_are_refused() -> None:
-    one = table(bytes=1)
-    with pytest.raises(PaperError, match="The row 'row' of Table 1 has no workers"):
-        compare_rounds(one, platform())(one.rows[0], TOLD)
+def test_a_profile_without_latency_is_refused() -> None:
+    one = table(workers=2, bytes=1)
     objects = {name: Operation.model_validate(operation(0, 100)) for name in ("put", "get", "list", "delete")}
     store = platform().channels["object"].model_copy(update={"operations": objects})
     profile: Profile = platform().model_copy(update={"channels": {"object": store}})
@@ -162,23 +140,21 @@ def document(*found: Comparison) -> dict[str, Any]:
     """LambdaML's table, as if these were rows of it."""
     paper = load_paper("lambdaml-2021")
     rows = paper.table("table3").rows
-    mine = [(replace(one, row=row.model_copy(update={"published": one.row.published})),)
-            for one, row in zip(found, rows, strict=False)]  # fmt: skip
+    mine = [
+        replace(one, row=row.model_copy(update={"published": one.row.published}))
+        for one, row in zip(found, rows, strict=False)
+    ]
     given = setup("lambdaml-table3", {"paper": with_rows(paper, mine), "profile": platform()})
     return build(given, mine)
 
 
-def with_rows(paper: Any, found: list[tuple[Comparison]]) -> Any:
-    here = paper.table("table3").model_copy(update={"rows": tuple(one.row for (one,) in found)})
+def with_rows(paper: Any, found: list[Comparison]) -> Any:
+    here = paper.table("table3").model_copy(update={"rows": tuple(one.row for one in found)})
     return paper.model_copy(update={"tables": {**paper.tables, "table3": here}})
 
 
 def test_cells_of_a_row() -> None:
-    busy = Exchange("run", "allreduce", 4, 1000, "adaptive", False, Estimate(2.0, 1.0, 3.0, 3), 0.5, True)
-    quiet = replace(
-        busy, run="other", pattern="scatterreduce", seconds=Estimate(1.0, 0.5, 1.5, 4), oversubscribed=False
-    )
-    one = replace(compared(("1.50", "1.0"), (4.0, 1.1)), measured={"allreduce": busy, "scatterreduce": quiet})
+    one = compared(("1.50", "1.0"), (4.0, 1.1))
     made = document(one)
     (row,) = made["rows"]
     first, second, ratio = (row["cells"][name] for name in (*PATTERNS, "ratio"))
@@ -190,38 +166,19 @@ def test_cells_of_a_row() -> None:
     )
     assert "the model has 571 ms" in first["reason"]
     assert (second["verdict"], second["reason"]) == ("agrees", "")
-    assert first["measured"] == {"value": 2.0, "low": 1.0, "high": 3.0, "samples": 3}
-    assert [(each["way"], each["verdict"]) for each in first["recomputed"]] == [("", "cannot"), ("by formula", "")]
-    by_formula = float(first["recomputed"][1]["value"])
-    assert by_formula == pytest.approx(one.chains["allreduce"].seconds(platform()))
+    assert [(each["way"], each["verdict"]) for each in first["recomputed"]] == [("", "cannot")]
     # The same winner is what a ratio agrees by.
     assert (ratio["published"], ratio["verdict"], ratio["difference"]) == (
         None,
         "agrees",
         pytest.approx(4 / 1.1 / 1.5 - 1),
     )
-    assert [each["way"] for each in ratio["recomputed"]] == ["allreduce_slower", "by formula"]
+    assert [each["way"] for each in ratio["recomputed"]] == ["allreduce_slower"]
     assert ratio["recomputed"][0]["value"] == "1.5"
-    assert (ratio["measured"]["value"], ratio["measured"]["samples"]) == (2.0, 3)
     assert row["winner"] == {"published": "scatterreduce", "modelled": "scatterreduce"}
-    assert row["recorded"]["allreduce"] == {"run": "run", "apart_seconds": 0.5, "oversubscribed": True}
     assert [(one["begin"], one["end"], one["winner"]) for one in row["intervals"]] == [
         (None, 0.5, "scatterreduce"), (0.5, 2.0, None), (2.0, None, "allreduce"),
     ]  # fmt: skip
-    assert made["bars"] == [
-        {
-            "title": "A round, LR, Higgs", "axis": "time of a round", "unit": "s",
-            "series": ["AllReduce", "ScatterReduce"],
-            "values": [
-                ["4 workers\npublished", "AllReduce", 1.5], ["4 workers\npublished", "ScatterReduce", 1.0],
-                ["4 workers\nmeasured, canonical", "AllReduce", 2.0],
-                ["4 workers\nmeasured, canonical", "ScatterReduce", 1.0],
-                ["4 workers\nmodelled, canonical", "AllReduce", 4.0],
-                ["4 workers\nmodelled, canonical", "ScatterReduce", 1.1],
-            ],
-        }
-    ]  # fmt: skip
-    assert any("1 of these 2 runs were oversubscribed" in note for note in made["notes"])
     json.dumps(made)
 
 
@@ -230,7 +187,6 @@ def test_a_row_of_which_nothing_is_published_has_no_verdict() -> None:
     assert {cell["verdict"] for cell in row["cells"].values()} == {""}
     assert row["winner"] == {"modelled": "scatterreduce"}
     assert row["cells"]["ratio"]["difference"] is None
-    assert row["cells"]["ratio"]["measured"] is None
 
 
 def test_the_interval_of_a_ratio() -> None:
@@ -277,29 +233,19 @@ def test_figure_2_is_printed_saved_and_drawn(slslab: Run, tmp_path: Path) -> Non
     with (folder / "fig2.csv").open() as file:
         records = list(csv.DictReader(file))
     assert {record["column"] for record in records} == {*PATTERNS, "ratio"}
-    assert '<tspan>16 workers</tspan><tspan x="0" dy="12">published</tspan>' in picture.read_text()
-    rows = {(row["group"], row["workers"], row["variant"]): row for row in made["rows"]}
+    assert '<tspan>16 workers</tspan><tspan x="0" dy="12">as released</tspan>' in picture.read_text()
+    rows = {(row["group"], row["name"], row["variant"]): row for row in made["rows"]}
     assert set(rows) == {
-        (model, workers, variant)
+        (model, f"{workers} workers", variant)
         for model in ("MobileNet", "ResNet-50", "ResNet-18")
         for workers in (4, 8, 16)
         for variant in ("canonical", "as released")
     }
-    canonical, released = (rows["MobileNet", 16, variant] for variant in ("canonical", "as released"))
-    assert (canonical["polling"], canonical["log_bytes"]) == ("adaptive", None)
-    assert (released["polling"], released["log_bytes"]) == ("released", 0)
+    canonical, released = (rows["MobileNet", "16 workers", variant] for variant in ("canonical", "as released"))
     assert released["cells"]["scatterreduce"]["published"] == "6.47"
     # Log traffic brings both nearer to each other, and does not turn them round.
     ratios = [row["cells"]["ratio"]["modelled"]["value"] for row in (canonical, released)]
     assert 1.15 < ratios[1] < ratios[0]
-    # Table 2's recordings are of four workers, and there are none of ResNet-50.
-    for (model, workers, variant), row in rows.items():
-        if model == "MobileNet" and workers == 4:
-            assert set(row["recorded"]) == set(PATTERNS)
-            assert all(row["cells"][name]["measured"]["low"] is not None for name in PATTERNS)
-        elif model == "ResNet-50" or workers > 4:
-            assert row["recorded"] == {}
-            assert all(cell["measured"] is None for cell in row["cells"].values()), (model, workers, variant)
 
 
 @pytest.mark.usefixtures("unswept")
@@ -311,9 +257,6 @@ def test_lambdamls_table_on_another_profile(slslab: Run, tmp_path: Path) -> None
     # 24.5 ms × 78.125 MB/s
     assert made["rows"][2]["latency_bandwidth_size"] == pytest.approx(24.5e-3 * 78.125e6 / 12_868_904)
     assert made["rows"][2]["cells"]["allreduce"]["published"] == "3.3"
-    assert {row["polling"] for row in made["rows"]} == {"adaptive", "released"}
-    assert {row["log_bytes"] for row in made["rows"]} == {None}
-    assert "Nothing was measured" in out
     assert "Which pattern is faster, and at which latency × bandwidth ÷ size of a gradient" in out
 
 
@@ -327,9 +270,6 @@ def test_what_cannot_be_reproduced_is_refused(slslab: Run, tmp_path: Path) -> No
     code, _, err = slslab("reproduce", "fig2", "--plot", tmp_path / "fig2.txt")
     assert code == 2
     assert "cannot be drawn" in err
-    code, _, err = slslab("reproduce", "fig2", "--recordings", tmp_path)
-    assert code == 1
-    assert f"{tmp_path} has no recordings of Table 2." in err
 
 
 @pytest.mark.parametrize("name", TABLES)

@@ -187,7 +187,7 @@ def test_counts_by_hand() -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"mode": "per-batch"}, "once per batch"),
+        ({"mode": "per-batch"}, "launched, not invoked"),
         ({"invoke": "event"}, "launched, not invoked"),
         ({"as_released": True}, "there isn't any code of the authors"),
         ({"options": {"device": "cuda"}}, "type c5.large doesn't have a GPU"),

@@ -138,7 +138,7 @@ def test_a_failed_instance_fails_the_run(
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"mode": "per-batch"}, "once per batch"),
+        ({"mode": "per-batch"}, "launched, not invoked"),
         ({"invoke": "event"}, "launched, not invoked"),
         ({"as_released": True}, "a single process that plays all workers"),
     ],

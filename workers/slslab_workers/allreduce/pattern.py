@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from slslab_workers.channels.choice import adds_up, deleted_bytes, lists, moved_bytes, traced
 from slslab_workers.patterns import ANYONE, OWN, Activity, Chain, Gathering, Part, Pattern, Polling, Signal, Workload
-from slslab_workers.training.algorithms import ends_by_itself, exchange_every, is_asynchronous, message_length, role
+from slslab_workers.training.algorithms import exchange_every, is_asynchronous, is_em, message_length, role
 from slslab_workers.training.released_log import Blocks
 
 PHASE = "synchronise"
@@ -44,7 +44,7 @@ def _at_server(workload: Workload) -> Pattern:
         return ((*exchanged, receive),)
 
     roles = tuple(role(ranks, workload, exchange) for ranks in (range(1), range(1, workload.workers)))
-    return Pattern(workload, roles, open_ended=ends_by_itself(workload.options))
+    return Pattern(workload, roles, open_ended=is_em(workload.options))
 
 
 def _asynchronous(workload: Workload) -> Pattern:
@@ -97,4 +97,4 @@ def _synchronous(workload: Workload) -> Pattern:
         return ((), (put,), (), (get,), (receive,), ())
 
     roles = role(range(1), workload, root), role(range(1, workers), workload, others)
-    return Pattern(workload, roles, open_ended=ends_by_itself(workload.options))
+    return Pattern(workload, roles, open_ended=is_em(workload.options))

@@ -14,6 +14,7 @@ from slslab_workers.architecture import (
     Requirements,
 )
 from slslab_workers.channels.polling import poll_policy
+from slslab_workers.driver.deployment import refuse_modes
 from slslab_workers.driver.job import Job, failures
 from slslab_workers.option import Option
 from slslab_workers.plan import Plan, PlanError
@@ -38,10 +39,7 @@ class InstanceArchitecture(Architecture):
 
     def requirements(self, plan: Plan) -> Requirements:
         """Return the instances; PlanError if they can't run the plan."""
-        if plan.mode != "long-running":
-            raise PlanError("Instances aren't functions and can't be invoked once per batch.", "omit --mode.")
-        if plan.invoke != "sync":
-            raise PlanError("Instances aren't functions: they are launched, not invoked.", "omit --invoke.")
+        refuse_modes(plan, "Instances aren't functions: they are launched, not invoked.")
         if plan.as_released:
             raise PlanError(self.released, "omit --as-released.")
         return Requirements(instances=Fleet(str(plan.options["instance-type"]), str(plan.options["device"])))

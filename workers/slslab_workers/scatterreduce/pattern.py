@@ -7,7 +7,7 @@ from slslab_workers.channels.choice import deleted_bytes, lists, traced
 from slslab_workers.patterns import Activity, Chain, Gathering, Part, Pattern, Polling, Role, Signal, Workload
 from slslab_workers.training import robust
 from slslab_workers.training.aggregation import chunk
-from slslab_workers.training.algorithms import ends_by_itself, exchange_every, message_length, role
+from slslab_workers.training.algorithms import exchange_every, is_em, message_length, role
 from slslab_workers.training.released_log import Blocks
 
 PHASE = "synchronise"
@@ -36,7 +36,7 @@ def pattern(workload: Workload) -> Pattern:
     larger = message_length(workload.options, workload.parameters) % workers
     groups = (range(1), range(1, max(1, larger)), range(max(1, larger), workers))
     roles = tuple(_role(ranks, workload) for ranks in groups if ranks)
-    return Pattern(workload, roles, open_ended=ends_by_itself(workload.options))
+    return Pattern(workload, roles, open_ended=is_em(workload.options))
 
 
 def _role(ranks: range, workload: Workload) -> Role:

@@ -75,13 +75,9 @@ def trains_locally(options: Mapping[str, Value]) -> bool:
     return ALGORITHM.of(options) != "ga" or is_asynchronous(options)
 
 
-def keeps_samples(options: Mapping[str, Value]) -> bool:
-    """Return whether workers must keep the same samples in all epochs: k-means clusters one fixed set."""
-    return ALGORITHM.of(options) == "em"
-
-
-def ends_by_itself(options: Mapping[str, Value]) -> bool:
-    """Return whether training may end before its last epoch: k-means ends when the centroids hardly move."""
+def is_em(options: Mapping[str, Value]) -> bool:
+    """Return whether EM clusters one fixed set: workers keep their samples, and training may end before its last epoch,
+    when the centroids hardly move."""
     return ALGORITHM.of(options) == "em"
 
 

@@ -42,7 +42,7 @@ class Samples:
         """Return the indices of the images in each minibatch of an epoch: (workers, batches, batch_size)."""
         plan = self.plan
         if self._shards:
-            return partitions.drawn(self._shards, plan, 0 if algorithms.keeps_samples(plan.options) else epoch)
+            return partitions.drawn(self._shards, plan, 0 if algorithms.is_em(plan.options) else epoch)
         return datasets.partition(
             len(self.labels),
             plan.workers,
@@ -51,7 +51,7 @@ class Samples:
             plan.seed,
             epoch,
             overlapping=PARTITION.of(plan.options) == "overlapping",
-            kept=algorithms.keeps_samples(plan.options) or PARTITION.of(plan.options) == "kept",
+            kept=algorithms.is_em(plan.options) or PARTITION.of(plan.options) == "kept",
         )
 
     def shares(self) -> list[list[int]] | None:

@@ -69,31 +69,27 @@ def summarise(found: Iterable[Sample]) -> list[AloneKind]:
     return kinds
 
 
-def with_alone(recording: Run) -> Run:
-    """Return the recording with the CPU time of each step that was measured alone; unchanged, if none was."""
-    if recording.alone is None:
-        return recording
-    costs = _Costs(recording.alone)
-    changed: dict[int, int] = {}
-    for event, kind in _kinds(recording):
-        cpu_ns = costs.cpu_ns(kind, event["bytes"])
-        if cpu_ns is not None:
-            changed[event["event"]] = cpu_ns
-    events = [{**event, "cpu_ns": changed.get(event["event"], event["cpu_ns"])} for event in recording.events]
-    return recording.replace(
-        events=events,
-        invocations=list(_invocations(recording, changed)),
-        instances=[_instance(record, recording.events, events, costs) for record in recording.instances],
-    )
+class SoloCosts:
+    """CPU times of a recording: measured alone where their kind was, or else the recording's own."""
 
+    def __init__(self, recording: Run) -> None:
+        self._recording = recording
+        self._kinds = grouped(
+            ((kind["op"], kind["phase"], kind["resource"], kind["function"]), kind) for kind in recording.alone or ()
+        )
 
-class _Costs:
-    """Find measured kinds by op, phase, resource and function."""
+    def events(self) -> Sequence[Event]:
+        """Return the recording's events with these CPU times."""
+        alone = {event["event"]: self._cpu_ns(kind, event["bytes"]) for event, kind in _kinds(self._recording)}
+        changed = {number: {"cpu_ns": cpu_ns} for number, cpu_ns in alone.items() if cpu_ns is not None}
+        return [{**event, **changed.get(event["event"], {})} for event in self._recording.events]
 
-    def __init__(self, kinds: Sequence[AloneKind]) -> None:
-        self._kinds = grouped(((kind["op"], kind["phase"], kind["resource"], kind["function"]), kind) for kind in kinds)
+    def init_ns(self, instance: Mapping[str, Any]) -> int:
+        """Return the CPU time of a metered instance before its first event."""
+        cpu_ns = self._cpu_ns(_init_of(instance), 0)
+        return _init_ns(instance, self._recording.events) if cpu_ns is None else cpu_ns
 
-    def cpu_ns(self, kind: Kind, size: int) -> int | None:
+    def _cpu_ns(self, kind: Kind, size: int) -> int | None:
         """Return the CPU ns of a step that processes `size` bytes, in proportion to the most similar measured step;
         None if its kind was not measured."""
         alike = kind.op, kind.phase, kind.resource
@@ -148,29 +144,6 @@ def _unlike(one: AloneKind, kind: Kind, size: int) -> tuple[bool, bool, float]:
 
 def _ratio(one: int, other: int) -> float:
     return max(one, other, 1) / max(min(one, other), 1)
-
-
-def _invocations(recording: Run, changed: Mapping[int, int]) -> Iterator[Mapping[str, Any]]:
-    """Yield the metered records, updated with the CPU time of their changed events."""
-    more: dict[str, int] = {}
-    for event in recording.events:
-        if event["event"] in changed and event["op"] != SCRIPT:
-            # Init belongs to the environment, whichever invocation it was made for.
-            owner = event["environment"] if event["op"] == START else event["invocation"]
-            more[owner] = more.get(owner, 0) + changed[event["event"]] - event["cpu_ns"]
-    for record in recording.invocations:
-        ns = more.get(record["request_id"], 0)
-        ns += more.get(record["environment"], 0) if record["cold_start"] else 0
-        yield {**record, "cpu_ms": record["cpu_ms"] + ns / 1e6}
-
-
-def _instance(
-    record: Mapping[str, Any], recorded: Sequence[Event], events: Sequence[Event], costs: _Costs
-) -> Mapping[str, Any]:
-    """Return an instance's metered record, updated with the CPU time of its changed events and of its start."""
-    init_ns = costs.cpu_ns(_init_of(record), 0)
-    init_ns = _init_ns(record, recorded) if init_ns is None else init_ns
-    return {**record, "cpu_seconds": (init_ns + _events_ns(record, events)) / 1e9}
 
 
 def _init_of(record: Mapping[str, Any]) -> Kind:

@@ -16,7 +16,7 @@ from slslab.run.metrics import grouped
 from slslab.run.run import Run
 from slslab_lab.replay.kernel.kernel import TRANSITION
 from slslab_lab.replay.kernel.program import Gathering, Polling, Program, Step, Track
-from slslab_lab.replay.programs.alone import with_alone
+from slslab_lab.replay.programs.alone import SoloCosts
 from slslab_lab.replay.programs.recording import BESIDE, Databases, Event, find_calls, operation
 from slslab_lab.replay.programs.stragglers import with_recorded_stragglers
 from slslab_workers.channels.polling import poll_policy
@@ -43,13 +43,14 @@ def make_program(recording: Run) -> Program:
 
 def read_program(recording: Run) -> Program:
     """Return the program as if no fault of the plan slowed a worker down."""
-    return _Reader(with_alone(recording)).program()
+    return _Reader(recording).program()
 
 
 class _Reader:
     def __init__(self, recording: Run) -> None:
         self.recording = recording
-        self.events = recording.events
+        self.costs = SoloCosts(recording)
+        self.events = self.costs.events()
         self.gates: list[int] = []
         self.records = {record["request_id"]: record for record in recording.invocations}
         # Each function's events, by invocation.
@@ -100,7 +101,10 @@ class _Reader:
             average = round(fmean(init[record["function"]])) if init[record["function"]] else 0
             events = self.work[invocation]
             steps = list(self._steps(events))
-            rest = round(record["cpu_ms"] * 1e6) - init_ns - _cpu_ns(events)
+            # The recording's own times add up to what was metered.
+            own = self.recording.events
+            own_init_ns = own[start["event"]]["cpu_ns"] if start else 0
+            rest = round(record["cpu_ms"] * 1e6) - own_init_ns - _cpu_ns(own[event["event"]] for event in events)
             if rest > 0:
                 steps.append(Step("return", "other", rest))
             yield Track(
@@ -120,8 +124,7 @@ class _Reader:
     def _instance(self, record: Mapping[str, Any]) -> Track:
         events = self.work[record["id"]]
         # An instance's work before its first event: Python starts and imports torch.
-        rest = max(0, round(record["cpu_seconds"] * 1e9) - _cpu_ns(events))
-        steps = [Step("start", "init", rest), *self._steps(events)]
+        steps = [Step("start", "init", self.costs.init_ns(record)), *self._steps(events)]
         memory_mb = self.recording.plan.memory_mb
         return Track(record["type"], "instance", record["worker"], gather(steps), memory_mb)
 

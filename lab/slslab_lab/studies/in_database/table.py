@@ -105,7 +105,7 @@ def seconds(program: Program, profile: Profile) -> float:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Both ways of one operation: seconds by column, and their parts in words (`said`) and in numbers (`parts`).
+    """Both ways of one operation: seconds by column, and their parts in words (`said`).
 
     `measured` is empty if the model was too large to measure."""
 
@@ -113,7 +113,6 @@ class Comparison:
     variant: str
     modelled: Mapping[str, float]
     said: Mapping[str, str]
-    parts: Mapping[str, float]
     measured: Mapping[str, Estimate] = field(default_factory=dict)
 
     def reasons(self, published: Mapping[str, Decimal]) -> dict[str, str]:
@@ -157,7 +156,6 @@ def compare_tensors(exchange: Exchange, samples: Mapping[str, Samples], profile:
                 WITH: f"the gradients don't move: the request takes {1e3 * request_s:.2f} ms and the script "
                 f"{script_s:.3f} s of CPU, {each(script_s, exchange.numbers)}",
             },
-            _parts((exchange.gets + 1) * exchange.size, moving_s, cpu_s[1], script_s, request_s),
             {WITHOUT: middle(naive.seconds), WITH: middle(inside.seconds), RATIO: middle(ratios)},
         )
 
@@ -185,7 +183,6 @@ def compare_released(exchange: Exchange, released: Released, profile: Profile) -
             WITH: f"Lua takes {lua_s:.0f} s of CPU, {each(lua_s, exchange.numbers)}, and the mean's way out and back "
             f"{trip_s:.1f} s",
         },
-        _parts(exchange.gets * text_bytes + exchange.size, moving_s, decode_s, lua_s, trip_s),
     )
 
 
@@ -198,12 +195,6 @@ def compare(
     yield from compare_tensors(exchange, known.operations[operation], profile)
     if measurements.released is not None and operation == AVERAGE:
         yield compare_released(exchange, measurements.released, profile)
-
-
-def _parts(*figures: float) -> dict[str, float]:
-    """Return, under a document's names, the bytes that a naive function fetches and puts back, and seconds."""
-    names = ("bytes_moved", "requests_and_bytes_s", "arithmetic_cpu_s", "script_cpu_s", "request_s")
-    return dict(zip(names, map(float, figures), strict=True))
 
 
 def each(spent_s: float, count: int) -> str:
@@ -260,8 +251,7 @@ def _row(
     }
     change = next((way.value for way in again if way.column == CHANGE), None)
     note = "" if change is None else f"with ÷ without, the published seconds are {percent(change / 100)}"
-    more = {"parts": dict(compared.parts), "memory_mb": compared.exchange.memory_mb}
-    return ReproducedRow(TITLES[compared.exchange.operation], model, compared.variant, cells, note, more)
+    return ReproducedRow(TITLES[compared.exchange.operation], model, compared.variant, cells, note)
 
 
 def _notes(measurements: Measurements, models: Sequence[str], profile: Profile) -> list[str]:
@@ -269,9 +259,8 @@ def _notes(measurements: Measurements, models: Sequence[str], profile: Profile) 
     notes = [
         f"Measured: {measurements.gradients} gradients in the embedded tensor database, a separate process with one "
         f"thread, over loopback. Figures are medians of {turns} turns with the least and the greatest; a ratio is one "
-        f"turn's. {measurements.measured}, {measurements.host['cores']} processors, load "
-        f"{measurements.load['before'][0]:.1f} before and {measurements.load['after'][0]:.1f} after, Python "
-        f"{measurements.host['python']}, {measurements.versions_in_words}.",
+        f"turn's. {measurements.origin}, Python {measurements.host['python']}, load "
+        f"{measurements.load['before'][0]:.1f} before and {measurements.load['after'][0]:.1f} after.",
         "redis-py is the client of the released code, here with numpy's mean of a list. The own client is the one of "
         "slslab's workers, which receives directly into arrays and adds each as it arrives. Both are compared with "
         "TorchScript in the database, all on float32 tensors, as the paper implies.",

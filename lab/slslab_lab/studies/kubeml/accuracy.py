@@ -117,7 +117,6 @@ def build(setup: Setup, accuracies: Accuracies) -> dict[str, Any]:
             _picture(PUBLISHED, of_paper),
         ],
         measurements=accuracies.about("series"),
-        findings=list(_findings(members, of_paper)),
         orders=[asdict(order(each)) for each in members.values()],
     )
 
@@ -138,10 +137,7 @@ def _functions(number: int) -> str:
 
 
 def _row(functions: int, global_batch: int, variant: str, cell: Cell) -> ReproducedRow:
-    more = {"functions": functions, "global_batch": global_batch}
-    return ReproducedRow(
-        f"global batch of {global_batch:,}", _functions(functions), variant, {"accuracy": cell}, more=more
-    )
+    return ReproducedRow(f"global batch of {global_batch:,}", _functions(functions), variant, {"accuracy": cell})
 
 
 def _picture(variant: str, lines: Mapping[int, Sequence[tuple[int, float]]]) -> dict[str, Any]:
@@ -150,32 +146,13 @@ def _picture(variant: str, lines: Mapping[int, Sequence[tuple[int, float]]]) -> 
     return make_curve(f"{variant}: accuracy by global batch", variant, x, y, named)
 
 
-def _findings(
-    members: Mapping[int, Sequence[Series]], of_paper: Mapping[int, Sequence[tuple[int, float]]]
-) -> Iterator[str]:
-    said = [order(each) for each in members.values()]
-    ours = "; ".join(
-        f"{_functions(number)} {fmean(each[0].last):.1f} to {fmean(each[-1].last):.1f} %"
-        for number, each in members.items()
-    )
-    theirs = "; ".join(
-        f"{_functions(number)} {points[0][1]:.1f} to {points[-1][1]:.1f} %" for number, points in of_paper.items()
-    )
-    held = sum(one.verdict == "holds" for one in said)
-    yield (
-        f"Accuracy is lower with the largest global batch than with the smallest for {held} of {len(said)} numbers of "
-        f"functions: {ours}. Published: {theirs}."
-    )
-
-
 def _notes(accuracies: Accuracies) -> Iterator[str]:
     first = next(iter(accuracies.series[0].accuracies.values()))
     seeds = len(accuracies.series[0].accuracies)
     yield (
         f"Measured: LeNet-5 on {SAMPLES:,} of mnist5k's training images, {counted(len(first), 'epoch')}, "
         f"{counted(seeds, 'seed')}, learning rate {TRAINING['lr']}, momentum {TRAINING['momentum']}, one merge an "
-        f"epoch (K = ∞), all functions in one process with the same bits as a run. {accuracies.measured}, "
-        f"{accuracies.host['cores']} processors, {accuracies.versions_in_words}."
+        f"epoch (K = ∞), all functions in one process with the same bits as a run. {accuracies.origin}."
     )
     yield (
         "Different from the paper: its figure uses ResNet34 on CIFAR-10 after 30 epochs with 2, 4 and 8 functions, "

@@ -213,12 +213,11 @@ def _of_size(settings: Sequence[Setting], seconds: Sequence[float], size: int) -
 
 
 def _row(setting: Setting, seconds: float) -> ReproducedRow:
-    more = {"merges": setting.merges, "k": setting.k, "batch_size": setting.batch_size}
     every = "merged once an epoch" if setting.given else f"merged every {setting.k}"
     name, group = f"{every}, M = {setting.merges:g}", f"minibatches of {setting.batch_size}"
     # These rows provide the given figures, so their agreement would show nothing.
     cells = {"seconds": Cell(setting.row.published["seconds"], modelled=None if setting.given else whole(seconds))}
-    return ReproducedRow(name, group, "given" if setting.given else "modelled", cells, more=more)
+    return ReproducedRow(name, group, "given" if setting.given else "modelled", cells)
 
 
 def _picture(settings: Sequence[Setting], seconds: Sequence[float], size: int) -> dict[str, Any]:

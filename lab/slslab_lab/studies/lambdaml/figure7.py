@@ -191,16 +191,14 @@ def _row(series: Series) -> ReproducedRow:
     if threshold(series) is not None:
         passes = whole.mapped(lambda value: value * series.passes_a_round) if whole else None
         cells |= {"rounds": Cell(measured=whole, missing=missing), "passes": Cell(measured=passes, missing=missing)}
-    more = {"threshold": threshold(series), "plan": dict(series.plan)}
-    return ReproducedRow(ALGORITHMS[series.algorithm], _of(series), "one process", cells, more=more)
+    return ReproducedRow(ALGORITHMS[series.algorithm], _of(series), "one process", cells)
 
 
 def _network_row(curve: Curve) -> ReproducedRow:
     losses = [point.loss for point in curve.points if point.loss is not None]
     cells = {"loss": Cell(measured=middle([min(losses)]) if losses else None)}
-    more = {"curve": curve.as_document(curve.plan.architecture), "plan": curve.plan.to_document()}
     name, group = ALGORITHMS[_algorithm(curve)], f"MobileNet on {curve.dataset}"
-    return ReproducedRow(name, group, "recorded curve", cells, more=more)
+    return ReproducedRow(name, group, "recorded curve", cells)
 
 
 def _picture(members: Sequence[Series]) -> dict[str, Any]:
@@ -235,8 +233,7 @@ def _notes(losses: Losses, networks: Sequence[Curve]) -> Iterator[str]:
     yield (
         "Measured: losses of all workers' model in one process, with the same bits as a run; medians of "
         f"{counted(len(losses.series[0].losses), 'seed')} with the least and the greatest, {plan['epochs']} passes "
-        f"over the data each. An order must hold from every seed; pictures show the first. {losses.measured}, "
-        f"{losses.versions_in_words}."
+        f"over the data each. An order must hold from every seed; pictures show the first. {losses.origin}."
     )
     yield (
         f"An epoch is {epochs}. Rows are made in HIGGS's shape; the paper has 11 M of them. Settings are the defaults "

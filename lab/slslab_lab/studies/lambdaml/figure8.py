@@ -87,9 +87,7 @@ def _row(series: Series) -> ReproducedRow:
         "loss": Cell(measured=middle([losses[-1] for losses in series.losses.values()])),
     }
     variant = "runs" if series.synchronisation == "s-asp" else "one process"
-    return ReproducedRow(
-        SYNCHRONISATIONS[series.synchronisation], _of(series), variant, cells, more={"plan": dict(series.plan)}
-    )
+    return ReproducedRow(SYNCHRONISATIONS[series.synchronisation], _of(series), variant, cells)
 
 
 def _picture(members: Sequence[Series]) -> dict[str, Any]:
@@ -108,8 +106,7 @@ def _notes(losses: Losses) -> Iterator[str]:
         f"Measured: the mean loss of all minibatches of an epoch, {plan['workers']} workers, medians of "
         f"{counted(len(losses.series[0].losses), 'seed')} with the least and the greatest; pictures show the first "
         "seed. S-ASP was run on this host. Workers that run in another order, as on Lambda, have other losses. BSP "
-        f"was computed in one process, with the same bits as a run. {losses.measured}, {losses.host['cores']} "
-        f"processors, {losses.versions_in_words}."
+        f"was computed in one process, with the same bits as a run. {losses.origin}."
     )
     yield (
         "Unsteadiness is how far the loss of an epoch is from the mean of the epochs before and after it, on average "

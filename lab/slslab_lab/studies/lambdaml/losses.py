@@ -9,7 +9,7 @@ from pydantic import Field
 from slslab_lab.runs.planning import architectures, make_plan, refused_plans
 from slslab_lab.studies.kept import Entry, Kept, made_now
 from slslab_lab.studies.recording import check_done, make_run
-from slslab_lab.studies.trainings import by_seed
+from slslab_lab.studies.trainings import by_seed, train
 from slslab_workers.architecture import Progress
 from slslab_workers.plan import Plan, Value
 from slslab_workers.training.algorithms import ALGORITHM, SYNCHRONISATION, exchange_every
@@ -155,10 +155,7 @@ def collect(
 ) -> Losses:
     """Return the losses of all trainings, with trainings that only differ in their seed in one series; `report`
     receives the progress."""
-    learnt = []
-    for number, training in enumerate(trainings, 1):
-        learnt.append(tuple(round(loss, PLACES) for loss in learn(training)))
-        report("training small models", number, len(trainings))
+    learnt = [tuple(round(loss, PLACES) for loss in losses) for losses in train(learn, trainings, None, report)]
     series = []
     for training, losses in by_seed(trainings, learnt).items():
         plan = training.plan().to_document()

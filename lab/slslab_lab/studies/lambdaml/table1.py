@@ -92,11 +92,6 @@ class Against:
             )
         return float(compute_bill(usage, self.book).total / compute_bill(self.base.usage, self.book).total)
 
-    def even_epochs(self, epochs: int) -> float | None:
-        """Return after how many epochs the start has paid off, if each saves the same; None if they save nothing."""
-        saved = self.base.seconds - self.own.seconds
-        return epochs * self.boot_s / saved if saved > 0 else None
-
 
 @dataclass(frozen=True)
 class Compared:
@@ -104,7 +99,6 @@ class Compared:
 
     row: Row
     job: Job
-    workers: int
     against: Mapping[str, Against]
     refused: Mapping[str, str]
     measured: Mapping[str, Any]
@@ -152,7 +146,7 @@ def _compare(setup: Setup, row: Row, recordings: Mapping[str, Measured], refusal
             measured[column] = exchange_ratio(run, base)
     reasons = {column: refusals.get(job.recording(channel)) for column, channel in COLUMNS.items()}
     refused = {column: reason for column, reason in reasons.items() if reason}
-    return Compared(row, job, workers, against, refused, measured)
+    return Compared(row, job, against, refused, measured)
 
 
 def _play(run: Measured, job: Job, workers: int, profile: Profile) -> Played:
@@ -180,53 +174,23 @@ def _rows(compared: Compared) -> Iterator[ReproducedRow]:
 
 
 def _row(compared: Compared, variant: str, cells: Mapping[str, Cell]) -> ReproducedRow:
-    job, workers = compared.job, compared.workers
-    more = {
-        "workers": workers,
-        "epochs": job.epochs,
-        "batches": job.batches(workers),
-        "batch_size": job.batch_size,
-        "algorithm": job.algorithm,
-        "channels": {
-            column: {
-                "boot_seconds": each.boot_s,
-                "seconds": each.own.seconds,
-                "seconds_with_s3": each.base.seconds,
-                "over_timeout": each.own.late,
-                "over_timeout_with_s3": each.base.late,
-                "break_even_epochs": each.even_epochs(job.epochs),
-            }
-            for column, each in compared.against.items()
-        },
-        "refused": dict(compared.refused),
-    }
-    return ReproducedRow(compared.row.name, compared.row.group, variant, cells, compared.row.note, more)
+    return ReproducedRow(compared.row.name, compared.row.group, variant, cells, compared.row.note)
 
 
 def _slowdown(compared: Compared, column: str, *, booted: bool) -> Cell:
-    each, measured = compared.against[column], compared.measured[column]
-    published = compared.row.published.get(f"{column}_slowdown")
-    modelled, running = each.slowdown(booted=booted), each.slowdown(booted=False)
+    each, modelled = compared.against[column], whole(compared.against[column].slowdown(booted=booted))
+    # Measured rounds don't contain a node's start.
+    measured = None if booted and each.boot_s else compared.measured[column]
     if not booted:
-        return Cell(measured=measured, modelled=whole(modelled))
-    reason = f"published {published}, modelled {modelled:.2f}"
-    if each.boot_s and published is not None and float(published) > running:
-        implied = each.boot_s / (float(published) - running)
-        reason += (
-            f"; with a start of {each.boot_s:.0f} s and these savings, the published ratio fits a job of "
-            f"{implied:.0f} s with S3; the model has {each.base.seconds:.0f} s"
-        )
-    measured = None if each.boot_s else measured
-    return RatioCell(published, measured=measured, modelled=whole(modelled), reason=reason)
+        return Cell(measured=measured, modelled=modelled)
+    return RatioCell(compared.row.published.get(f"{column}_slowdown"), measured=measured, modelled=modelled)
 
 
 def _cost(compared: Compared, column: str, variant: str) -> Cell:
-    modelled = compared.against[column].cost(variant)
+    modelled = whole(compared.against[column].cost(variant))
     if variant == RUNNING:
-        return Cell(modelled=whole(modelled))
-    published = compared.row.published.get(f"{column}_cost")
-    reason = f"published {published}, modelled {modelled:.2f}"
-    return RatioCell(published, modelled=whole(modelled), reason=reason)
+        return Cell(modelled=modelled)
+    return RatioCell(compared.row.published.get(f"{column}_cost"), modelled=modelled)
 
 
 def _findings(column: str, rows: Sequence[Compared]) -> Iterator[str]:
@@ -280,16 +244,6 @@ def _notes(rows: Sequence[Compared], recordings: Mapping[str, Measured], profile
         "virtual machine, 60 s are assumed. A node that is started first is billed from its creation, and functions "
         "start once it serves. Functions that wait for it are billed for that time, too."
     )
-    for column, title in TITLES.items():
-        epochs = {
-            each.name: each.against[column].even_epochs(each.job.epochs)
-            for each in rows
-            if column in each.against and each.against[column].boot_s
-        }
-        if epochs:
-            yield f"In the model, {title}'s start has paid off after this many epochs: " + (
-                "; ".join(f"{name} {'never' if even is None else f'{even:.1f}'}" for name, even in epochs.items()) + "."
-            )
     yield (
         "The parameter server gets and sends doubles as lists, as LambdaML's code with Thrift. Thrift itself reaches "
         "a fraction of that speed: 75 MB took 20 to 84 s (Table 2)."
@@ -297,17 +251,6 @@ def _notes(rows: Sequence[Compared], recordings: Mapping[str, Measured], profile
     yield (
         "Not in the model: LambdaML's workers first read the text of their share of the data, which takes equally "
         "long with every channel and brings ratios closer to 1; and its code for DynamoDB scans whole tables."
-    )
-    prices = sorted(
-        float(each.row.published[f"{column}_cost"] / each.row.published[f"{column}_slowdown"])
-        for each in rows
-        for column in COLUMNS
-        if f"{column}_cost" in each.row.published
-    )
-    yield (
-        f"Published cost ÷ slowdown, the price of an hour relative to S3, is {prices[0]:.2f} to {prices[-1]:.2f} for "
-        "all channels, with 10 workers and with 50. If the slowdown includes the start, that fits functions that are "
-        "billed while they wait for the node. One node's share would be a fifth as large with 50 workers as with 10."
     )
     busy = sum(bool(run.document["host"]["oversubscribed"]) for run in recordings.values())
     yield (

@@ -33,9 +33,6 @@ def test_a_node_s_start_counts_in_time_and_in_one_bill_or_the_other() -> None:
     assert against.cost(RUNNING) == pytest.approx((100 * gb_s + request + 100 * second) / base)
     assert against.cost(STARTED) == pytest.approx((100 * gb_s + request + 220 * second) / base)
     assert against.cost(WAITING) == pytest.approx((220 * gb_s + request + 220 * second) / base)
-    # 200 s are saved in 10 epochs, and the start takes 120 s.
-    assert against.even_epochs(10) == pytest.approx(6)
-    assert Against(played(300, 1), played(300, 1), 120.0, BOOK).even_epochs(10) is None
 
 
 @pytest.mark.parametrize(
