@@ -131,8 +131,9 @@ class RemoteEnvironment:
             lost = f"the node {self._node.name} was lost"
             raise StartFailed(lost if self._node.lost else "the emulator is ending")
 
-    async def invoke(self, invocation: NextInvocation, limit_s: float) -> PhaseEnd:
-        """Pass one invocation to the waiting runtime, and return its node's figures."""
+    async def invoke(self, invocation: NextInvocation, limit_s: float, begin: Callable[[], object]) -> PhaseEnd:
+        """Call `begin`, pass one invocation to the waiting runtime, and return its node's figures."""
+        begin()
         self._become(State.BUSY)
         self._offset_ns = self._node.clock.offset_ns
         began_ns, delay_ns = time.monotonic_ns(), self._delay_ns

@@ -86,8 +86,10 @@ class GroupAccounts:
         from the group's creation.
         """
         # v2 resets the peak only for the open file that the reset is written to, so this file is kept.
-        with contextlib.suppress(KeyError, OSError):
+        try:
             os.pwrite(self._descriptor("memory", self._peak_file), b"0" if self.version == 1 else b"reset", 0)
+        except (KeyError, OSError):
+            return
 
     def cpu_ns(self) -> int | None:
         """Return the CPU time used by the group, ns, or None where the kernel doesn't report it."""
@@ -120,11 +122,11 @@ class GroupAccounts:
             os.close(self._open.popitem()[1])
 
     def _descriptor(self, controller: str, name: str) -> int:
-        """Open a file and keep it open: each invocation reads it several times."""
+        """Open a file and keep it open: each invocation reads or writes some several times."""
         if (controller, name) not in self._open:
             path = self.paths[controller] / name
             try:
-                descriptor = os.open(path, (os.O_RDWR if name == self._peak_file else os.O_RDONLY) | os.O_CLOEXEC)
+                descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             except OSError:
                 descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             self._open[controller, name] = descriptor

@@ -191,21 +191,17 @@ class Cgroup(GroupAccounts):
 
     def freeze(self) -> None:
         """Stop every process of the group; this takes effect within moments."""
-        self._write_freezer("FROZEN", "1")
+        self._write_freezer(b"FROZEN", b"1")
 
     def thaw(self) -> None:
         """Resume the processes at once."""
-        self._write_freezer("THAWED", "0")
+        self._write_freezer(b"THAWED", b"0")
 
-    def _write_freezer(self, state: str, flag: str) -> None:
-        # Called twice in each invocation, so avoid building a path and opening a text file, which would take longer.
-        first = self.version == 1
-        path = f"{self.paths['freezer']}/freezer.state" if first else f"{next(iter(self.paths.values()))}/cgroup.freeze"
-        descriptor = os.open(path, os.O_WRONLY)
-        try:
-            os.write(descriptor, (state if first else flag).encode())
-        finally:
-            os.close(descriptor)
+    def _write_freezer(self, state: bytes, flag: bytes) -> None:
+        if self.version == 1:
+            os.pwrite(self._descriptor("freezer", "freezer.state"), state, 0)
+        else:
+            os.pwrite(self._descriptor(next(iter(self.paths)), "cgroup.freeze"), flag, 0)
 
     def kill(self) -> None:
         """Kill every process of the group."""

@@ -121,7 +121,7 @@ class Environment:
     @property
     def waits(self) -> bool:
         """Whether the runtime waits for an invocation; an idle one may have exited, or hung up."""
-        return self.running and self._runtime.ready_ns is not None
+        return self._runtime.ready_ns is not None and self.running
 
     async def start(self, limit_s: float) -> PhaseEnd:
         """Start the runtime and wait until it asks for its first invocation (the init phase).
@@ -191,8 +191,12 @@ class Environment:
         if self._clock is None:
             self._clock = PublishedClock(self.home / "clock")
 
-    async def invoke(self, invocation: NextInvocation, limit_s: float) -> PhaseEnd:
-        """Pass one invocation to the waiting runtime and meter it to its end."""
+    async def invoke(self, invocation: NextInvocation, limit_s: float, begin: Callable[[], object]) -> PhaseEnd:
+        """Pass one invocation to the waiting runtime and meter it to its end.
+
+        `begin` is called once it has been passed on, so that the runtime doesn't wait for that, and before any output
+        of the runtime is read.
+        """
         assert self.sandbox is not None
         assert self._tasks is not None
         self.state = State.BUSY
@@ -203,6 +207,7 @@ class Environment:
         self._deadline_ns = began.wall_ns + round(limit_s * 1e9)
         self._publish_clock(0)
         self._runtime.hand_out(invocation)
+        begin()
         outcome = await self._run(limit_s, began)
         if outcome.ending in (Ending.RESPONSE, Ending.ERROR):
             self.state = State.READY

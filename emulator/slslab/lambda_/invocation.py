@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Callable, Container, Coroutine, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from slslab.aws.errors import ServiceError
@@ -231,8 +232,8 @@ class InvocationService(Operations):
         if environment.state is State.RESET:
             return await self._initialise_in_invoke(environment, request, metered)
         deadline_ms = time.time_ns() // 1_000_000 + timeout_s * 1000
-        self._begin(environment, request, metered)
-        outcome = await environment.invoke(_handed_out(request, deadline_ms), timeout_s)
+        begin = partial(self._begin, environment, request, metered)
+        outcome = await environment.invoke(_handed_out(request, deadline_ms), timeout_s, begin)
         metered.duration_ns = outcome.lambda_ns
         return self._conclude(environment, request, metered, outcome)
 
@@ -257,7 +258,7 @@ class InvocationService(Operations):
         if outcome.ending is Ending.RESPONSE:
             left_s = timeout_s - outcome.lambda_ns / 1e9
             deadline_ms = time.time_ns() // 1_000_000 + round(left_s * 1000)
-            outcome = await environment.invoke(_handed_out(request, deadline_ms), left_s)
+            outcome = await environment.invoke(_handed_out(request, deadline_ms), left_s, lambda: None)
             metered.duration_ns += outcome.lambda_ns
         return self._conclude(environment, request, metered, outcome)
 

@@ -71,7 +71,7 @@ class LogEvents:
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        self._file = TemporaryFile(dir=directory, buffering=0)  # noqa: SIM115
+        self._file = TemporaryFile(dir=directory)  # noqa: SIM115
         # The group, the stream and the file of each log.
         self._logs: list[tuple[str, str, Path]] = []
         # The number of entries in the file, and the latest entry, which may still grow.
@@ -98,6 +98,7 @@ class LogEvents:
     def count(self) -> int:
         """Return the number of entries; they don't grow any more."""
         self._keep()
+        self._file.flush()
         return self._count
 
     def read(self, since: int, until: int) -> dict[str, Any]:

@@ -114,7 +114,7 @@ async def complete_multipart_upload(call: Call) -> Answer:
     if call.members.get("MpuObjectSize", size) != size:
         raise failure("InvalidRequest", "The provided x-amz-mp-object-size does not match the size of the object.")
     if call.members.get("ChecksumType", upload.checksum_type) != upload.checksum_type:
-        raise failure("InvalidRequest", "The checksum type is not that of the upload.")
+        raise failure("InvalidRequest", "The checksum type differs from the upload's.")
     body = tuple(piece for part in parts for piece in part.body)
     sums: dict[str, str] = {}
     if upload.algorithm:

@@ -89,7 +89,7 @@ def _selected(env: Any, value: Any) -> Any:
     what = (
         f"The state/task '{state}' returned a result with a size exceeding the maximum number of bytes service limit."
     )
-    raise failure(env, "ExecutionFailed", "executionFailedEventDetails", "States.DataLimitExceeded", what)
+    raise failure(env, "States.DataLimitExceeded", what)
 
 
 def _read_path(component: Any, env: Any) -> None:
@@ -172,7 +172,7 @@ def _write_result(component: Any, env: Any) -> None:
     except paths.NoSuchPath:
         shown = compact(state_input)
         cause = f"Unable to apply ReferencePath {component.result_path_src} to input {shown}"
-        raise failure(env, "ExecutionFailed", "executionFailedEventDetails", RESULT_PATH, cause) from None
+        raise failure(env, RESULT_PATH, cause) from None
 
 
 def _seconds(field: str) -> Callable[[Any, Any], int]:
@@ -230,7 +230,7 @@ class IntrinsicFunction(EvalComponent):  # type: ignore[misc]
 
     def _failed(self, env: Any, name: str, message: str) -> FailureEventException:
         cause = f"The function '{self._text}' had the following error: {message}"
-        return failure(env, "ExecutionFailed", "executionFailedEventDetails", name, cause)
+        return failure(env, name, cause)
 
 
 def _visit_call(_parsing: Any, rule: Any) -> Any:

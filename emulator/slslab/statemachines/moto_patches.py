@@ -173,15 +173,15 @@ def _string(parser_rule_context: Any) -> str | None:
     return json.loads(text) if text.startswith('"') else None if text == "null" else text
 
 
-def failure(env: Any, event: str, key: str, error: str, cause: str, **further: Any) -> FailureEventException:
-    """Return a state's failure as an event of this type, with its details under this key."""
-    details = {key: {**further, "error": error, "cause": cause}}
+def failure(env: Any, error: str, cause: str, event: str = "ExecutionFailed", **further: Any) -> FailureEventException:
+    """Return a state's failure as an event of this type."""
+    details = {f"{event[0].lower()}{event[1:]}EventDetails": {**further, "error": error, "cause": cause}}
     return FailureEventException(FailureEvent(env, ErrorName(error), event, details))
 
 
 def runtime_failure(env: Any, cause: str) -> FailureEventException:
     """Return the failure of a state that can't be evaluated."""
-    return failure(env, "ExecutionFailed", "executionFailedEventDetails", RUNTIME, cause)
+    return failure(env, RUNTIME, cause)
 
 
 def _evaluate_expression(component: Any, env: Any) -> None:
@@ -194,7 +194,7 @@ def _evaluate_expression(component: Any, env: Any) -> None:
             raise QueryError(problem)
     except QueryError as error:
         cause = f"The JSONata expression '{component.expression}' specified for the field '{component.field}'"
-        failed = failure(env, "EvaluationFailed", "evaluationFailedEventDetails", QUERY, cause + error.problem)
+        failed = failure(env, QUERY, cause + error.problem, "EvaluationFailed")
         details = failed.failure_event.event_details["evaluationFailedEventDetails"]
         details |= {"cause": _located(failed.failure_event, details["cause"]), "location": component.field}
         details["state"] = failed.failure_event.state_name

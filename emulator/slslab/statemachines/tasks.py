@@ -40,14 +40,14 @@ def connect(lambda_client: Any, limits: Limits) -> None:
 
     def function(env: Any, parameters: dict[str, Any], **_: Any) -> None:
         """Evaluate a Task that names a function's ARN as its resource: its result is only the payload."""
-        with _failing(env, "LambdaFunctionFailed", "lambdaFunctionFailedEventDetails"):
+        with _failing(env, "LambdaFunctionFailed"):
             payload = _invoke(lambda_client, env, parameters, limits.state_payload_bytes)["Payload"]
             env.stack.append({"Payload": payload})
 
     def service(state: Any, env: Any, normalised_parameters: dict[str, Any], **_: Any) -> None:
         """Evaluate a Task of the integration `lambda:invoke`: its result is the API's response."""
         resource = {"resource": state._get_sfn_resource(), "resourceType": state._get_sfn_resource_type()}
-        with _failing(env, "TaskFailed", "taskFailedEventDetails", resource):
+        with _failing(env, "TaskFailed", **resource):
             env.stack.append(_invoke(lambda_client, env, normalised_parameters, limits.state_payload_bytes))
 
     lambda_eval_utils.execute_lambda_function_integration = function
@@ -160,9 +160,9 @@ def _refused(error: ClientError) -> TaskFailure:
 
 
 @contextmanager
-def _failing(env: Any, kind: str, key: str, further: Mapping[str, Any] | None = None) -> Iterator[None]:
-    """Turn a TaskFailure into an event of this type, with its details and the further ones under this key."""
+def _failing(env: Any, kind: str, **further: str) -> Iterator[None]:
+    """Turn a TaskFailure into an event of this type, with further details."""
     try:
         yield
     except TaskFailure as error:
-        raise failure(env, kind, key, error.error, error.cause, **(further or {})) from None
+        raise failure(env, error.error, error.cause, kind, **further) from None

@@ -45,7 +45,7 @@ def _assign(declaration: Any, env: Any) -> None:
     if len(text.encode(errors="replace")) >= quotas.MAX_STATE_SIZE_UTF8_BYTES:
         # assumed: the error, and its text.
         cause = "The variables of an Assign exceed the maximum number of bytes service limit."
-        raise failure(env, "ExecutionFailed", "executionFailedEventDetails", "States.DataLimitExceeded", cause)
+        raise failure(env, "States.DataLimitExceeded", cause)
     store.waiting = {**vars(store).get("waiting", {}), **values}
 
 
@@ -76,7 +76,7 @@ def _choose(state: Any, env: Any) -> None:
         if state.default_state is None:
             # documented: state-choice.html names States.NoChoiceMatched; cause assumed.
             cause = f"No choice rule matched in the state '{state.name}', and it has no Default"
-            raise failure(env, "ExecutionFailed", "executionFailedEventDetails", "States.NoChoiceMatched", cause)
+            raise failure(env, "States.NoChoiceMatched", cause)
         assign, output, following = state.assign_decl, state.output, state.default_state.state_name
     for part in (assign, output):
         if part:
