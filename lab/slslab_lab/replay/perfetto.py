@@ -33,7 +33,8 @@ FLOW = {"name": "message", "cat": "message"}
 def write_perfetto(timeline: Timeline, path: Path) -> None:
     """Write a modelled timeline; RequestError if the file can't be written."""
     processes = [
-        STATE_MACHINES if track.kind == "execution" else _process(track.worker) for track in timeline.program.tracks
+        STATE_MACHINES if track.kind == "execution" else NO_WORKER + 1 + track.worker
+        for track in timeline.program.tracks
     ]
     places = _place(processes, [(call.accepted, call.ended) for call in timeline.calls])
     about = {"status": "modelled", "profile": f"{timeline.profile.name} of {timeline.profile.date}"}
@@ -48,10 +49,6 @@ def write_perfetto(timeline: Timeline, path: Path) -> None:
         for number, event in enumerate(chain(_names(places), _events(timeline, places))):
             file.write((",\n" if number else "").encode() + encode(event).encode())
         file.write(b"\n]}\n")
-
-
-def _process(worker: int) -> int:
-    return NO_WORKER + 1 + worker
 
 
 def _place(processes: Sequence[int], spans: Sequence[tuple[int, int]]) -> list[Place]:
