@@ -97,8 +97,8 @@ class EventInvokeConfigs(FunctionResource):
                     raise invalid("You can't specify the function as a destination for itself.")
             elif arn and not (arn.startswith((QUEUE, TOPIC)) or (arn.startswith(BUCKET) and kind == "OnFailure")):
                 raise invalid(
-                    f"No event can go to the destination {arn}: name a function, an SQS queue, an SNS topic, or for "
-                    "failures an S3 bucket (arn:aws:s3:::BUCKET)."
+                    f"slslab can't send events to {arn}: name a function, an SQS queue, an SNS topic, or for failures "
+                    "an S3 bucket (arn:aws:s3:::BUCKET)."
                 )
             found[kind] = arn
         return found

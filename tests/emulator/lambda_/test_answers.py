@@ -476,7 +476,7 @@ def test_l11_what_is_wrong_is_refused(call: Caller) -> None:
     bus = "arn:aws:events:us-east-1:000000000000:event-bus/default"
     for arn, kind in (("kafka://topic", "OnFailure"), (role, "OnSuccess"), (bus, "OnSuccess")):
         assert put(arn, kind) == invalid(
-            f"No event can go to the destination {arn}: name a function, an SQS queue, an SNS topic, or for failures "
+            f"slslab can't send events to {arn}: name a function, an SQS queue, an SNS topic, or for failures "
             "an S3 bucket (arn:aws:s3:::BUCKET)."
         )
 
