@@ -150,7 +150,8 @@ class ProcessSandbox(Processes):
             "SLSLAB_CLOCK_FILE": CLOCK_FILE if isolated else str(environment.home / "clock"),
         }
         if not isolated:
-            modules = [f"{opt}/{runtime.layer_path}", f"{opt}/python", variables["PYTHONPATH"]]
+            versioned = f"{opt}/python/lib/{Path(runtime.command).name}/site-packages"
+            modules = [versioned, f"{opt}/python", variables["PYTHONPATH"]]
             variables["PYTHONPATH"] = os.pathsep.join(modules)
         program = [str(lang / runtime.command), str(folder / "bootstrap.py")]
         wrapped = in_wrapper(function.variables, program)
