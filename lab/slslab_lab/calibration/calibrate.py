@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
 from statistics import median
-from types import MappingProxyType
 from typing import Any
 
 from slslab.errors import RequestError
@@ -35,7 +34,7 @@ def calibrate_runs(runs: Sequence[str], epochs: int | None, out: Path | None, pr
         parallel = Figure(value=round(step.parallel, 4), status="measured", source=source)
     profile = fit(recordings, first, _today(), parallel)
     save_profile(profile, path)
-    return _document(profile, path) | {
+    return _document(profile, path, {}) | {
         "runs": [recording.plan.run for recording in recordings],
         "epochs": first,
         "busy": step.busy,
@@ -85,7 +84,7 @@ def _metered(service: Service, function: str | None) -> Metered:
     return Metered(chosen, records, found.predictor)
 
 
-def _document(profile: Profile, path: Path, of_base: Mapping[str, Figure] = MappingProxyType({})) -> Document:
+def _document(profile: Profile, path: Path, of_base: Mapping[str, Figure]) -> Document:
     measured = [
         {"entry": entry, "value": figure.value, "source": figure.source}
         for entry, figure in figures(profile)

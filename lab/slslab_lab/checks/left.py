@@ -33,7 +33,7 @@ def check_objects(run: Run, exchange: Exchange) -> Iterator[Violation]:
             yield Violation.by(event, "objects", f"{who(run, event['worker'])} deleted {key}, which didn't exist")
     for key, event in there.items():
         message = messages.get(key)
-        if message is None and not _is_kept(run, key):
+        if message is None and key.split("/")[:2] not in [[run.plan.run, name] for name in KEPT]:
             yield Violation.by(event, "objects", f"{key} is left, and isn't part of the protocol")
         elif message is not None and message.deleted_by is not None:
             what = f"{message.kind} of {where(message.name[2:])}"
@@ -79,8 +79,3 @@ def check_environments(run: Run) -> Iterator[Violation]:
         if ended[environment] != 1:
             sentence = f"The execution environment {environment} ended {ended[environment]} times."
             yield Violation("environments", sentence, event["worker"], event=event["event"])
-
-
-def _is_kept(run: Run, key: str) -> bool:
-    prefix, _, name = key.partition("/")
-    return prefix == run.plan.run and name.partition("/")[0] in KEPT

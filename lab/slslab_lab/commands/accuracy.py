@@ -9,7 +9,7 @@ from click.core import ParameterSource
 
 from slslab.cli.terminal import Bar, json_option, print_document
 from slslab.errors import counted
-from slslab_lab.commands.options import plot_option
+from slslab_lab.commands.options import directory_option, plot_option
 from slslab_lab.commands.run import RunGroup
 from slslab_lab.pages.accuracy import curve
 from slslab_workers.architecture import architectures
@@ -63,11 +63,7 @@ class AccuracyGroup(RunGroup):
         return made
 
 
-_out_option = click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="The curve's directory (by default results/accuracy/ARCH-MODEL-DATASET).",
-)
+_out_option = directory_option("--out", "The curve's directory (by default results/accuracy/ARCH-MODEL-DATASET).")
 _resume_option = click.option(
     "--resume", is_flag=True, help="Continue the curve in the directory; --epochs may be larger than before."
 )

@@ -33,11 +33,10 @@ from slslab_lab.pages.calibration import calibration, processor_table
     show_default=True,
     help="The profile to fit to the REPORT lines: a name or a TOML file.",
 )
-@click.option(
+@file_option(
     "--out",
-    type=click.Path(path_type=Path),
-    help="The profile's file (by default ./this-host.toml, with --cloudwatch ./aws-calibrated.toml, and for `up` a "
-    "file of its record, which `show up` and `bill up` use).",
+    "The profile's file (by default ./this-host.toml, with --cloudwatch ./aws-calibrated.toml, and for `up` a file of "
+    "its record, which `show up` and `bill up` use).",
 )
 @json_option
 def calibrate(

@@ -7,7 +7,6 @@ from slslab.installation import require
 from slslab.report.html.page import make_content, make_page, write_page
 from slslab.report.page import Live, Page, Played
 from slslab.report.summaries import replayed
-from slslab.run.metrics import Rows
 from slslab.run.run import Run
 from slslab_lab.pages.run import describe_run
 
@@ -40,16 +39,11 @@ def content_of(run: Run) -> str:
 
 def _describe(run: Run) -> Page:
     """Return the content of a run's page. An unreadable trace is left out, and the page says so."""
-    events = events_of(run)
-    return describe_run(run.summary(), events, run.invocations, None if events is None else modelled_trace(run))
-
-
-def events_of(run: Run) -> Rows | None:
-    """Return the rows of a run's trace; None if it can't be read, for instance from another version of slslab."""
     try:
-        return run.events
-    except SlslabError:
-        return None
+        events = run.events
+    except SlslabError:  # for instance from another version of slslab
+        events = None
+    return describe_run(run.summary(), events, run.invocations, None if events is None else modelled_trace(run))
 
 
 def modelled_trace(run: Run) -> Played | None:

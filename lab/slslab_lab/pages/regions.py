@@ -22,14 +22,9 @@ def draw_regions(workers: Sequence[int], sizes: Sequence[float], keys: Sequence[
     """
     scale = alt.Scale(type="log", domain=[min(sizes), max(sizes)], nice=False)
 
-    def across(field: str, **more: Any) -> "alt.X":
-        return alt.X(
-            f"{field}:Q",
-            title="size of the model, MB",
-            scale=scale,
-            axis=alt.Axis(format="~g", tickCount=5, grid=False),
-            **more,
-        )
+    def across(field: str) -> "alt.X":
+        axis = alt.Axis(format="~g", tickCount=5, grid=False)
+        return alt.X(f"{field}:Q", title="size of the model, MB", scale=scale, axis=axis)
 
     upright = alt.Y("workers:O", sort=list(workers), title="workers", axis=alt.Axis(domain=False, ticks=False))
     areas = (

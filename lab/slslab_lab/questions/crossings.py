@@ -47,7 +47,7 @@ def patterns(asked: Asked, workers: str) -> dict[str, Any]:
     _check_pair(asked.setups, known)
     setup = asked.setup
     if setup.run.plan.architecture not in known:
-        raise RequestError(f"{setup.name} ran {setup.run.plan.architecture}.", f"name one of {_any(known)}.")
+        raise RequestError(f"{setup.name} ran {setup.run.plan.architecture}.", f"name one of {' or '.join(known)}.")
     fleets = read_numbers("--workers", workers, 2, LARGEST_FLEET)
     return {
         "gradient_bytes": int(setup.run.document["gradient_bytes"]),
@@ -170,16 +170,12 @@ def _check_pair(setups: Setups, names: Sequence[str]) -> None:
     if first.architecture == second.architecture or second.architecture not in names:
         raise RequestError(
             f"{second.run} ran {second.architecture}, and the first run {first.architecture}.",
-            f"compare it with one of {_any([name for name in names if name != first.architecture])}.",
+            f"compare it with one of {' or '.join(name for name in names if name != first.architecture)}.",
         )
     for name in ("model", "batch_size", "batches"):
         one, other = getattr(first, name), getattr(second, name)
         if one != other:
             raise RequestError(f"{name} is {one} in {first.run} and {other} in {second.run}.", "compare equal plans.")
-
-
-def _any(names: Sequence[str]) -> str:
-    return " or ".join(names)
 
 
 def _source(setups: Setups, name: str) -> ReplaySetup:

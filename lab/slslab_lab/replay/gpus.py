@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from slslab.errors import RequestError, counted
+from slslab.errors import RequestError
 from slslab.predict.environment import NS
 from slslab.predict.gpus import load_gpus
 from slslab.predict.profiles.profile import Containers, Figure, Profile
@@ -82,24 +82,6 @@ def check_book(platform: Containers, book: Book) -> None:
         raise RequestError(
             f"The price book {book.name} has no price for {listed(missing)}.",
             f'leave out --prices, or give a file with base = "{platform.prices}".',
-        )
-
-
-def too_many(timeline: Timeline) -> Iterator[str]:
-    """Yield a warning if more containers with a GPU live at once than the platform has GPUs.
-
-    The replay counts busy containers alone, because no platform says whether idle ones count.
-    """
-    profile = timeline.profile
-    if profile.containers is None:
-        return
-    idle_ns = round(profile.containers.idle_s.value * NS)
-    lives = [(begun, ended + idle_ns) for computes, begun, ended in _lives(timeline) if computes]
-    most = max((sum(begun <= at < ended for begun, ended in lives) for at, _ in lives), default=0)
-    if most > (allowed := int(profile.functions.concurrency.value)):
-        yield (
-            f"Up to {most} containers with a GPU live at once, busy or idle. {profile.name} has "
-            f"{counted(allowed, 'GPU')} at once, so some may start later than modelled."
         )
 
 

@@ -33,16 +33,22 @@ FLOW = {"name": "message", "cat": "message"}
 def write_perfetto(timeline: Timeline, path: Path) -> None:
     """Write a modelled timeline; RequestError if the file can't be written."""
     processes = [
-        STATE_MACHINES if track.kind == "execution" else _process(track.worker) for track in timeline.program.tracks
+        STATE_MACHINES if track.kind == "execution" else NO_WORKER + 1 + track.worker
+        for track in timeline.program.tracks
     ]
     places = _place(processes, [(call.accepted, call.ended) for call in timeline.calls])
-    profile = timeline.profile
-    about = {"status": "modelled", "profile": f"{profile.name} of {profile.date}"}
-    _write(path, about, places, _events(timeline, places))
-
-
-def _process(worker: int) -> int:
-    return NO_WORKER + 1 + worker
+    about = {"status": "modelled", "profile": f"{timeline.profile.name} of {timeline.profile.date}"}
+    encode = json.JSONEncoder(separators=(",", ":")).encode
+    with writable(path, "name another file."), ExitStack() as stack:
+        file: BinaryIO | gzip.GzipFile = stack.enter_context(replacing(path))
+        if path.suffix == ".gz":
+            # Without a time and a name, equal timelines give equal files.
+            file = stack.enter_context(gzip.GzipFile("", "wb", 6, file, mtime=0))
+        opening = encode({"displayTimeUnit": "ms", "otherData": about})
+        file.write(f'{opening[:-1]},"traceEvents":[\n'.encode())
+        for number, event in enumerate(chain(_names(places), _events(timeline, places))):
+            file.write((",\n" if number else "").encode() + encode(event).encode())
+        file.write(b"\n]}\n")
 
 
 def _place(processes: Sequence[int], spans: Sequence[tuple[int, int]]) -> list[Place]:
@@ -125,17 +131,3 @@ def _arrows(timeline: Timeline) -> tuple[dict[int, list[int]], dict[int, int]]:
             leaving[after].append(called[index])
         begun.add(index)
     return leaving, called
-
-
-def _write(path: Path, about: Mapping[str, str], places: Sequence[Place], events: Iterable[Event]) -> None:
-    encode = json.JSONEncoder(separators=(",", ":")).encode
-    with writable(path, "name another file."), ExitStack() as stack:
-        file: BinaryIO | gzip.GzipFile = stack.enter_context(replacing(path))
-        if path.suffix == ".gz":
-            # Without a time and a name, equal timelines give equal files.
-            file = stack.enter_context(gzip.GzipFile("", "wb", 6, file, mtime=0))
-        opening = encode({"displayTimeUnit": "ms", "otherData": about})
-        file.write(f'{opening[:-1]},"traceEvents":[\n'.encode())
-        for number, event in enumerate(chain(_names(places), events)):
-            file.write((",\n" if number else "").encode() + encode(event).encode())
-        file.write(b"\n]}\n")

@@ -14,7 +14,6 @@ from slslab.errors import RequestError
 from slslab.predict.profiles.profile import Containers, Figure, Profile
 from slslab.predict.uncertainty import Uncertainty
 from slslab.run.bill import METERS, OBJECT_OPERATIONS, Bill, Book, Usage, compute_bill
-from slslab_lab.replay.gpus import too_many
 from slslab_lab.replay.kernel.kernel import ReplayError, play
 from slslab_lab.replay.kernel.program import Program, Track
 from slslab_lab.replay.kernel.timeline import Timeline
@@ -275,7 +274,7 @@ def evaluate(run: Measured, variant: Variant, platform: Platform) -> Row:
         tuple((one.function, one.worker, one.duration_ms / 1000) for one in late),
         variant=variant,
         uncertainties=uncertainties,
-        warnings=(*run.warnings(variant.workers), *too_many(timeline)),
+        warnings=run.warnings(variant.workers),
     )
 
 

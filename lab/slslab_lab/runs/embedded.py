@@ -99,10 +99,7 @@ class EmbeddedSystem(System):
 
     def _hosts(self) -> dict[str, Any]:
         """Return the emulator's arguments that say where environments are."""
-        packages = {
-            "strict_packages": self._strict,
-            "layer_packages": layer_distributions(),
-        }
+        packages = {"strict_packages": self._strict, "layer_packages": layer_distributions()}
         if self._plan.environment == "ray":
             pack = self._plan.placement == "pack"
             return {"hosts": _cluster().Cluster(self._stack.session, self._limits, pack=pack, **packages)}

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, cast
 
 from slslab.errors import HostError, RequestError
@@ -37,9 +36,6 @@ from slslab_workers.plan import Plan, PlanError
 from slslab_workers.trace.operations import SERVERS
 from slslab_workers.training import datasets
 
-# What the document says about its host in addition to what the run finds out.
-THIS_HOST: Mapping[str, str] = MappingProxyType({})
-
 
 @dataclass(frozen=True)
 class Order:
@@ -58,7 +54,7 @@ def run_plan(
     out: Path | None,
     book: str | None,
     progress: Progress,
-    named: Mapping[str, str] = THIS_HOST,
+    named: Mapping[str, str] | None = None,
     reuse: bool = False,
     strict: bool = False,
     say: Say = print_warning,
@@ -80,7 +76,7 @@ def run(
     *,
     out: Path | None,
     progress: Progress,
-    named: Mapping[str, str] = THIS_HOST,
+    named: Mapping[str, str] | None = None,
     reuse: bool = False,
     strict: bool = False,
     say: Say = print_warning,
@@ -133,7 +129,7 @@ def execute(
     progress: Progress,
     book: Book,
     system: System,
-    named: Mapping[str, str] = THIS_HOST,
+    named: Mapping[str, str] | None = None,
     reuse: bool = False,
 ) -> EndedDocument:
     """Run the plan to its end and return the run's document (status `done`, `failed` or `interrupted`)."""
@@ -155,7 +151,7 @@ def execute(
             beginning, times = time.monotonic(), read_times()
             recorder = Recorder(later.enter_context(TraceWriter(directory.trace_log, plan.run)), plan, progress)
             with system.running(recorder, directory.logs) as running:
-                began, host = True, {**running.host, **named}
+                began, host = True, {**running.host, **(named or {})}
                 try:
                     with running.watched():
                         outcome = architecture.drive(plan, running.cloud, progress)

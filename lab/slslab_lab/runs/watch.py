@@ -49,7 +49,11 @@ class Watch(Managed):
     def watched(self, servers: Mapping[str, ServerProcess]) -> Iterator[None]:
         """Interrupt the block and raise RunFailed after a failure; use it on the main thread."""
         with ExitStack() as undo:
-            exits = {self._exit_of(server, undo): name for name, server in servers.items()}
+            exits: dict[int, str] = {}
+            for name, server in servers.items():
+                descriptor = os.pidfd_open(server.pid)  # becomes readable when the server ends
+                undo.callback(os.close, descriptor)
+                exits[descriptor] = name
             undo.callback(signal.signal, signal.SIGUSR1, signal.signal(signal.SIGUSR1, self._interrupt))
             watcher = threading.Thread(target=self._await_failure, args=(servers, exits), name="watch", daemon=True)
             try:
@@ -61,13 +65,6 @@ class Watch(Managed):
                 os.eventfd_write(self._wake, 1)
                 watcher.join()
                 self.check()
-
-    @staticmethod
-    def _exit_of(server: ServerProcess, undo: ExitStack) -> int:
-        """Return a descriptor that becomes readable when the server ends."""
-        descriptor = os.pidfd_open(server.pid)
-        undo.callback(os.close, descriptor)
-        return descriptor
 
     def _await_failure(self, servers: Mapping[str, ServerProcess], exits: Mapping[int, str]) -> None:
         poll = select.poll()

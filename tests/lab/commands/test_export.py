@@ -81,18 +81,11 @@ def test_csv_has_all_tables_of_all_runs(export: Export) -> None:
     assert f"{float(first['init_ms']):.2f} ms" == report["Init Duration"]
     assert {row["worker"] for row in tables["invocations"]} == {"0", "1"}
     assert [row["type"] for row in tables["instances"]] == ["g4dn.xlarge"] * 2
-    assert len(tables["phases"]) == 2 * 2 * 7
     for name, run in (("scatterreduce", FUNCTIONS), ("gpu", INSTANCES)):
         told = DOCUMENTS[name]
         cost = [row for row in tables["cost"] if row["run"] == run]
         assert [row["amount_exact"] for row in cost] == [line["amount"] for line in told["cost"]["lines"]]
         assert sum(float(row["amount"]) for row in cost) == pytest.approx(float(told["cost"]["total"]))
-        counts = {row["operation"]: int(row["requests"]) for row in tables["counts"]
-                  if (row["run"], row["part"]) == (run, "protocol")}  # fmt: skip
-        assert counts == told["counts"]
-    assert [int(row["to_stores_bytes"]) for row in tables["bytes"] if row["part"] == "protocol"] == [
-        DOCUMENTS[name]["bytes"]["in"] for name in ("scatterreduce", "gpu")
-    ]
     caused = next(row for row in tables["events"] if " " in row["causes"])
     assert all(int(cause) < int(caused["event"]) for cause in caused["causes"].split())
     assert tables.pop("bill") == [], "they are not modelled"

@@ -18,7 +18,7 @@ from slslab_lab.questions.played import waiting
 from slslab_lab.questions.setup import Asked, ReplaySetup, read_memory, read_setup
 from slslab_lab.replay import whatif
 from slslab_lab.replay.crossings import course
-from slslab_lab.replay.gpus import step_seconds, too_many, with_step
+from slslab_lab.replay.gpus import step_seconds, with_step
 from slslab_lab.replay.kernel.kernel import ReplayError, play
 from slslab_lab.replay.kernel.program import Program, Step, Track
 from slslab_lab.replay.outcome import outcome
@@ -95,17 +95,6 @@ def test_a_longer_job_waits_to_be_stopped_once() -> None:
     # A thousand epochs of 0.2 s.
     assert float(grown) == pytest.approx(float(second_usd) * 200, rel=0.01)
     assert float(usage.cost(2, book)) == pytest.approx(float(second_usd) * 60.6, rel=0.01)
-
-
-def test_idle_containers_may_be_more_than_the_platform_has_gpus() -> None:
-    profile = with_step(with_concurrency(on_gpus(), 1), "T4", ANCHOR, 2.0)
-    # The second starts when the first is done, which then waits for 60 s.
-    (warning,) = too_many(play(program(("compute",), ("compute",)), profile))
-    assert warning.startswith("Up to 2 containers with a GPU live at once, busy or idle.")
-    assert "has 1 GPU at once" in warning
-    # Only those with a GPU count.
-    assert not [*too_many(play(program(("compute",), ("update",)), profile))]
-    assert not [*too_many(play(program(("compute",), ("compute",)), with_concurrency(profile, 2)))]
 
 
 def test_workers_that_wait_for_others_without_a_gpu_are_fewer_workers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 import pyarrow as pa
 
 from slslab.report.summaries import replayed
-from slslab.run.metrics import PHASES
 from slslab.run.parquet import COLUMNS, to_arrow
 from slslab.run.run import Run
 from slslab_lab.pages.exports.finished import epoch_ends_ns, figures
@@ -45,11 +44,8 @@ TABLES: Mapping[str, pa.Schema] = {
         "exit_code": INTEGER, "billed_seconds": INTEGER, "peak_memory_mb": INTEGER, "cpu_seconds": NUMBER,
         "host_delay_ms": NUMBER, "started_at": TEXT, "start_ns": INTEGER, "end_ns": INTEGER,
     }),
-    "phases": pa.schema({"run": TEXT, "worker": INTEGER, "phase": TEXT, "seconds": NUMBER}),
     "bill": pa.schema(LINES),
     "cost": pa.schema(LINES),
-    "counts": pa.schema({"run": TEXT, "part": TEXT, "operation": TEXT, "requests": INTEGER}),
-    "bytes": pa.schema({"run": TEXT, "part": TEXT, "to_stores_bytes": INTEGER, "from_stores_bytes": INTEGER}),
     "events": COLUMNS,
 }  # fmt: skip
 
@@ -61,11 +57,8 @@ def make_tables(runs: Sequence[Run]) -> dict[str, pa.Table]:
         "epochs": _epochs,
         "invocations": _invocations,
         "instances": lambda run: run.instances,
-        "phases": _phases,
         "bill": lambda run: _lines(found["cost"]) if (found := replayed(run.summary())) else (),
         "cost": lambda run: _lines(run.summary()["cost"]),
-        "counts": _counts,
-        "bytes": _bytes,
     }
     made = {
         name: pa.Table.from_pylist([{"run": run.id, **row} for run in runs for row in make(run)], schema=TABLES[name])
@@ -120,12 +113,6 @@ def _invocations(run: Run) -> Iterator[Row]:
         yield {**record, "worker": owners.get(record["request_id"], -1)}
 
 
-def _phases(run: Run) -> Iterator[Row]:
-    for worker in run.summary()["per_worker"]:
-        for phase in PHASES:
-            yield {"worker": worker["worker"], "phase": phase, "seconds": worker["phases"][phase]}
-
-
 def _lines(cost: Mapping[str, Any]) -> Iterator[Row]:
     for line in (*cost["lines"], *cost["not_billed"]):
         amount, price = line.get("amount"), line.get("price")
@@ -140,14 +127,3 @@ def _lines(cost: Mapping[str, Any]) -> Iterator[Row]:
             "price_status": line.get("status"),
             "price_book": cost["book"]["name"],
         }
-
-
-def _counts(run: Run) -> Iterator[Row]:
-    for part, document in (("protocol", run.summary()), ("overhead", run.summary()["overheads"])):
-        for operation, requests in document["counts"].items():
-            yield {"part": part, "operation": operation, "requests": requests}
-
-
-def _bytes(run: Run) -> Iterator[Row]:
-    for part, document in (("protocol", run.summary()), ("overhead", run.summary()["overheads"])):
-        yield {"part": part, "to_stores_bytes": document["bytes"]["in"], "from_stores_bytes": document["bytes"]["out"]}

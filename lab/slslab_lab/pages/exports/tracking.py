@@ -11,7 +11,6 @@ from slslab.run.run import Run
 from slslab_lab.pages.exports.finished import curves, figures, parameters, unix_ns, versions
 
 if TYPE_CHECKING:
-    from mlflow.entities import Metric, Param, RunTag
     from mlflow.tracking import MlflowClient
 
 # The tag that identifies a run in the store.
@@ -85,18 +84,12 @@ def _write(client: "MlflowClient", experiment: str, run: Run) -> str:
     params = [Param(name, value) for name, value in parameters(run).items()]
     tags = [RunTag(name, value) for name, value in versions(run).items()]
     tags += [RunTag(f"slslab.{name}", str(run.summary()[name])) for name in ("architecture", "status")]
-    _log(client, id_, metrics, params, tags)
+    for first in range(0, len(metrics), METRICS):
+        client.log_batch(id_, metrics=metrics[first : first + METRICS])
+    for first in range(0, max(len(params), len(tags)), OTHERS):
+        client.log_batch(id_, params=params[first : first + OTHERS], tags=tags[first : first + OTHERS])
     for name in ARTIFACTS:
         if (path := run.directory.path / name).exists():
             client.log_artifact(id_, str(path))
     client.set_terminated(id_, STATUSES[run.summary()["status"]], ended)
     return id_
-
-
-def _log(
-    client: "MlflowClient", run: str, metrics: "list[Metric]", params: "list[Param]", tags: "list[RunTag]"
-) -> None:
-    for first in range(0, len(metrics), METRICS):
-        client.log_batch(run, metrics=metrics[first : first + METRICS])
-    for first in range(0, max(len(params), len(tags)), OTHERS):
-        client.log_batch(run, params=params[first : first + OTHERS], tags=tags[first : first + OTHERS])

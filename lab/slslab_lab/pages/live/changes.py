@@ -45,11 +45,6 @@ class Changes:
         """Return whether no more changes will be reported."""
         return self._over.is_set()
 
-    @property
-    def subscribers(self) -> int:
-        """Return how many subscribers wait for changes."""
-        return len(self._subscribers)
-
     def end(self) -> None:
         """Stop reporting, and wake all subscribers."""
         self._over.set()

@@ -151,9 +151,6 @@ def _init_of(record: Mapping[str, Any]) -> Kind:
 
 
 def _init_ns(record: Mapping[str, Any], events: Iterable[Event]) -> int:
-    return max(0, round(float(record["cpu_seconds"]) * 1e9) - _events_ns(record, events))
-
-
-def _events_ns(record: Mapping[str, Any], events: Iterable[Event]) -> int:
-    """Return the CPU time of an instance's events, including the time before each of them."""
-    return sum(int(e["cpu_ns"] + e["cpu_before_ns"]) for e in events if e["invocation"] == record["id"])
+    """Return an instance's CPU time without its events', which include the time before each of them."""
+    in_events_ns = sum(int(e["cpu_ns"] + e["cpu_before_ns"]) for e in events if e["invocation"] == record["id"])
+    return max(0, round(float(record["cpu_seconds"]) * 1e9) - in_events_ns)

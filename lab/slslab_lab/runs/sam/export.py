@@ -18,10 +18,11 @@ from slslab.run.bill import load_book
 from slslab.run.directory import DOCUMENT, PLAN, RunDirectory, resolve
 from slslab_lab.replay.modelled import model
 from slslab_lab.replay.programs.recording import read_recording
+from slslab_lab.runs.accuracy.curve import Unwatched
 from slslab_lab.runs.planning import architectures, read_plan_file, refused_plans
 from slslab_lab.runs.sam.readme import Cost, make_readme
-from slslab_lab.runs.sam.template import CODE, IMAGE_PYTHON, PYTHON, deployment_of, make_template
-from slslab_workers.architecture import read_plan
+from slslab_lab.runs.sam.template import CODE, IMAGE_PYTHON, PYTHON, make_template
+from slslab_workers.architecture import Cloud, read_plan
 from slslab_workers.driver.dependencies import LAYER
 from slslab_workers.driver.deployment import Deployment, package
 from slslab_workers.models import own_packages, spec_of
@@ -119,7 +120,8 @@ def write_export(plan: Plan, cost: Cost, imported: set[str] | None, out: Path) -
         )
     architecture = known[plan.architecture]
     with refused_plans():
-        deployment, requirements = deployment_of(plan, architecture), architecture.requirements(plan)
+        requirements = architecture.requirements(plan)
+        deployment = architecture.deployment(plan, Cloud(lambda _: None, lambda _: None), Unwatched())
     if deployment is None:
         raise RequestError(
             f"No SAM template can be made of {plan.architecture}: its `deployment` names no functions.",

@@ -11,12 +11,10 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from slslab_lab.runs.accuracy.curve import Unwatched
-from slslab_workers.architecture import Architecture, Cloud, Requirements
+from slslab_workers.architecture import Requirements
 from slslab_workers.channels.endpoints import QUEUE_URL, TENSOR_URLS
 from slslab_workers.driver.deployed import BUCKET
 from slslab_workers.driver.deployment import PASSIVE, Deployment, FunctionSpec, worker_function
-from slslab_workers.plan import Plan
 
 Template = dict[str, Any]
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -28,16 +26,6 @@ CODE, ADDRESSES = "code/", {"QueueUrl": QUEUE_URL, "TensorUrls": TENSOR_URLS}
 # documented: lambda/latest/dg/invocation-async-retain-records.html, "Configuring destination permissions".
 RECORDS = ("s3:PutObject", "s3:ListBucket")
 LOGS = ("logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents")
-
-
-def deployment_of(plan: Plan, architecture: Architecture) -> Deployment | None:
-    """Return the plan's deployment with its functions; None if the architecture can't be deployed.
-
-    PlanError for an impossible plan.
-    """
-    architecture.requirements(plan)
-    found: Deployment | None = architecture.deployment(plan, Cloud(lambda _: None, lambda _: None), Unwatched())
-    return found
 
 
 def make_template(deployment: Deployment, requirements: Requirements, *, image: bool) -> Template:
