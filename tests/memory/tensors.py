@@ -15,7 +15,7 @@ import torch
 from tests.memory.stores import Wait
 
 from slslab.tensordb import server  # noqa: F401 - it enters all commands into the table
-from slslab.tensordb.executions import Report, Settings
+from slslab.tensordb.executions import Report
 from slslab.tensordb.lua_engine import Engine
 from slslab.tensordb.replies import Encoder
 from slslab.tensordb.resp import Reader, Request
@@ -40,7 +40,7 @@ class Database:
         lua = Engine()
         clients: dict[int, Session] = {}
         password = PASSWORD.encode()
-        self.context = Context(self.store, number, password, Settings(), lua, report, clients, self.close)
+        self.context = Context(self.store, number, password, 1, lua, report, clients, self.close)
         self._numbers = count(1)
 
     def close(self) -> None:
@@ -55,13 +55,13 @@ class Database:
 
 
 @cache
-def _compiled(source: bytes, entry_points: tuple[bytes, ...], tag: bytes, settings: Settings) -> Script:
-    return compile_script(source, entry_points, tag, settings)
+def _compiled(source: bytes, entry_points: tuple[bytes, ...], tag: bytes, threads: int) -> Script:
+    return compile_script(source, entry_points, tag, threads)
 
 
-def compiled_once(source: bytes, entry_points: Sequence[bytes], tag: bytes, settings: Settings) -> Script:
+def compiled_once(source: bytes, entry_points: Sequence[bytes], tag: bytes, threads: int) -> Script:
     """Compile a script, unless a database of this process has compiled it: it is the same for all."""
-    return _compiled(source, tuple(entry_points), tag, settings)
+    return _compiled(source, tuple(entry_points), tag, threads)
 
 
 class Databases:

@@ -169,19 +169,12 @@ class Cgroup(GroupAccounts):
             raise
 
     def _limit(self, memory_bytes: int, cpu_share: float, processes: int) -> None:
-        settings: list[tuple[str, str, int]]
         if self.version == 1:
-            settings = [
-                ("memory", "memory.limit_in_bytes", memory_bytes),
-                ("memory", "memory.memsw.limit_in_bytes", memory_bytes),
-            ]
+            memory = {"memory.limit_in_bytes": memory_bytes, "memory.memsw.limit_in_bytes": memory_bytes}
         else:
-            settings = [
-                ("memory", "memory.max", memory_bytes),
-                ("memory", "memory.swap.max", 0),
-                ("memory", "memory.oom.group", 1),
-            ]
-        for controller, name, value in (*settings, ("pids", "pids.max", processes)):
+            memory = {"memory.max": memory_bytes, "memory.swap.max": 0, "memory.oom.group": 1}
+        for name, value in {**memory, "pids.max": processes}.items():
+            controller = name.partition(".")[0]
             if controller in self.paths:
                 file = self.paths[controller] / name
                 # Swap accounting is a kernel option; without it there is no file to write.

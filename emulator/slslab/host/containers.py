@@ -53,8 +53,8 @@ class Containers(Managed):
     doesn't have the image.
     """
 
-    def __init__(self, session: Session, image: str | None = None) -> None:
-        self.image = image if image is not None else os.environ.get("SLSLAB_WORKER_IMAGE", WORKER_IMAGE)
+    def __init__(self, session: Session) -> None:
+        self.image = os.environ.get("SLSLAB_WORKER_IMAGE", WORKER_IMAGE)
         self._session = session
         self.labels = {MARK_LABEL: session.id, OWNER_LABEL: owner()}
 

@@ -259,13 +259,11 @@ def extra_files() -> list[tuple[str, str]]:
     return [] if inside else [(resolver, resolver)]
 
 
-def detect(enabled: bool = True, folder: Path | None = None) -> Isolation:
+def detect(folder: Path | None = None) -> Isolation:
     """Try what this host allows: namespaces as root, namespaces in a user namespace, or none.
 
     The trials store their files in `folder`, by default the temporary folder.
     """
-    if not enabled:
-        return Isolation("", False, ("isolation was switched off",))
     missing: list[str] = []
     attempts = [Isolation("user", False)]
     if os.geteuid() == 0:

@@ -201,13 +201,11 @@ class ServerProcess:
         weigh_session(self._process.pid)
         resource.prlimit(self._process.pid, resource.RLIMIT_DATA, (self.memory_mb * MB,) * 2)
 
-    def _wait(
-        self, ready: Callable[[], object], limit_s: float, source: int | None = None, again_s: float = 0.02
-    ) -> bool:
+    def _wait(self, ready: Callable[[], object], limit_s: float, source: int | None = None) -> bool:
         """Wait until `ready` returns something true; False if the process exited instead, or the limit passed.
 
-        `ready` is called when the descriptor `source` becomes readable, or without one every `again_s` seconds, for a
-        server that must be polled.
+        `ready` is called when the descriptor `source` becomes readable, or without one every 20 ms, for a server that
+        must be polled.
         """
         deadline = time.monotonic() + limit_s
         exited, poll = os.pidfd_open(self.pid), select.poll()
@@ -215,7 +213,7 @@ class ServerProcess:
             for descriptor in (exited, *(() if source is None else (source,))):
                 poll.register(descriptor, select.POLLIN)
             while (left := deadline - time.monotonic()) > 0:
-                happened = dict(poll.poll(1000 * (again_s if source is None else left)))
+                happened = dict(poll.poll(20 if source is None else 1000 * left))
                 if (source is None or source in happened) and ready():
                     return True
                 if exited in happened:

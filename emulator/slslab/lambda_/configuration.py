@@ -188,12 +188,12 @@ def settings(request: Mapping[str, Any], limits: Limits, before: Function | None
 def _packaging(request: Mapping[str, Any]) -> dict[str, Any]:
     """Check members that only one kind of package may or must have, with AWS's messages; return images' defaults."""
     kind, of_image = request.get("PackageType", "Zip"), bool((request.get("Code") or {}).get("ImageUri"))
-    required(request, "Role")
+    _require(request, "Role")
     if kind == "Zip":
         if of_image:
             raise invalid("Please do not provide ImageUri when creating a function with packageType Zip.")
         for name in ("Handler", "Runtime"):
-            required(request, name)
+            _require(request, name)
         check_kind(request, of_image=False)
         return {}
     if not of_image:
@@ -221,11 +221,9 @@ def _image_config(document: Mapping[str, Any]) -> ImageConfig:
     )
 
 
-def required(request: Mapping[str, Any], key: str) -> str:
-    """Return a member that the request must have."""
+def _require(request: Mapping[str, Any], key: str) -> None:
     if not request.get(key):
         raise constraint(None, _camel(key), "Member must not be null")
-    return str(request[key])
 
 
 def bounded(request: Mapping[str, Any], key: str, allowed: Range) -> int:

@@ -72,13 +72,13 @@ class ContainerSandbox(Container):
 
 
 class ContainerSandboxes(Containers, LocalHost):
-    """This host with containers as sandboxes. `image` is for functions without an image of their own.
+    """This host with containers as sandboxes. $SLSLAB_WORKER_IMAGE is for functions without an image of their own.
 
     Entering raises HostError if no engine answers or it has no such image.
     """
 
-    def __init__(self, session: Session, limits: Limits, budget_mb: int = 0, *, image: str | None = None) -> None:
-        Containers.__init__(self, session, image)
+    def __init__(self, session: Session, limits: Limits, budget_mb: int = 0) -> None:
+        Containers.__init__(self, session)
         LocalHost.__init__(self, limits, budget_mb)
 
     def _enter(self, stack: ExitStack) -> None:

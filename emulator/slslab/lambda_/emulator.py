@@ -79,13 +79,12 @@ class Emulator(Managed):
     environments are forked from it. That makes cold starts faster, but memory differs from Lambda's; records say so.
     With `strict_packages`, functions don't see the host's packages, and importing one fails as on Lambda.
     `layer_packages` are the host's distributions that they see nevertheless, as if from a layer; importing one of the
-    others is reported in the log and the trace.
-    `isolate=False` leaves environments in the host's namespaces. `environment` is what confines environments: processes
-    of this host, or containers (`docker`). `image` ($SLSLAB_WORKER_IMAGE) is for functions without their own image.
-    `hosts` are other hosts that run the environments instead (a `slslab_ray.cluster.Cluster`). An emulator without a
-    session creates one. It binds the address `listen`; `advertise` is the URL by which functions reach it, if it
-    differs. Clients sign their requests with `keys`, which are random by default. A pair of keys in `variables` belongs
-    to the owner, and functions use it, too; without it they get temporary keys. Hot reload uses directories below
+    others is reported in the log and the trace. `environment` is what confines environments: processes of this host,
+    or containers (`docker`) of $SLSLAB_WORKER_IMAGE, unless a function has its own image. `hosts` are other hosts that
+    run the environments instead (a `slslab_ray.cluster.Cluster`). An emulator without a session creates one. It binds
+    the address `listen`; `advertise` is the URL by which functions reach it, if it differs. Clients sign their requests
+    with `keys`, which are random by default. A pair of keys in `variables` belongs to the owner, and functions use it,
+    too; without it they get temporary keys. Hot reload uses directories below
     `code_roots`, and the ones that `packages.allow` adds.
 
     `id` marks everything that the emulator creates, `mark` is the environment variable by which the reaper recognises
@@ -108,8 +107,6 @@ class Emulator(Managed):
         limits: Limits | None = None,
         hosts: Hosts | None = None,
         environment: str = "process",
-        image: str | None = None,
-        isolate: bool = True,
         template: Sequence[str] = (),
         strict_packages: bool = False,
         layer_packages: Sequence[str] = (),
@@ -130,9 +127,7 @@ class Emulator(Managed):
         self.keys = keys or Keyring.of(self._variables)
         self._logs = logs
         self.budget_mb = budget_mb if budget_mb is not None else memory_budget_mb()
-        self._hosts = hosts or self._this_host(
-            environment, image, isolate, tuple(template), strict_packages, layer_packages
-        )
+        self._hosts = hosts or self._this_host(environment, tuple(template), strict_packages, layer_packages)
         self._code_roots = code_roots
         self._address = (listen, port)
         self._advertise = advertise
@@ -331,8 +326,6 @@ class Emulator(Managed):
     def _this_host(
         self,
         environment: str,
-        image: str | None,
-        isolate: bool,
         template: tuple[str, ...],
         strict: bool,
         layer: Sequence[str],
@@ -342,7 +335,6 @@ class Emulator(Managed):
                 self._session,
                 self.limits,
                 self.budget_mb,
-                isolate=isolate,
                 modules=template,
                 strict_packages=strict,
                 layer_packages=layer,
@@ -354,7 +346,7 @@ class Emulator(Managed):
         require("docker")
         from slslab.lambda_.container_sandbox import ContainerSandboxes  # its client is needed nowhere else
 
-        return ContainerSandboxes(self._session, self.limits, self.budget_mb, image=image)
+        return ContainerSandboxes(self._session, self.limits, self.budget_mb)
 
     def _pass_on_record(self, record: InvocationRecord) -> None:
         self.records.append(record)

@@ -96,25 +96,9 @@ class EventInvokeConfigs(FunctionResource):
                 if destination.name == name:
                     raise invalid("You can't specify the function as a destination for itself.")
             elif arn and not (arn.startswith((QUEUE, TOPIC)) or (arn.startswith(BUCKET) and kind == "OnFailure")):
-                raise _unsupported(arn, given)
+                raise invalid(
+                    f"slslab can't send events to {arn}: name a function, an SQS queue, an SNS topic, or for failures "
+                    "an S3 bucket (arn:aws:s3:::BUCKET)."
+                )
             found[kind] = arn
         return found
-
-
-def _unsupported(arn: str, given: Mapping[str, Any]) -> ServiceError:
-    """Return the error for a destination that no event goes to: on AWS, or (EventBridge) here."""
-    if arn.startswith("arn:aws:events:"):
-        return invalid(
-            f"The destination {arn} is not emulated; name a function, an SQS queue, an SNS topic, or for failures an "
-            "S3 bucket (arn:aws:s3:::BUCKET)."
-        )
-    shown = {
-        kind: f"{kind}(destination={given[kind]['Destination']})"
-        if (given.get(kind) or {}).get("Destination")
-        else "null"
-        for kind in ("OnSuccess", "OnFailure")
-    }
-    return invalid(
-        f"The provided destination config DestinationConfig(onSuccess={shown['OnSuccess']}, "
-        f"onFailure={shown['OnFailure']}) is invalid."
-    )

@@ -19,7 +19,7 @@ from slslab.lambda_.archives import Archives
 from slslab.lambda_.attachments import Alias, EventInvokeConfig, FunctionUrl
 from slslab.lambda_.configuration import ACTIVE, CREATING, UPDATING, Function, check_kind, settings
 from slslab.lambda_.layers import LayerVersions, timestamp
-from slslab.lambda_.packages import Code, Image, Packages
+from slslab.lambda_.packages import Code, Packages
 from slslab.lambda_.policies import Policy, check_revision
 from slslab.lambda_.references import LATEST, function_arn, parse
 
@@ -347,7 +347,8 @@ class FunctionOperations(FunctionResource):
     async def _get_function(self, call: Call) -> Answer:
         target = self._functions.resolve(call.name, call.qualifier)
         entry = self._functions.entry(call.name)
-        document: dict[str, Any] = {"Configuration": target.document(), "Code": self._location(call)}
+        location = self._location(target.function.code, call.headers["host"])
+        document: dict[str, Any] = {"Configuration": target.document(), "Code": location}
         if call.qualifier is not None:
             return document
         if entry.tags:
@@ -356,13 +357,16 @@ class FunctionOperations(FunctionResource):
             document["Concurrency"] = {"ReservedConcurrentExecutions": entry.reserved}
         return document
 
-    def _location(self, call: Call) -> dict[str, str]:
+    def _location(self, code: Code, host: str) -> dict[str, str]:
         """Return the API's FunctionCodeLocation; a directory used in place has its own repository type."""
-        code = self._functions.resolve(call.name, call.qualifier).function.code
-        if code.image is not None:
-            return _image_location(code.image)
-        kind = "Local" if code.archive is None else "S3"
-        return {"RepositoryType": kind, "Location": self._archives.location(code, call.headers["host"])}
+        if code.image is None:
+            kind = "Local" if code.archive is None else "S3"
+            return {"RepositoryType": kind, "Location": self._archives.location(code, host)}
+        # The repository without its tag; a colon before the last slash is a registry's port. A local image doesn't
+        # have a registry's digest, so the engine's id is used instead.
+        head, slash, tail = code.image.uri.partition("@")[0].rpartition("/")
+        resolved = f"{head}{slash}{tail.partition(':')[0]}@{code.image.id}"
+        return {"RepositoryType": "ECR", "ImageUri": code.image.uri, "ResolvedImageUri": resolved}
 
     async def _get_function_configuration(self, call: Call) -> Answer:
         return self._functions.resolve(call.name, call.qualifier).document()
@@ -396,14 +400,3 @@ class FunctionOperations(FunctionResource):
 
 def _order(version: str) -> str:
     return version.rjust(20) if version.isdigit() else ""
-
-
-def _image_location(image: Image) -> dict[str, str]:
-    # The repository without its tag; a colon before the last slash is a registry's port. A local image doesn't
-    # have a registry's digest, so the engine's id is used instead.
-    head, slash, tail = image.uri.partition("@")[0].rpartition("/")
-    return {
-        "RepositoryType": "ECR",
-        "ImageUri": image.uri,
-        "ResolvedImageUri": f"{head}{slash}{tail.partition(':')[0]}@{image.id}",
-    }

@@ -150,7 +150,8 @@ class ProcessSandbox(Processes):
             "SLSLAB_CLOCK_FILE": CLOCK_FILE if isolated else str(environment.home / "clock"),
         }
         if not isolated:
-            modules = [f"{opt}/{runtime.layer_path}", f"{opt}/python", variables["PYTHONPATH"]]
+            versioned = f"{opt}/python/lib/{Path(runtime.command).name}/site-packages"
+            modules = [versioned, f"{opt}/python", variables["PYTHONPATH"]]
             variables["PYTHONPATH"] = os.pathsep.join(modules)
         program = [str(lang / runtime.command), str(folder / "bootstrap.py")]
         wrapped = in_wrapper(function.variables, program)
@@ -195,10 +196,9 @@ def paths(task: Path, lang: Path, folder: Path, opt: Path) -> dict[str, str]:
 class ProcessSandboxes(LocalHost):
     """This host with processes as sandboxes.
 
-    `modules` are imported once, by a process from which all runtimes of this Python are forked; `isolate=False` leaves
-    runtimes in the host's namespaces; `strict_packages` hides the host's packages from all of them, except for the
-    distributions in `layer_packages`. Entering raises HostError if a module can't be imported, RequestError for a
-    template that can't work.
+    `modules` are imported once, by a process from which all runtimes of this Python are forked. `strict_packages` hides
+    the host's packages from all runtimes, except for the distributions in `layer_packages`. Entering raises HostError
+    if a module can't be imported, RequestError for a template that can't work.
     """
 
     address = LOOPBACK
@@ -209,7 +209,6 @@ class ProcessSandboxes(LocalHost):
         limits: Limits,
         budget_mb: int = 0,
         *,
-        isolate: bool = True,
         modules: tuple[str, ...] = (),
         strict_packages: bool = False,
         layer_packages: Sequence[str] = (),
@@ -219,7 +218,6 @@ class ProcessSandboxes(LocalHost):
         self._layer_packages = layer_packages
         self.template = ",".join(modules)
         self._session = session
-        self._isolate = isolate
         self._modules = modules
 
     def _enter(self, stack: ExitStack) -> None:
@@ -237,7 +235,7 @@ class ProcessSandboxes(LocalHost):
             raise RequestError(
                 "A template has the host's packages, which strict packages hide.", "leave out one of the two."
             )
-        self.isolation = namespaces(self._isolate, self._session.home)
+        self.isolation = namespaces(self._session.home)
         try:
             self.spawner = Spawner(self.isolation, self._modules)
         except SpawnError as error:

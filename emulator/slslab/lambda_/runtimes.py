@@ -40,6 +40,7 @@ program = getattr(sys, "_base_executable", None) or sys.executable
 print(json.dumps([platform.python_implementation(), platform.python_version(), program, sys.base_prefix]))
 """
 ANSWER_LIMIT_S = 20
+COMPILED = shutil.ignore_patterns("__pycache__", "*.so")
 UNCHECKED = PycInvalidationMode.UNCHECKED_HASH
 
 
@@ -70,11 +71,6 @@ class Runtime:
     def command(self) -> str:
         """The interpreter's name below `lang`."""
         return "bin/python" + ".".join(self.interpreter.version.split(".")[:2])
-
-    @property
-    def layer_path(self) -> str:
-        """Where a layer has the packages for this version only."""
-        return f"python/lib/{Path(self.command).name}/site-packages"
 
     @property
     def description(self) -> str:
@@ -190,11 +186,8 @@ def _candidates(name: str) -> Iterator[str]:
     uv = Path(os.environ.get("UV_PYTHON_INSTALL_DIR") or home / ".local/share/uv/python")
     version = name.removeprefix("python")
     found = [*pyenv.glob(f"{version}.*/bin/{name}"), *uv.glob(f"cpython-{version}.*/bin/{name}")]
-    yield from map(str, sorted(found, key=_numbers, reverse=True))
-
-
-def _numbers(path: Path) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", path.parts[-3])]
+    newest_first = sorted(found, key=lambda path: [*map(int, re.findall(r"\d+", path.parts[-3]))], reverse=True)
+    yield from map(str, newest_first)
 
 
 def _make_folder(runtime: Runtime) -> None:
@@ -211,7 +204,7 @@ def _make_folder(runtime: Runtime) -> None:
             if runtime.own:
                 target.symlink_to(path)
             elif path.is_dir():
-                shutil.copytree(path, target, ignore=_compiled, copy_function=link_or_copy)
+                shutil.copytree(path, target, ignore=COMPILED, copy_function=link_or_copy)
             elif path.suffix == ".py":
                 link_or_copy(path, target)
     # The folder is read-only later. Without this, every cold start would compile what it imports.
@@ -228,10 +221,6 @@ def _contents(package: Any) -> Iterator[Path]:
     names = {re.split("[,/]", line)[0] for line in (package.read_text("RECORD") or "").splitlines()}
     for name in sorted(names - {"..", "__pycache__"}):
         yield Path(str(package.locate_file(name)))
-
-
-def _compiled(_directory: str, names: list[str]) -> list[str]:
-    return [name for name in names if name == "__pycache__" or name.endswith(".so")]
 
 
 def link_or_copy(source: str | Path, target: str | Path) -> str:

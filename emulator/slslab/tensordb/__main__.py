@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 from slslab.host.service_process import serve
-from slslab.tensordb.executions import Settings, end_overdue
+from slslab.tensordb.executions import end_overdue
 from slslab.tensordb.server import Options, Peer
 from slslab.tensordb.trace import reporter
 
@@ -89,7 +89,6 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         metavar="N",
         help="torch's threads per operation (default: 1, so that sums don't depend on the host)",
     )
-    add("--no-strict", action="store_true", help="let scripts change and return their inputs, as RedisAI does")
     add(
         "--parent-pipe",
         action="store_true",
@@ -110,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         chosen.host,
         chosen.password.encode() if chosen.password is not None else None,
         chosen.maxmemory,
-        Settings(strict=not chosen.no_strict, threads=chosen.threads),
+        chosen.threads,
     )
     report = reporter()
     peers: list[Peer] = []

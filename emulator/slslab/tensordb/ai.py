@@ -95,7 +95,7 @@ def _scriptstore(session: Session, args: list[bytes]) -> Reply:
     entry_points, rest = _counted(rest[1:], "entry points")
     if not entry_points or len(rest) != 2 or rest[0].upper() != b"SOURCE":
         raise CommandError("ERR Insufficient arguments, missing script SOURCE" if entry_points else SYNTAX)
-    script = scripts.compile_script(rest[1], entry_points, tag, session.context.scripts)
+    script = scripts.compile_script(rest[1], entry_points, tag, session.context.threads)
     with session.store as store:
         store.put(key, script, len(script.source))
     return OK
@@ -191,7 +191,7 @@ def _run(session: Session, key: bytes, function: bytes, options: Options) -> Rep
         peer.require(0)
     keys, inputs, arguments, names = (options.get(word, []) for word in (b"KEYS", b"INPUTS", b"ARGS", b"OUTPUTS"))
     tensors = [_stored(session.store, name, Tensor, NO_TENSOR) for name in inputs]
-    outputs, usage = scripts.run(script, function, tensors, keys, arguments, session.context.scripts)
+    outputs, usage = scripts.run(script, function, tensors, keys, arguments, session.context.threads)
     if len(outputs) != len(names):
         raise CommandError(f"ERR the script returned {len(outputs)} tensors, and OUTPUTS names {len(names)} keys")
     _store(session, dict(zip(names, outputs, strict=True)))
@@ -243,11 +243,8 @@ def _info(session: Session, args: list[bytes]) -> Reply:
     if args:
         tag = _stored(session.store, args[0], Script, NO_SCRIPT).tag
         return ["key", args[0], "type", "SCRIPT", "backend", "TORCH", "device", "CPU", "tag", tag]
-    settings = session.context.scripts
-    return [
-        *("Version", "tensordb", "Backends", f"torch {version('torch')}"),
-        *("strict", int(settings.strict), "INTRA_OP_PARALLELISM", settings.threads),
-    ]
+    backends = f"torch {version('torch')}"
+    return ["Version", "tensordb", "Backends", backends, "INTRA_OP_PARALLELISM", session.context.threads]
 
 
 def _unsupported(session: Session, args: list[Blob], name: str) -> Reply:

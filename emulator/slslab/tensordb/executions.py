@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from slslab_workers.trace.event import Event
 
@@ -38,14 +37,6 @@ def end_overdue() -> None:
             os._exit(4)
 
 
-@dataclass(frozen=True)
-class Settings:
-    """How scripts run: strict or not, and torch's threads per operation."""
-
-    strict: bool = True
-    threads: int = 1
-
-
 class Clock:
     """Wall and CPU time of an execution.
 
@@ -54,8 +45,8 @@ class Clock:
     an upper bound.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self._cpu = time.thread_time_ns if settings.threads == 1 else time.process_time_ns
+    def __init__(self, threads: int) -> None:
+        self._cpu = time.thread_time_ns if threads == 1 else time.process_time_ns
         self._cpu_start = self._cpu()
         self._start = time.monotonic_ns()
 

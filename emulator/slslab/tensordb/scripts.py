@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from slslab.tensordb.executions import Clock, Settings, limited
+from slslab.tensordb.executions import Clock, limited
 from slslab.tensordb.replies import CommandError
 from slslab.tensordb.tensors import NAMES, Tensor
 from slslab_workers.trace.event import Event
@@ -41,11 +41,11 @@ class Script:
     direct: frozenset[bytes]
 
 
-def compile_script(source: bytes, entry_points: Sequence[bytes], tag: bytes, settings: Settings) -> Script:
+def compile_script(source: bytes, entry_points: Sequence[bytes], tag: bytes, threads: int) -> Script:
     """Compile a script; CommandError with the compiler's message, or for an invalid entry point."""
     if _too_deep(source):
         raise CommandError(f"ERR slslab takes scripts of at most {MOST_LEVELS} levels")
-    torch = _torch(settings)
+    torch = _torch(threads)
     try:
         unit = torch._C.CompilationUnit()
         # The only outside name is torch; torch.jit.CompilationUnit would resolve names of this module, too.
@@ -64,9 +64,7 @@ def compile_script(source: bytes, entry_points: Sequence[bytes], tag: bytes, set
             )
         functions[name] = function
     direct = frozenset(
-        name
-        for name, function in functions.items()
-        if not settings.strict or writes_only_fresh_tensors(function.inlined_graph)
+        name for name, function in functions.items() if writes_only_fresh_tensors(function.inlined_graph)
     )
     return Script(tag, tuple(entry_points), source, functions, direct)
 
@@ -90,16 +88,16 @@ def run(
     inputs: Sequence[Tensor],
     keys: Sequence[bytes],
     arguments: Sequence[bytes],
-    settings: Settings,
+    threads: int,
 ) -> tuple[list[Tensor], Event]:
     """Run an entry point; CommandError with torch's message if it fails, or if strict mode refuses it."""
-    torch = _torch(settings)
+    torch = _torch(threads)
     tensors = [_to_torch(tensor) for tensor in inputs]
     if function not in script.direct:
         # It may write to its inputs. That is detected only afterwards, so it doesn't get the stored tensors.
         tensors = [tensor.clone() for tensor in tensors]
     versions = [tensor._version for tensor in tensors]
-    clock = Clock(settings)
+    clock = Clock(threads)
     try:
         with limited(), torch.no_grad():
             result = script.functions[function](
@@ -113,15 +111,14 @@ def run(
         raise CommandError(f"ERR {_last_words(error)}") from None
     usage = clock.stop(sum(tensor.bytes for tensor in inputs))
     outputs = list(_outputs(result, torch))
-    if settings.strict:
-        _check_strict(tensors, versions, outputs)
+    _check_strict(tensors, versions, outputs)
     return [_from_torch(tensor) for tensor in outputs], usage
 
 
 _importing = threading.Lock()
 
 
-def _torch(settings: Settings) -> Any:
+def _torch(threads: int) -> Any:
     with _importing:
         # Huge pages for results make a 45 MB average a quarter faster.
         os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
@@ -129,8 +126,8 @@ def _torch(settings: Settings) -> Any:
             # torch calls TorchScript deprecated, but every supported version runs it, and RedisAI uses it.
             warnings.simplefilter("ignore")
             import torch
-        if torch.get_num_threads() != settings.threads:
-            torch.set_num_threads(settings.threads)
+        if torch.get_num_threads() != threads:
+            torch.set_num_threads(threads)
     return torch
 
 

@@ -7,14 +7,14 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 
 from slslab.installation import installed
 
 # Imported because they register their commands in the table.
 from slslab.tensordb import connections, generic, hashes, lists, lua_commands, strings  # noqa: F401
-from slslab.tensordb.executions import Report, Settings
+from slslab.tensordb.executions import Report
 from slslab.tensordb.lua_engine import Engine
 from slslab.tensordb.replies import NULL_ARRAY, CommandError, Encoder, Reply
 from slslab.tensordb.resp import ProtocolError, Reader, Request
@@ -36,12 +36,12 @@ LONGEST_WAIT_MS = (1 << 31) - 1
 
 @dataclass(frozen=True)
 class Options:
-    """Options of all peers; `maxmemory` is each peer's limit, bytes (0: no limit)."""
+    """Options of all peers; `maxmemory` is each peer's limit, bytes (0: no limit), `threads` torch's per operation."""
 
     host: str = "127.0.0.1"
     password: bytes | None = None
     maxmemory: int = 0
-    scripts: Settings = field(default_factory=Settings)
+    threads: int = 1
 
 
 class Peer:
@@ -66,7 +66,7 @@ class Peer:
             Store(options.maxmemory),
             number,
             options.password,
-            options.scripts,
+            options.threads,
             Engine(),
             report,
             {},

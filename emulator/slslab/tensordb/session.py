@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from slslab.installation import lacking
-from slslab.tensordb.executions import Report, Settings
+from slslab.tensordb.executions import Report
 from slslab.tensordb.lua_engine import Engine
 from slslab.tensordb.replies import QUEUED, Blob, CommandError, Reply, shown
 from slslab.tensordb.resp import Request, integer
@@ -25,15 +25,16 @@ AI = b"ai."
 
 @dataclass(frozen=True)
 class Context:
-    """State shared by a peer's sessions. `report` is called for every script execution with its name and usage.
+    """State shared by a peer's sessions.
 
+    `threads` are torch's per operation, `report` is called for every script execution with its name and usage, and
     `calls` counts executed commands by name, for `INFO commandstats`; `counting` guards it.
     """
 
     store: Store
     peer: int
     password: bytes | None
-    scripts: Settings
+    threads: int
     lua: Engine
     report: Report
     clients: "dict[int, Session]"

@@ -8,6 +8,7 @@ from typing import Any
 
 import psutil
 import pytest
+from tests.namespaces import without_namespaces
 
 from slslab.errors import HostError, RequestError
 from slslab.host.namespaces import Isolation, Spawner, detect, environment_request
@@ -40,7 +41,7 @@ def ended(pid: int) -> bool:
 
 @pytest.mark.parametrize("mode", ["", "user", "root"])
 def test_news_of_an_environment_are_its_start_and_its_end(mode: str, tmp_path: Path) -> None:
-    found = detect(bool(mode))
+    found = detect()
     isolation = found if found.mode == mode else Isolation(mode, False)
     if mode == "root" and found.mode != "root":
         pytest.skip("only root has these namespaces")
@@ -108,7 +109,7 @@ def test_without_isolation_a_function_is_a_process_of_the_host(tmp_path: Path) -
         "    child = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
         "    return [os.getpid(), child.pid, os.path.exists(f'/proc/{event}')]\n"
     )
-    with Emulator(isolate=False, code_roots=[tmp_path]) as emulator:
+    with without_namespaces(), Emulator(code_roots=[tmp_path]) as emulator:
         client: Any = emulator.client("lambda")
         client.create_function(
             FunctionName="f",

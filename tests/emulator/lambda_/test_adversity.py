@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError, ConnectionError, HTTPClientError
+from tests.namespaces import without_namespaces
 
 from slslab.aws.clients import signed_headers
 from slslab.aws.limits import lambda_limits
@@ -84,7 +85,7 @@ def test_a_templates_forks_know_nothing_of_the_emulators_environment(
     (tmp_path / "app.py").write_text(
         "def handler(event, context):\n    return 'of-the-host' in open('/proc/self/environ').read()\n"
     )
-    with Emulator(template=("decimal",), isolate=False, code_roots=[tmp_path]) as emulator:
+    with without_namespaces(), Emulator(template=("decimal",), code_roots=[tmp_path]) as emulator:
         client = emulator.client("lambda")
         create_function(client, "f", tmp_path)
         assert called(client, "f") is False

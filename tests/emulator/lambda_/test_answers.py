@@ -472,16 +472,13 @@ def test_l11_what_is_wrong_is_refused(call: Caller) -> None:
     for place in ("eu-west-1:000000000000", "us-east-1:999999999999"):
         elsewhere = f"arn:aws:lambda:{place}:function:g"
         assert put(elsewhere) == invalid(f"The destination ARN {elsewhere} is invalid.")
-    topic = "kafka://topic"
-    shown = f"null, onFailure=OnFailure(destination={topic})"
-    assert put(topic) == invalid(f"The provided destination config DestinationConfig(onSuccess={shown}) is invalid.")
     role = "arn:aws:iam::000000000000:role/r"
-    shown = f"OnSuccess(destination={role}), onFailure=null"
-    config = f"The provided destination config DestinationConfig(onSuccess={shown}) is invalid."
-    assert put(role, "OnSuccess") == invalid(config)
-    shown = f"null, onFailure=OnFailure(destination={role})"
-    config = f"The provided destination config DestinationConfig(onSuccess={shown}) is invalid."
-    assert put(role) == invalid(config)
+    bus = "arn:aws:events:us-east-1:000000000000:event-bus/default"
+    for arn, kind in (("kafka://topic", "OnFailure"), (role, "OnSuccess"), (bus, "OnSuccess")):
+        assert put(arn, kind) == invalid(
+            f"slslab can't send events to {arn}: name a function, an SQS queue, an SNS topic, or for failures "
+            "an S3 bucket (arn:aws:s3:::BUCKET)."
+        )
 
 
 def test_l11_what_is_missing_is_told_by_its_kind(call: Caller) -> None:

@@ -10,11 +10,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+from tests.namespaces import without_namespaces
 
 from slslab.aws.limits import lambda_limits
 from slslab.lambda_.emulator import Emulator
@@ -548,7 +550,8 @@ def test_a_template_may_hold_libraries_with_threads(isolate: bool, tmp_path: Pat
         "    return [float((numpy.ones((300, 300)) @ numpy.ones((300, 300))).sum()),\n"
         "            float((torch.ones(300, 300) @ torch.ones(300, 300)).sum())]\n"
     )
-    with Emulator(template=("torch", "numpy"), isolate=isolate, code_roots=[tmp_path]) as emulator:
+    namespaces = nullcontext() if isolate else without_namespaces()
+    with namespaces, Emulator(template=("torch", "numpy"), code_roots=[tmp_path]) as emulator:
         client = emulator.client("lambda")
         create_function(client, "f", tmp_path, MemorySize=1024, Timeout=60)
         with ThreadPoolExecutor(2) as pool:

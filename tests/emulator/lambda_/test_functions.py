@@ -176,8 +176,8 @@ def test_event_invoke_configurations(lambda_client: Any, unchecked: Any, deploy:
     for wrong in ({"MaximumRetryAttempts": 3}, {"MaximumEventAgeInSeconds": 59}):
         told = refused(unchecked.put_function_event_invoke_config, FunctionName=name, **wrong)
         assert told[1] == "ValidationException"
-    topic = {"OnFailure": {"Destination": "arn:aws:events:us-east-1:000000000000:event-bus/bus"}}
-    assert "is not emulated" in refused(put, FunctionName=name, DestinationConfig=topic)[2]
+    bus = {"OnFailure": {"Destination": "arn:aws:events:us-east-1:000000000000:event-bus/bus"}}
+    assert "slslab can't send events to" in refused(put, FunctionName=name, DestinationConfig=bus)[2]
     lambda_client.delete_function_event_invoke_config(FunctionName=name)
     assert refused(get, FunctionName=name)[0] == 404
 

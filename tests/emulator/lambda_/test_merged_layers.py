@@ -6,11 +6,13 @@ import os
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.namespaces import without_namespaces
 
 from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.layers import LayerVersion
@@ -66,7 +68,7 @@ def give(emulator: Emulator, name: str, layers: tuple[Path, ...]) -> None:
 
 @pytest.mark.parametrize("isolate", [True, False])
 def test_layers_are_merged_in_their_order(layers: tuple[Path, ...], isolate: bool) -> None:
-    with Emulator(isolate=isolate) as emulator:
+    with nullcontext() if isolate else without_namespaces(), Emulator() as emulator:
         client = emulator.client("lambda")
         create_function(client, "f", CODE)
         give(emulator, "f", layers)

@@ -5,12 +5,14 @@ import os
 import platform
 import re
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
+from tests.namespaces import without_namespaces
 
 from slslab.errors import RequestError
 from slslab.lambda_ import runtimes
@@ -139,8 +141,8 @@ def test_l18_another_python_beside_a_template_and_without_namespaces() -> None:
     if not installed:
         pytest.skip("no other Python is installed that could run a function")
     code = "import platform\n\ndef handler(event, context):\n    return platform.python_version()\n"
-    for settings in ({"template": ("decimal",)}, {"isolate": False}):
-        with Emulator(**settings) as emulator:
+    for template, namespaces in ((("decimal",), nullcontext()), ((), without_namespaces())):
+        with namespaces, Emulator(template=template) as emulator:
             client = emulator.client("lambda")
             for runtime in (installed[-1], OWN):
                 create_function(client, runtime.replace(".", "-"), code, Runtime=runtime)

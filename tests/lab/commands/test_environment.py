@@ -88,10 +88,6 @@ def handler(event, context):
     return {"body": body, "theirs": [name for name, value in event.items() if os.environ.get(name) == value]}
 '''
 
-@pytest.fixture(scope="session")
-def emulator_settings():
-    return %(settings)r
-
 def test_the_user_s_own_client(deploy, invoke, s3_client):
     s3_client.create_bucket(Bucket="bucket")
     s3_client.put_object(Bucket="bucket", Key="key", Body=b"body")
@@ -103,6 +99,12 @@ def test_the_user_s_own_client(deploy, invoke, s3_client):
 STATES = """
 def test_state_machines(states_client):
     assert states_client.list_state_machines()["stateMachines"] == []
+"""
+NO_NAMESPACES = """
+from slslab.host.namespaces import Isolation
+from slslab.lambda_ import process_sandbox
+
+process_sandbox.namespaces = lambda *_: Isolation("", False, ("none are allowed here",))
 """
 
 
@@ -184,9 +186,8 @@ def plugin(
     variables: Mapping[str, str],
     theirs: Mapping[str, str],
     more: str = "",
-    **settings: object,
 ) -> None:
-    (directory / "test_it.py").write_text(PLUGIN % {"settings": settings, "theirs": theirs} + more)
+    (directory / "test_it.py").write_text(PLUGIN % {"theirs": theirs} + more)
     done = execute(
         ["pytest", "-q", "-p", "no:cacheprovider", f"--rootdir={directory}", "test_it.py"], directory, variables
     )
@@ -273,4 +274,4 @@ def test_a_service_with_all_at_once(files: Path) -> None:
 
 @pytest.mark.parametrize("isolate", [True, False])
 def test_the_plugin_with_all_at_once(files: Path, isolate: bool) -> None:
-    plugin(own, files / "work", *user(files, ALL), STATES if isolate else "", isolate=isolate)
+    plugin(own, files / "work", *user(files, ALL), STATES if isolate else NO_NAMESPACES)
