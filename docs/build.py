@@ -34,31 +34,25 @@ STATES_NOTES = {
     "StartSyncExecution": "answers `StateMachineTypeNotSupported`, as AWS does for a Standard workflow",
     "ListExecutions": "of a machine, a version or an alias; without Map Runs",
 }
-# The same for Lambda's operations; then the stored ones.
+# The same for Lambda's operations.
 LAMBDA_NOTES = {
     "CreateFunction": "stores settings that have no effect here, and names them in its log (`slslab limits`)",
     "GetFunctionCodeSigningConfig": "answers that no code signing configuration exists",
     "InvokeWithResponseStream": "Python's runtimes don't stream, so the answer is one chunk of at most 6 MB",
 }
-LAMBDA_STORED = {
-    "PutFunctionRecursionConfig": "slslab doesn't look for loops",
-    "PutRuntimeManagementConfig": "a runtime has one version here, and Manual is refused",
-}
 
 
 def services() -> str:
     """Return the page of services, with the operations of Lambda and of Step Functions."""
-    emulated = {*lambda_operations()} - LAMBDA_STORED.keys()
     page = insert_operations(
         (DOCS / "services.md").read_text(encoding="utf-8"),
         "lambda",
-        emulated,
+        lambda_operations(),
         "`UnknownOperationException` (404)",
-        LAMBDA_STORED,
         LAMBDA_NOTES,
     )
     refusal = "`UnknownOperationException`"
-    return insert_operations(page, "stepfunctions", states.OPERATIONS, refusal, notes=STATES_NOTES)
+    return insert_operations(page, "stepfunctions", states.OPERATIONS, refusal, STATES_NOTES)
 
 
 SITE: dict[str, Callable[[], str]] = {

@@ -1,4 +1,4 @@
-"""A page's lists of a service's operations: emulated, stored without effect, or refused."""
+"""A page's lists of a service's operations: emulated or refused."""
 
 from collections.abc import Collection, Iterator, Mapping
 from itertools import groupby
@@ -14,18 +14,13 @@ NONE: Mapping[str, str] = MappingProxyType({})
 
 
 def insert_operations(
-    text: str,
-    service: str,
-    emulated: Collection[str],
-    refusal: str,
-    stored: Mapping[str, str] = NONE,
-    notes: Mapping[str, str] = NONE,
+    text: str, service: str, emulated: Collection[str], refusal: str, notes: Mapping[str, str] = NONE
 ) -> str:
     """Return the text of a page with the lists of a service's operations between its marks; see `describe_operations`.
 
     ValueError if the page lacks the marks.
     """
-    operations = describe_operations(service, emulated, refusal, stored, notes)
+    operations = describe_operations(service, emulated, refusal, notes)
     return insert(text, *marks(service), operations)
 
 
@@ -35,28 +30,21 @@ def marks(service: str) -> tuple[str, str]:
     return begin, f"<!-- end of the operations of {service} -->"
 
 
-def describe_operations(
-    service: str,
-    emulated: Collection[str],
-    refusal: str,
-    stored: Mapping[str, str] = NONE,
-    notes: Mapping[str, str] = NONE,
-) -> str:
+def describe_operations(service: str, emulated: Collection[str], refusal: str, notes: Mapping[str, str] = NONE) -> str:
     """Return lists of all operations in botocore's model of a service.
 
-    `stored` says why an operation is only stored, `notes` adds to an emulated one, `refusal` is the error of all
-    others. ValueError for an operation that the model lacks, or that is emulated and stored.
+    `notes` adds to an emulated operation, `refusal` is the error of all others. ValueError for an operation that the
+    model lacks, or for a note on one that isn't emulated.
     """
     model = sorted(own_models().load_service_model(service, "service-2")["operations"])
-    if unknown := sorted({*emulated, *stored, *notes} - {*model}):
+    if unknown := sorted({*emulated, *notes} - {*model}):
         raise ValueError(f"botocore's model of {service} has no operation {unknown[0]}")
-    if both := sorted({*emulated} & stored.keys()) or sorted({*notes} - {*emulated}):
-        raise ValueError(f"{both[0]} is not emulated, or stored as well")
-    others = [name for name in model if name not in {*emulated, *stored}]
+    if refused := sorted({*notes} - {*emulated}):
+        raise ValueError(f"{refused[0]} is not emulated")
+    others = [name for name in model if name not in emulated]
     parts = [
         paragraph(f"**Emulated**: {_names(sorted({*emulated} - {*notes}))}."),
         *_listed("Emulated, with a difference", notes),
-        *_listed("Stored without effect", stored),
         paragraph(f"**Refused** with {refusal}: {_names(others)}."),
     ]
     return "\n\n".join(parts)

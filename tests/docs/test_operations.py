@@ -28,29 +28,25 @@ def listed(text: str) -> dict[str, str]:
 
 def test_every_operation_stands_there_once() -> None:
     operations = own_models().load_service_model("stepfunctions", "service-2")["operations"]
-    text = describe_operations("stepfunctions", OPERATIONS, "`X`", {"TestState": "why"}, {"StopExecution": "note"})
+    text = describe_operations("stepfunctions", OPERATIONS, "`X`", {"StopExecution": "note"})
     titles = listed(text)
     assert sorted(titles) == sorted(operations)
     assert titles["StartExecution"] == "Emulated"
     assert "**Emulated, with a difference**:\n\n- `StopExecution`: note\n" in text
-    assert "**Stored without effect**:\n\n- `TestState`: why\n" in text
     assert titles["RedriveExecution"] == "Refused"
     assert "**Refused** with `X`: " in text
 
 
 @pytest.mark.parametrize(
-    ("emulated", "stored", "notes", "problem"),
+    ("emulated", "notes", "problem"),
     [
-        (["Nothing"], {}, {}, "has no operation Nothing"),
-        (["TestState"], {"TestState": "why"}, {}, "TestState is not emulated, or stored as well"),
-        ([], {}, {"TestState": "note"}, "TestState is not emulated"),
+        (["Nothing"], {}, "has no operation Nothing"),
+        ([], {"TestState": "note"}, "TestState is not emulated"),
     ],
 )
-def test_names_that_do_not_fit(
-    emulated: list[str], stored: dict[str, str], notes: dict[str, str], problem: str
-) -> None:
+def test_names_that_do_not_fit(emulated: list[str], notes: dict[str, str], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
-        describe_operations("stepfunctions", emulated, "", stored, notes)
+        describe_operations("stepfunctions", emulated, "", notes)
 
 
 def test_a_page_without_marks_is_refused() -> None:

@@ -217,7 +217,7 @@ class Architecture(Interface):
     def complete(self, options: Mapping[str, Value]) -> dict[str, Value]:
         """Return these options without former ones, and the defaults of the architecture's other options."""
         defaults = {option.name: option.default for option in self.options}
-        return defaults | {name: value for name, value in options.items() if self.former.get(name) != value}
+        return defaults | {name: value for name, value in dict(options).items() if self.former.get(name) != value}
 
     def requirements(self, plan: Plan) -> Requirements:  # noqa: ARG002 - overriding methods use it
         """Return what the plan needs in addition to Lambda and S3; raise PlanError for a plan that can't run."""

@@ -114,7 +114,7 @@ class Signature:
             )
         )
         text = f"{ALGORITHM}\n{self.stamp}\n{self.scope}\n{hashlib.sha256(canonical.encode()).hexdigest()}"
-        key = self.key(secret)
+        key = _derived_key(secret, self.day, self.region, self.service)
         if not hmac.compare_digest(hmac.digest(key, text.encode(), "sha256").hex(), self.signature):
             raise _invalid(
                 "The request signature we calculated does not match the signature you provided. Check your AWS Secret "
@@ -132,10 +132,6 @@ class Signature:
     def scope(self) -> str:
         """The scope of a derived key: day, region and service."""
         return f"{self.day}/{self.region}/{self.service}/aws4_request"
-
-    def key(self, secret: str) -> bytes:
-        """Return the key derived from a secret for this scope."""
-        return _derived_key(secret, self.day, self.region, self.service)
 
     def check_time(self) -> None:
         """Raise InvalidSignatureException if it was signed too long ago, or in the future."""

@@ -72,8 +72,7 @@ class LambdaClock:
         # No thread can have used more CPU time than has passed. (The kernel's accounts of a running thread lag by some
         # milliseconds, so don't check this for each interval.)
         busiest = busiest_ns(last, sample)
-        whole = busiest if last is self._first else busiest_ns(self._first, sample)
-        passed = min(wall, max(passed, whole - self.elapsed_ns))
+        passed = min(wall, max(passed, busiest_ns(self._first, sample) - self.elapsed_ns))
         passed += self._throttle(wall, passed, used)
         self.elapsed_ns += passed
         self.host_delay_ns += wall - passed

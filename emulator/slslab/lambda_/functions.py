@@ -40,16 +40,14 @@ class Entry:
     reserved: int | None = None
     # The last published version, and the revision of $LATEST that it was made of.
     published: tuple[str, str] = ("0", "")
-    recursive_loop: str = "Terminate"
     # By qualifier, "$LATEST" for the function itself.
     urls: dict[str, FunctionUrl] = field(default_factory=dict)
     policies: dict[str, Policy] = field(default_factory=dict)
-    runtime_updates: dict[str, str] = field(default_factory=dict)
 
     def forget(self, qualifier: str) -> None:
         """Drop what belongs to a deleted alias or version, except its URL (recorded)."""
-        for settings_of in (self.events, self.policies, self.runtime_updates):
-            settings_of.pop(qualifier, None)
+        self.events.pop(qualifier, None)
+        self.policies.pop(qualifier, None)
 
     def all_versions(self) -> list[Function]:
         """Return $LATEST, then the published versions in order."""

@@ -1,7 +1,7 @@
-"""Operations on reserved concurrency, tags and the account, and on what deployment tools read after a creation.
+"""Operations on reserved concurrency, tags and the account, and on code signing.
 
-The latter are code signing, which Terraform's provider reads after every creation, recursion and runtime updates.
-Answers and errors are as recorded from AWS, unless a comment says otherwise.
+Terraform's provider reads a function's code signing after every creation. Answers and errors are as recorded from AWS,
+unless a comment says otherwise.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from slslab.aws.limits import Limits
 from slslab.lambda_.api import Answer, Call
 from slslab.lambda_.event_sources import EventSourceMappings
 from slslab.lambda_.functions import FunctionResource, Functions, check_tags
-from slslab.lambda_.references import LATEST, function_arn, parse
+from slslab.lambda_.references import parse
 
 TOTAL_CODE_BYTES = 80_530_636_800
 
@@ -83,28 +83,3 @@ class SettingOperations(FunctionResource):
     async def _get_function_code_signing_config(self, call: Call) -> Answer:
         self._functions.entry(call.name)
         return {}
-
-    async def _get_function_recursion_config(self, call: Call) -> Answer:
-        return {"RecursiveLoop": self._functions.entry(call.name).recursive_loop}
-
-    async def _put_function_recursion_config(self, call: Call) -> Answer:
-        self._functions.entry(call.name).recursive_loop = call.members["RecursiveLoop"]
-        return await self._get_function_recursion_config(call)
-
-    async def _get_runtime_management_config(self, call: Call) -> Answer:
-        entry, qualifier = self._qualified(call)
-        return {
-            "UpdateRuntimeOn": entry.runtime_updates.get(qualifier or LATEST, "Auto"),
-            "FunctionArn": function_arn(entry.latest.name, qualifier),
-            "RuntimeVersionArn": None,
-        }
-
-    async def _put_runtime_management_config(self, call: Call) -> Answer:
-        entry, qualifier = self._qualified(call)
-        if call.members["UpdateRuntimeOn"] == "Manual" or "RuntimeVersionArn" in call.members:
-            raise invalid(
-                "slslab does not emulate versions of a runtime, so none can be kept: set UpdateRuntimeOn to Auto or "
-                "FunctionUpdate."
-            )
-        entry.runtime_updates[qualifier or LATEST] = call.members["UpdateRuntimeOn"]
-        return await self._get_runtime_management_config(call)

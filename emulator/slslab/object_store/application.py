@@ -99,7 +99,7 @@ class Request:
         self._principal: Principal | None = None
         self._cross_origin: Mapping[str, str] = MappingProxyType({})
         self._receive = receive
-        self._incoming = Incoming(receive, _length(self._headers, signing.UNSIGNED), signing.UNSIGNED, None)
+        self._incoming = Incoming(receive, _length(self._headers, signing.UNSIGNED), signing.UNSIGNED)
         self._bucket = self._key = ""
         self._host = self._headers.get("host", "localhost")
 
@@ -118,10 +118,9 @@ class Request:
         if self._method == "POST" and not self._key and kind.startswith("multipart/form-data"):
             # A form has its signature inside.
             raise refusal("PostObject", "upload with PutObject, or by a presigned URL.")
-        signed = signing.authenticate(
+        self._principal, payload = signing.authenticate(
             self._keys, self._method, self._sent_path, self._path, self._query, given, self._headers
         )
-        self._principal = signed.principal
         if "" in given and not given[""]:
             del given[""]
         headers = {name: ",".join(self._headers.getlist(name)) for name in set(self._headers)}
@@ -135,10 +134,10 @@ class Request:
             # Callers without a key don't learn which operations exist.
             raise (failure("AccessDenied") if self._principal is None else error) from None
         self._operation = operation
-        self._incoming = Incoming(self._receive, _length(headers, signed.payload), signed.payload, signed.chunks)
+        self._incoming = Incoming(self._receive, _length(headers, payload), payload)
         members = model.members(operation, given, headers)
         call = Call(
-            operation, members, self._bucket, self._key, signed.principal, self._store, self._incoming, self._host
+            operation, members, self._bucket, self._key, self._principal, self._store, self._incoming, self._host
         )
         if operation.name != "DeleteObjects":
             call.authorize(self._key, members.get("VersionId"))
@@ -283,7 +282,7 @@ class Request:
 
 
 def _length(headers: Mapping[str, str], payload: str) -> int | None:
-    text = headers.get("x-amz-decoded-content-length" if payload.startswith(signing.CHUNKED) else "content-length", "")
+    text = headers.get("x-amz-decoded-content-length" if payload == signing.CHUNKED else "content-length", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 

@@ -1,6 +1,6 @@
 """Decode, hash and store the bodies of requests as they arrive, never holding a whole body in memory.
 
-https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-streaming.html
+https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-streaming-trailers.html
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from starlette.types import Receive
 from slslab.host.state import only_owner
 from slslab.object_store import checksums
 from slslab.object_store.errors import failure
-from slslab.object_store.signing import CHUNKED, UNSIGNED, ChunkSigner
+from slslab.object_store.signing import CHUNKED, UNSIGNED
 from slslab.object_store.storage import IN_MEMORY_BYTES, MEMORY_BYTES, Folder, Piece
 
 # Hashed and written together, on another thread.
@@ -25,25 +25,24 @@ LARGEST_PUT = 5 * 1024**3
 # assumed: enough for a thousand keys of 1,024 bytes to delete, and less than half a second to parse.
 LARGEST_DOCUMENT = 2 * 1024 * 1024
 LONGEST_LINE = 16 * 1024
-# recorded: only the last chunk may be smaller. assumed: clients send one trailer, or two with its signature.
+# recorded: only the last chunk may be smaller. assumed: clients send one trailer.
 LEAST_CHUNK, MOST_TRAILERS = 8192, 16
-CHUNK_HEAD = re.compile(rb"([0-9a-fA-F]{1,8})(?:;chunk-signature=([0-9a-f]{64}))?")
+CHUNK_HEAD = re.compile(rb"[0-9a-fA-F]{1,8}")
 
 
 class Incoming:
     """The body of one request. It can be read once.
 
-    `length` is the decoded length in the headers, `payload` is x-amz-content-sha256, and `signer` verifies chunks.
+    `length` is the decoded length in the headers, and `payload` is x-amz-content-sha256.
     """
 
-    def __init__(self, receive: Receive, length: int | None, payload: str, signer: ChunkSigner | None) -> None:
+    def __init__(self, receive: Receive, length: int | None, payload: str) -> None:
         self._receive = receive
         self._more = True
         # Whether reading hasn't begun.
         self.untouched = True
         self.length = length
         self._payload = payload
-        self._signer = signer
         self.trailers: dict[str, str] = {}
 
     async def discard(self) -> None:
@@ -102,11 +101,11 @@ class Incoming:
                 yield part
 
     async def _pieces(self) -> AsyncIterator[bytes]:
-        if not self._payload.startswith(CHUNKED):
+        if self._payload != CHUNKED:
             async for part in self.raw():
                 yield part
             return
-        chunks = Chunks(self._signer)
+        chunks = Chunks()
         async for part in self.raw():
             for piece in chunks.feed(part):
                 yield piece
@@ -125,7 +124,7 @@ class Sums:
     """The digests of one body: MD5 for the ETag, SHA-256 if it was signed, and the checksum that the client chose."""
 
     def __init__(self, payload: str, algorithm: str) -> None:
-        self._signed = payload if not payload.startswith((CHUNKED, UNSIGNED)) else ""
+        self._signed = payload if payload not in (CHUNKED, UNSIGNED) else ""
         self._algorithm = algorithm
         self.md5 = hashlib.md5(usedforsecurity=False)
         self._sha256 = hashlib.sha256() if self._signed else None
@@ -220,15 +219,12 @@ class Sink:
 
 
 class Chunks:
-    """Decodes the content encoding `aws-chunked`, with or without signatures of chunks, and its trailers."""
+    """Decodes the content encoding `aws-chunked` and its trailers."""
 
-    def __init__(self, signer: ChunkSigner | None) -> None:
-        self._signer = signer
+    def __init__(self) -> None:
         self._buffer = bytearray()
         self._left = 0
         self._size = LEAST_CHUNK
-        self._signature = ""
-        self._sum = hashlib.sha256()
         self._state = "head"
         self._trailers: dict[str, str] = {}
 
@@ -253,11 +249,8 @@ class Chunks:
             self._left -= len(part)
             if part:
                 found.append(part)
-                if self._signer is not None:
-                    self._sum.update(part)
             if self._left:
                 return False
-            self._verify()
             self._state = "after"
             return True
         if self._state == "after":
@@ -281,24 +274,14 @@ class Chunks:
             return self._state != "end"
         if self._state == "end":
             raise failure("IncompleteBody")
-        head = CHUNK_HEAD.fullmatch(line)
-        if head is None or (self._signer is not None and head[2] is None):
+        if not CHUNK_HEAD.fullmatch(line):
             raise failure("IncompleteBody")
-        self._left, self._signature = int(head[1], 16), (head[2] or b"").decode()
+        self._left = int(line, 16)
         if self._left and self._size < LEAST_CHUNK:
             raise failure("InvalidChunkSizeError", BadChunkSize=str(self._size))
         self._size = self._left
-        if self._left:
-            self._state = "data"
-        else:
-            self._verify()
-            self._state = "trailers"
+        self._state = "data" if self._left else "trailers"
         return True
-
-    def _verify(self) -> None:
-        if self._signer is not None:
-            self._signer.verify(self._sum.hexdigest(), self._signature)
-            self._sum = hashlib.sha256()
 
     def _line(self) -> bytes | None:
         end = self._buffer.find(b"\r\n")

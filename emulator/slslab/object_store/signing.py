@@ -4,14 +4,12 @@ https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-authenticating-requests.h
 https://docs.aws.amazon.com/AmazonS3/latest/API/RESTAuthentication.html
 """
 
-import hashlib
 import hmac
 import re
 import time
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
-from typing import NamedTuple
 from urllib.parse import SplitResult, quote, unquote_to_bytes
 
 from botocore.auth import HmacV1Auth
@@ -19,40 +17,13 @@ from botocore.credentials import Credentials
 
 from slslab.aws.errors import ServiceError
 from slslab.aws.keys import Keyring, Principal
-from slslab.aws.signatures import ALGORITHM, SAFE, IndexedHeaders, Signature
+from slslab.aws.signatures import SAFE, IndexedHeaders, Signature
 from slslab.object_store.errors import failure, refusal
 
-UNSIGNED, CHUNKED = "UNSIGNED-PAYLOAD", "STREAMING-"
-CHUNKED_UNSIGNED = "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
-CHUNKED_SIGNED = ("STREAMING-AWS4-HMAC-SHA256-PAYLOAD", "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER")
+UNSIGNED, CHUNKED = "UNSIGNED-PAYLOAD", "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
 PAYLOAD = re.compile(r"[0-9a-f]{64}")
 # documented: sig-v4-authenticating-requests.html: within 15 minutes.
 SKEW = timedelta(minutes=15)
-EMPTY = hashlib.sha256().hexdigest()
-
-
-class Signed(NamedTuple):
-    """The signer of a request (None without a signature), its x-amz-content-sha256, and the verifier of its chunks."""
-
-    principal: Principal | None
-    payload: str
-    chunks: "ChunkSigner | None"
-
-
-class ChunkSigner:
-    """Verifies the signatures of a body's chunks; each covers the previous one."""
-
-    def __init__(self, signature: Signature, key: bytes) -> None:
-        self._previous = signature.signature
-        self._head = f"{ALGORITHM}-PAYLOAD\n{signature.stamp}\n{signature.scope}"
-        self._key = key
-
-    def verify(self, digest: str, signature: str) -> None:
-        """Raise SignatureDoesNotMatch unless this is the signature of the next chunk; `digest` is its SHA-256."""
-        text = f"{self._head}\n{self._previous}\n{EMPTY}\n{digest}"
-        if not hmac.compare_digest(hmac.digest(self._key, text.encode(), "sha256").hex(), signature):
-            raise failure("SignatureDoesNotMatch")
-        self._previous = signature
 
 
 def authenticate(
@@ -63,16 +34,16 @@ def authenticate(
     query: str,
     parameters: Mapping[str, str],
     headers: IndexedHeaders,
-) -> Signed:
-    """Verify the signature of a request; raises S3's errors.
+) -> tuple[Principal | None, str]:
+    """Return a request's signer (None without a signature) and its x-amz-content-sha256; S3's errors if it isn't valid.
 
     Version 4 signs the path as sent. Version 2 signs the resource, a path that begins with the bucket.
     """
     payload = headers.get("x-amz-content-sha256")
     if "authorization" not in headers and "X-Amz-Algorithm" not in parameters:
         if "AWSAccessKeyId" in parameters:
-            return Signed(_by_version_2(keys, method, resource, query, parameters, headers), UNSIGNED, None)
-        return Signed(None, payload if payload == CHUNKED_UNSIGNED else UNSIGNED, None)
+            return _by_version_2(keys, method, resource, query, parameters, headers), UNSIGNED
+        return None, CHUNKED if payload == CHUNKED else UNSIGNED
     if headers.get("authorization", "").startswith("AWS "):
         raise refusal("Signature Version 2 in headers", "sign with Version 4, as AWS's clients do by default.")
     try:
@@ -90,7 +61,7 @@ def authenticate(
         signature = replace(signature, valid=SKEW)
     elif payload is None or "x-amz-content-sha256" not in signature.headers:
         payload = UNSIGNED
-    if payload not in (UNSIGNED, CHUNKED_UNSIGNED, *CHUNKED_SIGNED) and not PAYLOAD.fullmatch(payload):
+    if payload not in (UNSIGNED, CHUNKED) and not PAYLOAD.fullmatch(payload):
         raise refusal(f"x-amz-content-sha256: {payload[:100]}", "sign the body, or send UNSIGNED-PAYLOAD.")
     secret, principal = holder(keys, signature.key_id, signature.token)
     try:
@@ -104,8 +75,7 @@ def authenticate(
         signature.verify_payload(secret, method, _canonical_path(sent_path), query, headers, payload)
     except ServiceError as error:
         raise failure("SignatureDoesNotMatch") from error
-    chunks = ChunkSigner(signature, signature.key(secret)) if payload in CHUNKED_SIGNED else None
-    return Signed(principal, payload, chunks)
+    return principal, payload
 
 
 def _by_version_2(

@@ -124,23 +124,18 @@ class Price(Rate):
         return tiers
 
 
-class FreeTier(_Sourced):
-    """What an account gets free each month; listed for information, never applied."""
-
-    item: str
-    quantity: Annotated[int, Field(gt=0)]
-    unit: str
-
-
 class Book(_Entry):
-    """A dated list of prices, each with its source; `gb_mb` is the number of MB in the book's GB."""
+    """A dated list of prices, each with its source; `gb_mb` is the number of MB in the book's GB.
+
+    `free_tier` lists for readers of the file what an account gets free each month; nothing reads it.
+    """
 
     name: Annotated[str, Field(min_length=1)]
     date: date
     currency: Annotated[str, Field(pattern="^[A-Z]{3}$")]
     gb_mb: Literal[1000, 1024]
     prices: dict[str, Price]
-    free_tier: Annotated[tuple[FreeTier, ...], Field(strict=False)] = ()
+    free_tier: Any = ()
 
     @field_validator("prices")
     @classmethod

@@ -13,8 +13,6 @@ from slslab_lab.pages.verdicts import agreement, capitalised
 
 WAYS = ("published", "recomputed", "measured", "modelled")
 AGREEMENT_KEYS = (Key("agrees", "exact"), Key("differs", "limit"))
-# Draw this many kinds of bill lines, and the rest as one.
-LINES, REST = 7, "all other lines"
 
 
 def brief(document: Document) -> Iterator[Part]:
@@ -184,27 +182,10 @@ def pictured(document: Document) -> list[Chart]:
 
 
 def _bills(document: Document) -> Iterator[Card]:
-    bills = document.get("bills", ())
-    named = ((bill.get("group", ""), (_joined(bill["name"], bill.get("variant")), bill)) for bill in bills)
-    for number, (group, members) in enumerate(grouped(named).items()):
-        totals: dict[str, float] = defaultdict(float)
-        inside = {line["item"]: bool(line["in_paper"]) for _, bill in members for line in bill["lines"]}
-        for line in (line for _, bill in members for line in bill["lines"]):
-            totals[line["item"]] += float(line["amount"])
-        kept = sorted(totals, key=lambda item: -totals[item])[:LINES]
-        labels = {item: item if inside[item] else f"{item} (not in the paper)" for item in kept}
-        keys = list(scales.series_keys(list(labels.values())))
-        if len(totals) > LINES:
-            keys.append(Key(REST, "8"))
-        parts: dict[tuple[str, str], float] = defaultdict(float)
-        for name, bill in members:
-            for line in bill["lines"]:
-                parts[name, labels.get(line["item"], REST)] += float(line["amount"])
-        rows = [(*bar, amount) for bar, amount in parts.items()]
-        label = f"Bars: USD of each line of the bill, {group}"
-        chart = charts.stacked_bars(f"bills-{number}", label, rows, keys, "amount, USD", format=",.6f")
-        tables = tuple(replace(table, folded=True) for table in grids.bill_tables([bill for _, bill in members]))
-        yield Card(f"card-bills-{number}", _joined("Bill", group), (chart,), tables)
+    named = ((bill.get("group", ""), bill) for bill in document.get("bills", ()))
+    for number, (group, bills) in enumerate(grouped(named).items()):
+        if tables := tuple(grids.bill_tables(bills)):
+            yield Card(f"card-bills-{number}", _joined("Bill", group), tables=tables, wide=True)
 
 
 def _curves(document: Document) -> Iterator[Card]:

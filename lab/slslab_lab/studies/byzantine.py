@@ -258,11 +258,7 @@ def _notes(accuracies: Accuracies, book: Book) -> Iterator[str]:
         f"learning rate {TRAINING['lr']}, means of {counted(seeds, 'seed')}, all workers in one process with the bits "
         f"of a run. An accuracy is the median after the last {LAST} epochs. {accuracies.origin}."
     )
-    usual = next(each for each in accuracies.series if (each.rule, each.attack) == (MEAN, NO_ATTACK))
-    yield (
-        f"Without attack the mean ends between {min(usual.last):.1f} and {max(usual.last):.1f} %, by seed. Learning "
-        "rate and epochs were chosen for this small spread, by trainings without attack alone."
-    )
+    yield "Learning rate and epochs were chosen for a small spread between seeds, by trainings without attack alone."
     yield (
         "A rule that takes f gets the number of attackers, or 1 without attack; it is refused if n is too small. "
         "ALIE and IPM know the honest workers' gradients, as in their papers; Zeno judges by rank 0's minibatch, "

@@ -11,7 +11,7 @@ from slslab.run.directory import RunDirectory
 from slslab_lab.replay.measured import Measured, read_measured
 from slslab_lab.runs.planning import architectures, make_plan
 from slslab_lab.runs.sweeps.sweep import LOCAL
-from slslab_lab.studies import MODELS, committed
+from slslab_lab.studies import committed
 from slslab_lab.studies.recording import Recording, describe_done, is_done, make_missing, small_run
 from slslab_lab.studies.study import Setup
 from slslab_workers.architecture import read_plan
@@ -84,8 +84,7 @@ def experiments(models: Iterable[str]) -> tuple[Experiment, ...]:
 
 def read(setup: Setup) -> Runs:
     """Return the recorded runs of the chosen models."""
-    recordings = setup.options.get("recordings")
-    return read_all(recordings or committed("table2"), experiments(setup.options["models"] or MODELS))
+    return read_all(setup.options.get("recordings") or committed("table2"), experiments(setup.options["models"]))
 
 
 def measure(setup: Setup) -> Runs:
@@ -94,7 +93,7 @@ def measure(setup: Setup) -> Runs:
     sample = setup.effort or options["batches"], options["dataset"]
     # On this host they are made one after another, too.
     place = None if options.get("on") == LOCAL else options.get("on")
-    rows = experiments(options["models"] or MODELS)
+    rows = experiments(options["models"])
     runs = [Recording(row.name, row.architecture, row.values(*sample)) for row in rows]
     make_missing(setup.out, runs, setup.watcher, is_kept, describe_end, place)
     return read_all(setup.out, rows)

@@ -56,13 +56,15 @@ def build(setup: Setup, learnt: Learnt) -> dict[str, Any]:
             name: _arm(name, curve, recordings, experiment, accuracy)
             for name, curve in zip(ARMS, (without, with_), strict=True)
         }
-        rows += _rows(paper, experiment, arms, accuracy)
+        rows += _rows(paper, experiment, arms)
         notes += _notes(arms, experiment)
     notes = [
         *dict.fromkeys(notes),
         *target_note(accuracy, target is not None),
         f"Modelled on {recordings.platform.name} from one recording per variant for both arms. The canonical one "
-        "includes the CPU time of filtering, the one as released doesn't. Shares are counted in the curves.",
+        "includes the CPU time of filtering, the one as released doesn't. Shares are counted in the curves; the model "
+        "spreads them evenly over workers and steps, rounded to sixteenths or simpler. The published seconds are until "
+        "training has converged; the paper states neither their accuracy nor their threshold.",
     ]
     return make_document(
         setup,
@@ -119,19 +121,15 @@ def _columns(accuracy: float | None) -> list[tuple[str, str, str]]:
     ]
 
 
-def _rows(
-    paper: Paper, experiment: Experiment, arms: Mapping[str, Arm], accuracy: float | None
-) -> Iterator[ReproducedRow]:
+def _rows(paper: Paper, experiment: Experiment, arms: Mapping[str, Arm]) -> Iterator[ReproducedRow]:
     row, group = find_row(paper, TABLE, architecture=ARCHITECTURE), NAMES[experiment.model]
     again = recompute_row(paper, TABLE, row)
-    reason = _reason(arms, accuracy)
 
-    def compare(column: str, value: float | None, reason: str, missing: str) -> Cell:
-        return cell_of(row, again, column, modelled=whole(value), reason=reason, missing=missing)
+    def compare(column: str, value: float | None, missing: str) -> Cell:
+        return cell_of(row, again, column, modelled=whole(value), missing=missing)
 
     for name, arm in arms.items():
         point, share = arm.point, arm.share
-        made_of = f"The model has {point.epoch} epochs of {arm.epoch.seconds:.1f} s." if point and arm.seconds else ""
         measured = {
             "epochs": None if point is None else point.epoch,
             "updates": None if point is None else point.updates,
@@ -140,7 +138,7 @@ def _rows(
         }
         ways = tuple(way for way in again if way.column == "steps") if name == "without" else ()
         cells = {
-            "seconds": compare(name, arm.seconds, made_of, arm.why),
+            "seconds": compare(name, arm.seconds, arm.why),
             **{
                 column: Cell(recomputed=ways if column == "steps" else (), measured=whole(value))
                 for column, value in measured.items()
@@ -153,43 +151,15 @@ def _rows(
     ratio = change = None
     if without and with_:
         ratio, change = without / with_, 100 * (with_ / without - 1)
-    cells = {
-        "ratio": compare("ratio", ratio, reason, why),
-        "change": compare("change", change, reason, ""),
-    }
+    cells = {"ratio": compare("ratio", ratio, why), "change": compare("change", change, "")}
     yield ReproducedRow("without ÷ with", group, experiment.variant, cells, row.note)
-
-
-def _reason(arms: Mapping[str, Arm], accuracy: float | None) -> str:
-    without, with_ = (arms[name] for name in ARMS)
-    if not (without.point and with_.point and without.epoch.seconds and with_.epoch.seconds) or accuracy is None:
-        return ""
-    epochs = without.point.epoch / with_.point.epoch
-    time = without.epoch.seconds / with_.epoch.seconds
-    return (
-        f"To {percent(accuracy)} the model has {without.point.epoch} epochs of {without.epoch.seconds:.1f} s without "
-        f"the filter and {with_.point.epoch} of {with_.epoch.seconds:.1f} s with it: {epochs:.2f} times the epochs × "
-        f"{time:.2f} times the time of an epoch. The published seconds are until training has converged; the paper "
-        "states neither their accuracy nor their threshold."
-    )
 
 
 def _notes(arms: Mapping[str, Arm], experiment: Experiment) -> Iterator[str]:
     for arm in arms.values():
         if arm.curve is None:
             continue
-        share = (
-            ""
-            if arm.share is None
-            else f"; {percent(arm.share, '.1')} of the gradients sent until the target or its end"
-        )
-        rounded = ""
-        if arm.share is not None and arm.epoch.seconds is not None and arm.share < 1:
-            rounded = ", in the model spread evenly over workers and steps, rounded to sixteenths or simpler"
-        yield (
-            f"{WORDS[arm.name].capitalize()}, {experiment.variant}: {arm.curve.name}, {arm.curve.end()}{share}"
-            f"{rounded}."
-        )
+        yield f"{WORDS[arm.name].capitalize()}, {experiment.variant}: {arm.curve.name}, {arm.curve.end()}."
         if arm.name == "without" and arm.curve.plan.architecture != ARCHITECTURE:
             yield (
                 f"{arm.curve.name} stands for MLLess without a filter, since its parameters are equal in every bit "

@@ -244,7 +244,7 @@ def _summary(errors: Sequence[float]) -> dict[str, float]:
 
 
 def _row(one: Compared) -> ReproducedRow:
-    setting, ours, fitted = one.setting, one.ours, one.experiment == "RQ2"
+    ours, fitted = one.ours, one.experiment == "RQ2"
     estimates = {name: Estimate(value, None, None, 0) for name, value in one.figures.items()}
     estimates["wall_seconds"] = Estimate(ours.seconds, ours.low, ours.high, 0)
     cells = {
@@ -255,15 +255,8 @@ def _row(one: Compared) -> ReproducedRow:
         name: Cell(one.measured["wall_seconds"], modelled=Estimate(seconds, None, None, 0), fitted=True)
         for name, seconds in ours.baselines.items()
     }
-    more = {
-        "experiment": one.experiment,
-        **_named(setting, "model", "topology", "shards", "memory_mb"),
-        "wall_seconds": {"modelled": ours.seconds, "low": ours.low, "high": ours.high, "measured": one.measured_s},
-        "slowest_seconds": ours.slowest_seconds,
-        "usd": ours.usd,
-    }
     variant = f"{one.experiment}, {'fitted' if fitted else 'predicted'}"
-    return ReproducedRow(one.name, setting.model, variant, cells, more=more)
+    return ReproducedRow(one.name, one.setting.model, variant, cells)
 
 
 def _baseline(name: str) -> str:

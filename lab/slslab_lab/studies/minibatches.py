@@ -99,7 +99,9 @@ def _calls(worker: int, cold: bool, begin: int, end: int, spans: Spans) -> Itera
 def measured_calls(recording: Run) -> Iterator[Call]:
     """Yield minibatches as measured: on the Lambda clock, which stops while the host is busy with other work; for
     instances, on the wall clock minus that delay."""
-    for record, steps in _recorded_steps(recording):
+    records = _records(recording)
+    for invocation, events in grouped((e["invocation"], e) for e in _training_events(recording)).items():
+        record, steps = records[invocation], grouped(((e["epoch"], e["step"]), e) for e in events)
         duration_ns = round(record["duration_ms"] * 1e6) if "duration_ms" in record else 0
         spans = {
             place: (min(event["start_ns"] for event in of_step), max(event["end_ns"] for event in of_step))
@@ -111,23 +113,6 @@ def measured_calls(recording: Run) -> Iterator[Call]:
             # A whole invocation's duration is already on the Lambda clock.
             beside = 0 if len(steps) == 1 and duration_ns else delay_ns / NS
             yield replace(call, seconds=call.seconds - beside)
-
-
-def cpu_calls(recording: Run) -> Iterator[Call]:
-    """Yield CPU seconds of each minibatch on the recording host: forward, backward, and all work of its client."""
-    for record, steps in _recorded_steps(recording):
-        for place, of_step in steps.items():
-            cpu_ns = sum(event["cpu_ns"] + event["cpu_before_ns"] for event in of_step)
-            yield Call(of_step[0]["worker"], *place, cpu_ns / NS, _is_cold(record) and place == min(steps))
-
-
-def _recorded_steps(
-    recording: Run,
-) -> Iterator[tuple[Mapping[str, Any], Mapping[tuple[int, int], Sequence[Mapping[str, Any]]]]]:
-    """Yield the record of each invocation or instance, and its training events by epoch and step."""
-    records = _records(recording)
-    for invocation, events in grouped((e["invocation"], e) for e in _training_events(recording)).items():
-        yield records[invocation], grouped(((e["epoch"], e["step"]), e) for e in events)
 
 
 def played_calls(timeline: Timeline, recording: Run) -> Iterator[Call]:

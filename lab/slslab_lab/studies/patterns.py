@@ -24,7 +24,7 @@ from slslab_workers.architecture import title
 PATTERNS = ("allreduce", "scatterreduce")
 # The paper's table, by study.
 TABLES = {"lambdaml-table3": "table3", "fig2": "fig2"}
-NAMES = {"": "a tie", **{name: title(name) for name in PATTERNS}}
+NAMES = {name: title(name) for name in PATTERNS}
 # The range of latency × bandwidth ÷ size to sweep (wider if a row lies outside), and the number of values to try.
 SWEPT = (1e-3, 1e3)
 PLACES = 25
@@ -78,32 +78,6 @@ class Comparison:
         if not self.row.published:
             return modelled
         return {"published": winner({name: float(self.row.published[name]) for name in PATTERNS}), **modelled}
-
-    @property
-    def differs(self) -> bool:
-        """Return whether a winner is published and the modelled winner is different or a tie."""
-        winners = self.winners
-        return winners.get("published", winners["modelled"]) != winners["modelled"]
-
-    @property
-    def reason(self) -> str:
-        """Return, for a row that differs, where the model would give the published winner; otherwise an empty text."""
-        if not self.differs:
-            return ""
-        published, modelled = self.winners["published"], self.winners["modelled"]
-        difference = f"published is {NAMES[published]}, modelled {NAMES[modelled]}"
-        able = [interval for interval in self.intervals if interval.winner == published]
-        if not able:
-            return f"{difference}; the model gives that at no latency × bandwidth ÷ size."
-        nearest = min((edge for interval in able for edge in (interval.begin, interval.end)), key=self._distance)
-        times, way = self._distance(nearest), "smaller" if nearest < self.share else "larger"
-        return (
-            f"{difference}; in the model that winner begins at a latency × bandwidth ÷ size of {nearest:.3g}, "
-            f"{times:,.{0 if times >= 100 else 1}f} times {way} than this row's."
-        )
-
-    def _distance(self, share: float) -> float:
-        return max(share / self.share, self.share / share)
 
 
 def read(setup: Setup) -> list[Comparison]:
@@ -192,7 +166,6 @@ def _row(comparison: Comparison, again: Sequence[Recomputed]) -> ReproducedRow:
     cells[RATIO] = FasterCell(
         recomputed=printed,
         modelled=whole(modelled),
-        reason=comparison.reason,
         follows=printed[0].value if printed else None,
         same=winners.get("published") == winners["modelled"],
     )

@@ -5,7 +5,7 @@ together give a better figure: the speed at which half of the rows are modelled 
 All rows share it."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean, median
@@ -20,7 +20,7 @@ from slslab_lab.replay.measured import Measured
 from slslab_lab.replay.speeds import find_speed
 from slslab_lab.replay.whatif import with_memory
 from slslab_lab.studies.experiments import BATCHES, GPU, Experiment
-from slslab_lab.studies.minibatches import Estimate, cpu_calls, estimate, played_calls
+from slslab_lab.studies.minibatches import Estimate, estimate, played_calls
 
 TIME, MEMORY = "function_seconds", "memory_mb"
 
@@ -94,36 +94,3 @@ def fit_speed(played: Sequence[Played], profile: Profile) -> Calibration:
         return {key: fmean(run.seconds(there).value for run in runs) for key, runs in functions.items()}
 
     return calibrate(published, modelled)
-
-
-def differences(played: Sequence[Played], calibration: Calibration, profile: Profile) -> Iterator[str]:
-    """Yield how much nearly equal computations differ between runs of one model, and models at one speed."""
-    spent = grouped(
-        (run.row.group, estimate(cpu_calls(run.measured), BATCHES).value)
-        for run in played
-        # Making and reading texts is another computation.
-        if run.measured.plan.options.get("gradients") != "json"
-    )
-    ranges = "; ".join(f"{name} {min(values):.1f} to {max(values):.1f} s" for name, values in spent.items())
-    yield (
-        f"The CPU time of a minibatch, mostly the same gradient in every row, differs between runs: {ranges}. "
-        "Intervals are one run's, and don't include this."
-    )
-    functions = grouped((run.row.group, run) for run in played if run.experiment.architecture != GPU)
-    platform = calibration.apply(profile)
-    first, *others = functions
-    below = {(run.row.name, run.experiment.variant): run for run in functions[first]}
-    for other in others:
-        ratios = []
-        for run in functions[other]:
-            name, variant = run.row.name, run.experiment.variant
-            if base := below.get((name, variant)):
-                printed = float(run.row.published[TIME]) / float(base.row.published[TIME])
-                modelled = run.seconds(platform).value / base.seconds(platform).value
-                ratios.append(f"{name}, {variant} {printed:.2f} and {modelled:.2f}")
-        speed, other_speed = (fit_speed(functions[group], profile).speed for group in (first, other))
-        yield (
-            f"Ratio of a minibatch of {other} to one of {first}, published and modelled: {'; '.join(ratios)}. Where "
-            f"these differ, no single speed fits both models: fitted to {first} alone it would be {speed:.3g}, "
-            f"to {other} alone {other_speed:.3g} processors a vCPU."
-        )

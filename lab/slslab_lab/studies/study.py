@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from slslab.errors import RequestError
-from slslab_lab.studies import find_committed
+from slslab_lab.studies import MODELS, find_committed
 
 if TYPE_CHECKING:
     from slslab.predict.profiles.profile import Profile
@@ -26,7 +26,7 @@ REPLAYED = "replayed"
 PROFILE = BOOK = "aws-us-east-1"
 # Options that a command leaves out have these values, and all others None.
 DEFAULTS: Mapping[str, Any] = {
-    "models": (),
+    "models": MODELS,
     "batches": 4,
     "dataset": "cifar10",
     "prices": BOOK,
@@ -88,7 +88,7 @@ class Study:
         return next(iter(self.effort), REPLAYED)
 
     def setup(self, watcher: "Watcher | None" = None, **options: Any) -> Setup:
-        """Return the study's inputs for these options; None means the default.
+        """Return the study's inputs for these options; None and () mean the default.
 
         RequestError for options that exclude each other, and for an unknown profile or price book.
         """
@@ -101,7 +101,7 @@ class Study:
             from slslab_lab.runs.accuracy.curve import Unwatched
 
             watcher = Unwatched()
-        given = {name: value for name, value in options.items() if value is not None}
+        given = {name: value for name, value in options.items() if value not in (None, ())}
         values = {**DEFAULTS, "profile": self.profile, "fidelity": self.usual, **given}
         fidelity = values["fidelity"]
         if "recordings" in values and fidelity != REPLAYED:

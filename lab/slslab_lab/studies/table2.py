@@ -25,7 +25,7 @@ from slslab_lab.studies.documents import AGREES_MEMORY, Cell, ReproducedRow, cel
 from slslab_lab.studies.experiments import BATCHES, GPU, Experiment, Runs, experiments
 from slslab_lab.studies.minibatches import Estimate, estimate, measured_calls, peak_memory_mb, played_calls
 from slslab_lab.studies.rankings import Standing, by_variant, rank_rows
-from slslab_lab.studies.replayed_rows import MEMORY, TIME, Calibration, Played, differences, fit_speed
+from slslab_lab.studies.replayed_rows import MEMORY, TIME, Calibration, Played, fit_speed
 from slslab_lab.studies.study import Setup
 from slslab_workers.plan import PlanError
 
@@ -296,14 +296,13 @@ def _notes(played: Sequence[Played], calibration: Calibration, profile: Profile)
         f"Measured: {', '.join(map(str, batches))} of {BATCHES} minibatches of each worker, {plans[0].workers} "
         f"workers, minibatches of {plans[0].batch_size}, on {some['host']['cores']} processors with PyTorch "
         f"{some['torch']}; the first minibatch of an environment is left out. Intervals are 95 % (Student's), over "
-        "the steps of a finite epoch.",
+        "the steps of a finite epoch of one run.",
         f"{busy} of {len(plans)} runs were oversubscribed: their measured seconds include waits for workers that the "
         "host delayed; the model has no such waits.",
         f"Modelled: the traces on {profile.name} of {profile.date}, with the published memory sizes and one speed of "
         f"processors for all rows. A vCPU of Lambda is {calibration.speed:.3g} times one processor of the recording "
         f"host; with that, half of the {len(calibration.rows)} rows of functions are modelled longer than published. "
         "Costs are the paper's arithmetic on modelled seconds.",
-        *differences(played, calibration, profile),
         "SPIRT's functions are taken from the second epoch, if their environment was warm.",
         "As released: what the authors' code does where that affects the result, with its log traffic to S3.",
     ]

@@ -114,14 +114,12 @@ def _row(progression: Progression, again: Sequence[Recomputed], common: float | 
             "accuracy",
             measured=whole(100 * curve.last.accuracy) if curve else None,
             tolerance=AGREES_ACCURACY,
-            reason=f"Measured after {curve.end()}." if curve else "",
             missing="" if curve else progression.unknown,
         ),
         "best_accuracy": cell("best_accuracy", measured=whole(100 * curve.best.accuracy) if curve else None),
         "minutes": cell(
             "minutes",
             modelled=whole(minutes),
-            reason=_time_reason(progression, again, minutes),
             missing="" if minutes is not None else missing or progression.epoch.reason,
         ),
         "seconds": cell("seconds", modelled=whole(None if minutes is None else 60 * minutes)),
@@ -148,15 +146,6 @@ def _row(progression: Progression, again: Sequence[Recomputed], common: float | 
         cells,
         progression.row.note,
     )
-
-
-def _time_reason(progression: Progression, again: Sequence[Recomputed], minutes: float | None) -> str:
-    if minutes is None or progression.epoch.seconds is None:
-        return ""
-    ours = f"{minutes * 60 / progression.epoch.seconds:.0f} epochs of {progression.epoch.seconds:.1f} s"
-    theirs = {each.way: each.value for each in again if each.column == "epochs" and each.value}
-    held = " or ".join(f"{value:.1f} epochs ({way.replace('_', ' ')})" for way, value in theirs.items())
-    return f"The model has {ours}; the published minutes would be {held} at Table 2's seconds."
 
 
 def _rankings(progressions: Sequence[Progression], common: float | None) -> Iterator[dict[str, Any]]:
@@ -201,9 +190,6 @@ def _rankings(progressions: Sequence[Progression], common: float | None) -> Iter
 
 def _rule_reasons(progressions: Sequence[Progression]) -> Iterator[str]:
     for curve, sharing in equal_ones(progressions):
-        if len(sharing) > 1:
-            names = ", ".join(progression.label for progression in sharing)
-            yield f"{names} compute the same parameters in every bit and share the curve {curve.name}"
         if dict(curve.rule.options).get("combine") == "sum":
             names = ", ".join(progression.label for progression in sharing)
             yield (

@@ -46,9 +46,9 @@ REPORT = re.compile(
 )
 
 
-def error_of(call: Callable[[], Any]) -> tuple[int, str, str]:
+def error_of(call: Callable[..., Any], **members: str) -> tuple[int, str, str]:
     with pytest.raises(ClientError) as caught:
-        call()
+        call(**members)
     response = caught.value.response
     return response["ResponseMetadata"]["HTTPStatusCode"], response["Error"]["Code"], response["Error"]["Message"]
 
@@ -334,9 +334,17 @@ def handler(event, context):
         client.close()
 
 
-@pytest.mark.parametrize("operation", ["ListCapacityProviders", "ListCodeSigningConfigs"])
-def test_unknown_operations_say_so(lambda_client: Any, operation: str) -> None:
-    status, code, message = error_of(getattr(lambda_client, xform_name(operation)))
+@pytest.mark.parametrize(
+    ("operation", "members"),
+    [
+        ("ListCapacityProviders", {}),
+        ("ListCodeSigningConfigs", {}),
+        ("GetFunctionRecursionConfig", {"FunctionName": "f"}),
+        ("PutRuntimeManagementConfig", {"FunctionName": "f", "UpdateRuntimeOn": "Auto"}),
+    ],
+)
+def test_unknown_operations_say_so(lambda_client: Any, operation: str, members: dict[str, str]) -> None:
+    status, code, message = error_of(getattr(lambda_client, xform_name(operation)), **members)
     assert (status, code) == (404, "UnknownOperationException")
     assert message == f"slslab does not emulate {operation}; docs/services.md lists what it does."
 

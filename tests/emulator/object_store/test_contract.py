@@ -19,7 +19,7 @@ from urllib.parse import urlsplit, urlunsplit
 import botocore.handlers
 import pytest
 from botocore import UNSIGNED
-from botocore.auth import S3SigV4QueryAuth
+from botocore.auth import S3SigV4Auth, S3SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
@@ -790,6 +790,16 @@ def test_a_presigned_url_of_no_duration_has_expired_and_others_are_refused(endpo
         request = AWSRequest("GET", f"{endpoint}/{bucket}/k")
         S3SigV4QueryAuth(credentials, "s3", "us-east-1", seconds).add_auth(request)
         assert asked(str(request.url))[0] == expected
+
+
+def test_signatures_of_chunks_are_refused_by_name(endpoint: str, bucket: str) -> None:
+    for payload in ("STREAMING-AWS4-HMAC-SHA256-PAYLOAD", "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER"):
+        request = AWSRequest("PUT", f"{endpoint}/{bucket}/k", {"X-Amz-Content-SHA256": payload})
+        S3SigV4Auth(Credentials(KEYS.owner.key_id, KEYS.owner.secret), "s3", "us-east-1").add_auth(request)
+        request.headers.replace_header("X-Amz-Content-SHA256", payload)
+        sent = urllib.request.Request(str(request.url), b"body", dict(request.headers), method="PUT")
+        status, _, answer = asked(sent)
+        assert (status, f"slslab does not emulate x-amz-content-sha256: {payload}".encode() in answer) == (501, True)
 
 
 def test_a_form_is_refused_by_name(client: Callable[..., Any], bucket: str) -> None:

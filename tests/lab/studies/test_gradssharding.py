@@ -114,16 +114,19 @@ def test_predictions_are_those_of_the_commit() -> None:
 
 def test_rows_are_the_fitted_and_the_predicted(document: dict[str, Any]) -> None:
     rows = document["rows"]
-    assert [row["experiment"] for row in rows] == ["RQ2"] * 5 + ["RQ3"] * 8
+    assert [row["variant"] for row in rows] == ["RQ2, fitted"] * 5 + ["RQ3, predicted"] * 8
     for row in rows:
-        seconds = row["wall_seconds"]
-        assert seconds["low"] < seconds["modelled"] < seconds["high"]
+        seconds = row["cells"]["wall_seconds"]["modelled"]
+        assert seconds["low"] < seconds["value"] < seconds["high"]
     fitted, predicted = rows[:5], rows[5:]
     for row, of_commit in zip(predicted, predictions().rows, strict=True):
-        assert (row["model"], row["topology"], row["shards"]) == (of_commit.model, of_commit.topology, of_commit.shards)
-        assert row["wall_seconds"]["modelled"] == of_commit.seconds
-        assert (row["usd"], row["slowest_seconds"]) == (of_commit.usd, of_commit.slowest_seconds)
-    errors = [row["wall_seconds"]["modelled"] / row["wall_seconds"]["measured"] - 1 for row in fitted]
+        topology = f"shards, M = {of_commit.shards}" if of_commit.topology == "shards" else of_commit.topology
+        assert (row["group"], row["name"]) == (of_commit.model, topology)
+        for column, value in (
+            ("wall_seconds", of_commit.seconds), ("usd", of_commit.usd), ("slowest_seconds", of_commit.slowest_seconds)
+        ):  # fmt: skip
+            assert row["cells"][column]["modelled"]["value"] == value
+    errors = [row["cells"]["wall_seconds"]["difference"] for row in fitted]
     assert max(map(abs, errors)) < 0.15
     assert max(abs(left["error"]) for left in document["fit"]["left_out"]) < 0.2
     # That a figure agrees with what the model was fitted to says nothing.
@@ -204,12 +207,10 @@ def test_nothing_is_fitted_to_the_predicted_rounds(document: dict[str, Any]) -> 
     assert changed["fit"] == document["fit"]
     assert changed["rows"][:5] == document["rows"][:5]
     for row, before in zip(changed["rows"][5:], document["rows"][5:], strict=True):
-        seconds, seconds_before = row["wall_seconds"], before["wall_seconds"]
-        assert seconds["measured"] == pytest.approx(3 * seconds_before["measured"])
-        assert [seconds[name] for name in ("modelled", "low", "high")] == [
-            seconds_before[name] for name in ("modelled", "low", "high")
-        ]
-        assert row["usd"] == before["usd"]
+        seconds, seconds_before = row["cells"]["wall_seconds"], before["cells"]["wall_seconds"]
+        assert float(seconds["published"]) == pytest.approx(3 * float(seconds_before["published"]))
+        assert seconds["modelled"] == seconds_before["modelled"]
+        assert row["cells"]["usd"]["modelled"] == before["cells"]["usd"]["modelled"]
     assert changed["comparison"]["errors"]["seconds"]["too_low"] == 8
 
 

@@ -154,12 +154,9 @@ def test_the_document_has_both_operations_and_all_variants() -> None:
     assert cells["ratio"]["difference"] == pytest.approx(0.055 / 0.104 / (67.32 / 37.41) - 1)
     assert update["cells"]["ratio"]["recomputed"][0]["value"].startswith("5.729166")
     assert update["cells"]["ratio"]["modelled"]["value"] == pytest.approx(0.038 / 0.014)
-    assert (average["note"][-7:], update["note"][-7:]) == ("-44.4 %", "-82.5 %")
     # 37.41 s for 750,000 numbers; 4 requests move 4 MB in 48 ms.
     assert "49,880 ns a number" in cells["with"]["reason"]
     assert "3 gets and a set of 1.0 MB take 0.05 s at 100.0 MB/s" in cells["without"]["reason"]
-    assert "modelled not" in cells["ratio"]["reason"]
-    assert "modelled too" in update["cells"]["ratio"]["reason"]
 
 
 def test_a_model_of_which_nothing_is_published_has_no_verdict() -> None:

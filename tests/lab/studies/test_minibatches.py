@@ -17,7 +17,6 @@ from slslab_lab.replay.programs.recorded import make_program
 from slslab_lab.replay.programs.recording import read_recording
 from slslab_lab.studies.minibatches import (
     Call,
-    cpu_calls,
     estimate,
     mean_of,
     measured_calls,
@@ -42,15 +41,6 @@ def test_measured(recording: Run) -> None:
         (0, 1, 0.105, False),
         (1, 0, 0.205, True),
         (1, 1, 0.205, False),
-    ]
-
-
-def test_cpu(recording: Run) -> None:
-    assert rounded(cpu_calls(recording)) == [
-        (0, 0, 0.1, True),
-        (0, 1, 0.1, False),
-        (1, 0, 0.2, True),
-        (1, 1, 0.2, False),
     ]
 
 

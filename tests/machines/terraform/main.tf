@@ -99,16 +99,6 @@ resource "aws_lambda_permission" "url" {
   function_url_auth_type = "AWS_IAM"
 }
 
-resource "aws_lambda_runtime_management_config" "app" {
-  function_name     = aws_lambda_function.app.function_name
-  update_runtime_on = "FunctionUpdate"
-}
-
-resource "aws_lambda_function_recursion_config" "app" {
-  function_name  = aws_lambda_function.app.function_name
-  recursive_loop = "Allow"
-}
-
 output "url" {
   value = aws_lambda_function_url.app.function_url
 }

@@ -75,7 +75,6 @@ def build(recordings: Recordings, grid: Grid, job: Job) -> dict[str, Any]:
         },
         "notes": list(_notes(recordings, grid, job)),
         "points": [point.as_document() for point in grid.points],
-        "refused": [refusal.as_document() for refusal in grid.refusals],
     }
 
 

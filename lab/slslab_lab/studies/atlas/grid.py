@@ -33,23 +33,12 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True)
 class Refusal:
-    """A system that can't train a model of this size with these workers, and why; it can train `largest` parameters."""
+    """A system that can't train a model with these workers, and why; it can train `largest` parameters."""
 
     system: System
-    parameters: int
     workers: int
     reason: str
     largest: int
-
-    def as_document(self) -> dict[str, Any]:
-        """Return it for JSON."""
-        return {
-            "system": self.system.name,
-            "parameters": self.parameters,
-            "megabytes": significant(megabytes(self.parameters)),
-            "workers": self.workers,
-            "reason": self.reason,
-        }
 
 
 @dataclass(frozen=True)
@@ -158,11 +147,11 @@ class _Playing:
             if reason := gpu_refusal(self.job.platform, parameters, workers):
                 known = [size for size in sizes(self.job) if not gpu_refusal(self.job.platform, size, workers)]
                 largest = max((size for size in known if size < parameters), default=0)
-                return Refusal(system, parameters, workers, reason, largest)
+                return Refusal(system, workers, reason, largest)
         elif reason := refusal(costs, parameters, workers):
             smaller = range(parameters)
             largest = bisect_left(smaller, True, key=lambda size: bool(refusal(costs, size, workers))) - 1
-            return Refusal(system, parameters, workers, reason, largest)
+            return Refusal(system, workers, reason, largest)
         return tuple(points(costs, parameters, workers, self.job))
 
     def play_ranges(self, led: tuple[tuple[System, int, int], tuple[int, ...]]) -> tuple[Point, ...]:

@@ -38,7 +38,6 @@ CPU, FUNCTIONS, RENTED, FLOOR = (
     "GPU instances",
     "GPU functions if the GPU took no time",
 )
-STOPPED = "GPU functions, stopped at once"
 INSTANCES = "g4dn.xlarge"
 CHEAPER, DEARER, ALIKE = "cheaper than", "dearer than", "not to be told apart from"
 COLUMNS = (
@@ -111,8 +110,8 @@ def further(setup: Setup) -> dict[str, Any]:
     if setup.book.name != DEFAULT_BOOK:
         return {"findings": [f"GPU functions aren't compared: {setup.book.name} has no prices for them."]}
     recordings = read(setup)
-    found = {model: ways(recordings, model, setup) for model in setup.options["models"] or MODELS}
-    groups = {model: [way for way in each if way.kind in (FUNCTIONS, STOPPED)] for model, each in found.items()}
+    found = {model: ways(recordings, model, setup) for model in setup.options["models"]}
+    groups = {model: [way for way in each if way.kind == FUNCTIONS] for model, each in found.items()}
     tables = [_matrix(f"GPU functions, {NAMES[model]}", each) for model, each in groups.items()]
     against_instances, _ = answer(found, setup.paper)
     asked = f"Would functions with GPUs, paid by use, change this? {against_instances}"
@@ -129,7 +128,6 @@ def ways(recordings: Recordings, model: str, setup: Setup) -> list[Way]:
     sides: list[tuple[str, str, Sequence[System], Job]] = [
         (CPU, "AWS Lambda", [system for system in SYSTEMS if _is_of_paper(system)], aws),
         (FUNCTIONS, ANCHORED, on_gpus(ANCHORED), aws),
-        (STOPPED, ANCHORED, on_gpus(ANCHORED), replace(aws, platform=_without_idle(load_profile(ANCHORED)))),
         (RENTED, INSTANCES, instances, aws),
         (RENTED, MANAGED, instances, managed),
     ]
@@ -138,14 +136,8 @@ def ways(recordings: Recordings, model: str, setup: Setup) -> list[Way]:
     return [
         Way(kind, place, point)
         for kind, place, systems, job in sides
-        for point in _best(recordings, model, systems, job, ["usd"] if kind in (FLOOR, STOPPED) else list(EPOCH))
+        for point in _best(recordings, model, systems, job, ["usd"] if kind == FLOOR else list(EPOCH))
     ]
-
-
-def _without_idle(profile: Profile) -> Profile:
-    containers = _containers(profile)
-    idle_s = containers.idle_s.model_copy(update={"value": 0.0})
-    return profile.model_copy(update={"containers": containers.model_copy(update={"idle_s": idle_s})})
 
 
 def _is_of_paper(system: System) -> bool:
@@ -224,12 +216,10 @@ def _answers(model: str, found: Sequence[Way]) -> Iterator[str]:
         flip = _flip(mine, best, figure, _least(found, figure, FLOOR, mine.place))
         what = "cost" if figure == "epoch_usd" else "time"
         yield f"{NAMES[model]}, {what} of an epoch by {anchor}: GPU functions {against}. {flip}"
-    mine, stopped, rented = (_least(found, "usd", kind) for kind in (FUNCTIONS, STOPPED, RENTED))
-    once, at_once = (span(*way.point.times(rented.point, "usd")) for way in (mine, stopped))
+    mine, rented = (_least(found, "usd", kind) for kind in (FUNCTIONS, RENTED))
     yield (
-        f"{NAMES[model]}, a job of one epoch: with starts it costs {once} times as much on {mine.place} as on "
-        f"{rented.place}, and {at_once} times as much if containers stop at once instead of waiting to be reused."
-        f"{_crossing(stopped, rented)}"
+        f"{NAMES[model]}, a job of one epoch: with starts and idle time it costs "
+        f"{span(*mine.point.times(rented.point, 'usd'))} times as much on {mine.place} as on {rented.place}."
     )
 
 
@@ -300,15 +290,6 @@ def _flip(mine: Way, best: Way, figure: str, floor: Way) -> str:
         ends = [second_usd * (other - requests) / (ratio * other - requests) for ratio in (high, low)]
         return f"That flips at {span(*ends)} USD for a container's second, which costs {second_usd:.2g}; {gpu}."
     return f"That flips with {'a faster' if low > 1 else 'a slower'} exchange over S3; {gpu}."
-
-
-def _crossing(one: Way, other: Way) -> str:
-    """Return from how many epochs on the other way is the cheaper one, if that isn't from the first on."""
-    ahead = other.point.usd - one.point.usd
-    behind = one.point.epoch_usd - other.point.epoch_usd
-    if ahead <= 0 or behind <= 0:
-        return ""
-    return f" In the middle of the ranges the lines cross at {1 + ahead / behind:.1f} epochs."
 
 
 def _least(found: Sequence[Way], figure: str, kind: str, place: str = "") -> Way:

@@ -17,7 +17,6 @@ from slslab.errors import RunError
 from slslab.host.session import Session
 from slslab.stack.channels import EmbeddedRedis, find_server
 from slslab.stack.tensors import EmbeddedTensorDatabases
-from slslab_lab.studies import MODELS
 from slslab_lab.studies.in_database.arms import (
     AVERAGE,
     NAIVE,
@@ -120,7 +119,7 @@ RESULTS = Measurements
 def measure(setup: Setup) -> Measurements:
     """Measure the operations of the chosen models, with one gradient for each of Table 2's minibatches."""
     count = int(setup.paper.table("table2").inputs["batches"])
-    return measure_models(setup.options["models"] or MODELS, count, setup.effort, setup.watcher.report)
+    return measure_models(setup.options["models"], count, setup.effort, setup.watcher.report)
 
 
 def measure_models(names: Sequence[str], count: int, repeat: int, report: Report) -> Measurements:

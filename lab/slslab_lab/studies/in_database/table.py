@@ -12,10 +12,10 @@ from typing import Any
 
 from slslab.predict.environment import NS
 from slslab.predict.profiles.profile import Profile
-from slslab_lab.papers.recomputation import Recomputed, percent, recompute_row
+from slslab_lab.papers.recomputation import Recomputed, recompute_row
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.kernel.program import Program, Step, Track
-from slslab_lab.studies import MODELS, NAMES
+from slslab_lab.studies import NAMES
 from slslab_lab.studies.accuracy_by_time import whole
 from slslab_lab.studies.documents import Cell, ReproducedRow, make_document
 from slslab_lab.studies.in_database.arms import AVERAGE, NAIVE, OPERATIONS, UPDATE
@@ -34,7 +34,6 @@ ROWS = {
     UPDATE: "SPIRT, update of the model: in the database",
 }
 TITLES = {AVERAGE: "averaging of gradients", UPDATE: "update of the model"}
-CHANGE = "change"
 COLUMNS = (
     (WITHOUT, "Without: fetched, computed in the function, put back", "s", 2),
     (WITH, "With: computed in the database", "s", 3),
@@ -116,23 +115,14 @@ class Comparison:
     measured: Mapping[str, Estimate] = field(default_factory=dict)
 
     def reasons(self, published: Mapping[str, Decimal]) -> dict[str, str]:
-        """Return why these seconds and their ratio differ from the published ones: the parts of ours, and the time per
-        number that the published ones imply."""
+        """Return why these seconds differ from the published ones: the parts of ours, and the time per number that the
+        published ones imply."""
         if not published:
             return {}
-        without, inside = (float(published[name]) for name in (WITHOUT, WITH))
-        ours = self.modelled[WITHOUT]
-        if without > ours:
-            rest = f"{without - ours:.1f} s of the published {without:g} s remain unexplained"
-        else:
-            rest = f"that is {ours - without:.1f} s more than the published {without:g} s"
-        needed = ours * inside / without
-        side = "too" if self.modelled[RATIO] > 1 else "not"
+        inside = float(published[WITH])
         return {
-            WITHOUT: f"without, {self.said[WITHOUT]}; {rest}.",
+            WITHOUT: f"without, {self.said[WITHOUT]}.",
             WITH: f"with, {self.said[WITH]}; the published {inside:g} s are {each(inside, self.exchange.numbers)}.",
-            RATIO: f"the database is faster as published, modelled {side}; the published ratio would need "
-            f"{needed:.2f} s with, {each(needed, self.exchange.numbers)}.",
         }
 
 
@@ -210,7 +200,7 @@ def _speed(profile: Profile) -> str:
 
 def build(setup: Setup, measurements: Measurements) -> dict[str, Any]:
     """Return the document of the chosen and measured models."""
-    paper, profile, models = setup.paper, setup.profile, setup.options["models"] or MODELS
+    paper, profile, models = setup.paper, setup.profile, setup.options["models"]
     table = paper.table(TABLE)
     rows = []
     for operation in OPERATIONS:
@@ -249,9 +239,7 @@ def _row(
         )
         for name, *_ in COLUMNS
     }
-    change = next((way.value for way in again if way.column == CHANGE), None)
-    note = "" if change is None else f"with ÷ without, the published seconds are {percent(change / 100)}"
-    return ReproducedRow(TITLES[compared.exchange.operation], model, compared.variant, cells, note)
+    return ReproducedRow(TITLES[compared.exchange.operation], model, compared.variant, cells)
 
 
 def _notes(measurements: Measurements, models: Sequence[str], profile: Profile) -> list[str]:

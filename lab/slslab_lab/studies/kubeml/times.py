@@ -277,8 +277,3 @@ def _notes(profile: Profile, rate_mb_s: float) -> Iterator[str]:
         "Like the published seconds, M is the mean over 2 and 4 functions, and for one merge an epoch over 2, 4 and "
         "8. Validation isn't included."
     )
-    yield (
-        "The paper doesn't say how many epochs the seconds to an accuracy took, so they can't be modelled. KubeML is "
-        "2.4 times slower than TensorFlow for LeNet with minibatches of 128, and level with it for ResNet34 with 256, "
-        "which the paper doesn't say."
-    )

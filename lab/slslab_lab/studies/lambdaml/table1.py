@@ -218,8 +218,6 @@ def _findings(column: str, rows: Sequence[Compared]) -> Iterator[str]:
             f"Its start of {boot_s:.0f} s decides that: on a running node {title} is faster in {faster} of "
             f"{len(known)} rows."
         )
-    if refused := [each.name for each in rows if column in each.refused]:
-        yield f"{title} is refused, as published (n/a): {'; '.join(refused)}."
 
 
 def _notes(rows: Sequence[Compared], recordings: Mapping[str, Measured], profile: Profile) -> Iterator[str]:

@@ -45,7 +45,7 @@ GREEDY = [
     "local t = {} while true do t[#t + 1] = redis.call('LRANGE', 'list', 0, -1) end",
     "local t = {} while true do t[#t + 1] = cjson.decode(ARGV[1]) end",
     "local t = {} while true do t[#t + 1] = cjson.encode(cjson.decode(ARGV[1])) .. #t end",
-    "local t = {} while true do t[#t + 1] = struct.pack('c0', ARGV[1]) .. #t end",
+    "local t = {} while true do t[#t + 1] = struct.pack('s', ARGV[1]) .. #t end",
     "local t = {} while true do t[#t + 1] = ARGV[1] .. redis.sha1hex(#t) end",
 ]
 # Everything that can be reached from the globals and the arguments: kinds of the values that are no plain ones.

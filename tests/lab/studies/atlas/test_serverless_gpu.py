@@ -19,7 +19,7 @@ from slslab_lab.studies.atlas.costs import measure
 from slslab_lab.studies.atlas.grid import Grid, compare_gpus, leaders_of_kinds
 from slslab_lab.studies.atlas.points import Job, Point, gpu_refusal, gpu_step, points
 from slslab_lab.studies.atlas.recordings import Recordings
-from slslab_lab.studies.atlas.serverless_gpu import CPU, FLOOR, FUNCTIONS, RENTED, STOPPED, Way, answer, build
+from slslab_lab.studies.atlas.serverless_gpu import CPU, FLOOR, FUNCTIONS, RENTED, Way, answer, build
 from slslab_lab.studies.atlas.systems import System, on_gpus
 from slslab_lab.studies.experiments import BATCH_SIZE
 
@@ -63,7 +63,7 @@ def test_every_way_has_its_range_and_the_page_shows_them_all(document: dict[str,
             ours = cell["modelled"]
             assert ours["low"] <= ours["value"] <= ours["high"]
     tables = [*grids(document)]
-    assert [len(table.rows) for table in tables] == [11, 11]
+    assert [len(table.rows) for table in tables] == [10, 10]
     assert {row[1] for row in tables[0].rows} >= {"modal-t4", "cloud-run-l4", "runpod-l4", "lambda-managed"}
     page = describe_reproduction(document)
     assert page.answers == tuple(document["findings"])
@@ -75,11 +75,22 @@ def test_what_would_be_left_without_the_gpus_time_is_a_bound(recordings: Recordi
     (mine, *_) = (way for way in found if way.kind == FUNCTIONS)
     # 24 steps of 0.354 s less.
     assert mine.point.epoch_seconds - floor.point.epoch_seconds == pytest.approx(24 * 0.354, rel=0.02)
-    (stopped,) = (way for way in found if way.kind == STOPPED)
-    price = 0.000164 + 2 * 0.0000131 + 8 * 0.00000222
-    assert mine.point.usd - stopped.point.usd == pytest.approx(4 * 60 * price, rel=0.01)
     managed = min(way.point.seconds for way in found if way.place == "lambda-managed")
     assert managed - min(way.point.seconds for way in found if way.place == "g4dn.xlarge") == pytest.approx(250 - 60)
+
+
+def test_a_container_is_billed_until_it_stops(recordings: Recordings) -> None:
+    platform = load_profile("modal-t4")
+    assert platform.containers is not None
+    idle_s = platform.containers.idle_s.model_copy(update={"value": 0.0})
+    stopped = platform.model_copy(update={"containers": platform.containers.model_copy(update={"idle_s": idle_s})})
+    costs = measure(on_gpus("modal-t4")[0], recordings, BATCH_SIZE)
+    job = Job(1, load_profile(DEFAULT_PROFILE), load_book("aws-us-east-1"))
+    usual, at_once = (
+        next(points(costs, RESNET, 4, replace(job, platform=each), [8192])).usd for each in (platform, stopped)
+    )
+    price = 0.000164 + 2 * 0.0000131 + 8 * 0.00000222
+    assert usual - at_once == pytest.approx(4 * 60 * price, rel=0.01)
 
 
 NO_COMPARISON = "Against CPU functions it can't be said: by the T4's anchor they are"
