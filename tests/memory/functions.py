@@ -21,6 +21,7 @@ from slslab.lambda_.functions import Functions
 from slslab.lambda_.invocation import InvocationService, new_trace_id
 from slslab.lambda_.log_events import EnvironmentLogs, LogEvents
 from slslab.lambda_.packages import Code
+from slslab.run.records import InvocationRecord
 from slslab_lab.runs.recorder import Recorder
 from slslab_lab.runs.throttling import Throttling
 
@@ -75,9 +76,11 @@ class Lambda:
             open_log=logs.open,
             record=recorder.event,
         )
-        self._service = InvocationService(
-            self._functions, unpacked, hosts, limits, recorder.event, recorder.invocation, stack
-        )
+
+        def on_record(record: InvocationRecord) -> None:
+            recorder.event(record.as_record())
+
+        self._service = InvocationService(self._functions, unpacked, hosts, limits, recorder.event, on_record, stack)
         throttling = Throttling(kernel.faults, recorder.plan.run, limits.retry_after_s, recorder.event)
         self._service.pool.fault = throttling.check
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from slslab.errors import SlslabError
 from slslab.installation import require
 from slslab.report.html.page import make_content, make_page, write_page
-from slslab.report.page import Live, Page, Played
+from slslab.report.page import Live, Page
 from slslab.report.summaries import replayed
 from slslab.run.run import Run
 from slslab_lab.pages.run import describe_run
@@ -43,14 +43,10 @@ def _describe(run: Run) -> Page:
         events = run.events
     except SlslabError:  # for instance from another version of slslab
         events = None
-    return describe_run(run.summary(), events, run.invocations, None if events is None else modelled_trace(run))
+    modelled = None
+    if events is not None and replayed(run.summary()) is not None:
+        from slslab_lab.replay.as_trace import as_trace
+        from slslab_lab.replay.modelled import play_on_platform
 
-
-def modelled_trace(run: Run) -> Played | None:
-    """Return the workers' modelled timeline on Lambda; None if the run's document has no model."""
-    if replayed(run.summary()) is None:
-        return None
-    from slslab_lab.replay.as_trace import as_trace
-    from slslab_lab.replay.modelled import play_on_platform
-
-    return as_trace(play_on_platform(run))
+        modelled = as_trace(play_on_platform(run))
+    return describe_run(run.summary(), events, run.invocations, modelled)

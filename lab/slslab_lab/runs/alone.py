@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from slslab.errors import HostError
-from slslab.host.probe import Probe, probe, slowdown
+from slslab.host.probe import probe, slowdown
 from slslab.host.procfs import Pressure, read_times
 from slslab.processor.kept import make_key
 from slslab.run.directory import RunDirectory
@@ -105,7 +105,11 @@ def measure(
         stalled = (pressure.stalls().disk_ns - disks) / (time.monotonic_ns() - began) if pressure.known else None
     recording = Run(RunDirectory(place), plan=alone)
     found = _of_many(samples(recording), suffix(sums_function(plan), plan.run))
-    ratio, stalled_share = slowdown(probes), _stalled_share(probes, stalled)
+    # What waited for processors while only a probe ran (a function that its own quota holds back counts as waiting,
+    # too), or for memory and disks in all the time.
+    shares = [one.stalled_share for one in probes if one.stalled_share is not None]
+    stalled_share = None if stalled is None else round(max(stalled, *shares), 3)
+    ratio = slowdown(probes)
     delayed_share = delayed(recording.invocations, recording.instances)
     return {
         "status": "measured",
@@ -137,10 +141,3 @@ class _Steps:
         """Report that `done` of `total` steps are done; no other stage."""
         if stage == "train":
             self._progress.report("alone", done, total)
-
-
-def _stalled_share(probes: tuple[Probe, Probe], stalled: float | None) -> float | None:
-    """Return the largest share of the time in which anything waited: for processors while only a probe ran (a function
-    that its own quota holds back counts as waiting, too), or for memory and disks in all the time."""
-    shares = [one.stalled_share for one in probes if one.stalled_share is not None]
-    return None if stalled is None else round(max(stalled, *shares), 3)

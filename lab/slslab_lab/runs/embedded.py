@@ -189,7 +189,7 @@ class EmbeddedSystem(System):
 
     def _on_record(self, record: InvocationRecord) -> None:
         if self._recorder is not None:
-            self._recorder.invocation(record)
+            self._recorder.event(record.as_record())
 
 
 def _cluster() -> Any:

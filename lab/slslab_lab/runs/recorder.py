@@ -7,7 +7,6 @@ from typing import Any
 
 from slslab.errors import HostError
 from slslab.run.log import TraceWriter
-from slslab.run.records import InvocationRecord
 from slslab_workers.architecture import Progress, RunFailed
 from slslab_workers.plan import Plan
 
@@ -43,10 +42,6 @@ class Recorder:
     def driver_event(self, record: dict[str, Any]) -> None:
         """Write a trace event of the driver, which doesn't run in an environment."""
         self._write({"record": "event", **record, "function": "driver", "environment": "driver"})
-
-    def invocation(self, record: InvocationRecord) -> None:
-        """Keep and write a metered invocation."""
-        self.event(record.as_record())
 
     def _write(self, record: Mapping[str, Any]) -> None:
         if self._breaks:

@@ -28,7 +28,13 @@ def write_tracking(runs: Sequence[Run], uri: str, experiment: str) -> list[dict[
     Finished runs don't change, so a run that is already in the experiment stays as it is; an incomplete export is
     replaced. HostError if the store can't be written.
     """
-    _prepare(uri)
+    # Set before MLflow is imported. Otherwise it fetches a file from its makers' host and reports its use.
+    os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
+    if urlsplit(uri).scheme == "file":
+        # Needed for a folder since 3.7, since mlflow-skinny has no database.
+        os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
+    # Report a missing server in seconds, not minutes.
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     from mlflow.tracking import MlflowClient
 
     with _refusals(uri):
@@ -36,17 +42,6 @@ def write_tracking(runs: Sequence[Run], uri: str, experiment: str) -> list[dict[
         known = client.get_experiment_by_name(experiment)
         id_ = known.experiment_id if known is not None else client.create_experiment(experiment)
         return [_write_once(client, id_, run) for run in runs]
-
-
-def _prepare(uri: str) -> None:
-    """Set MLflow's environment variables before it is imported."""
-    # Otherwise it fetches a file from its makers' host and reports its use.
-    os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
-    if urlsplit(uri).scheme == "file":
-        # Needed for a folder since 3.7, since mlflow-skinny has no database.
-        os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
-    # Report a missing server in seconds, not minutes.
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
 
 
 @contextmanager
