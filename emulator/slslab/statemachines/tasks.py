@@ -110,7 +110,7 @@ def _http_metadata(answer: Mapping[str, Any], payload: str) -> dict[str, Any]:
         "Connection": "keep-alive",
         "x-amzn-RequestId": metadata["RequestId"],
         "Content-Length": str(len(payload.encode())),
-        "Date": own["date"],
+        "Date": own.get("date"),
         "X-Amzn-Trace-Id": own.get("x-amzn-trace-id"),
         "Content-Type": "application/json",
     }
