@@ -7,17 +7,16 @@ from typing import Any
 
 import pytest
 from tests import commands
-from tests.lab.studies.setups import setup
+from tests.lab.studies.setups import ADD_S_PER_GB, setup, todays_seconds
 
 from slslab.predict.profiles.profile import load_profile
 from slslab_lab.papers.paper import load_paper
-from slslab_lab.studies.aggregation import INIT_S, Setting, fit_network, play_round, slowest_of, transfers
+from slslab_lab.studies.aggregation import Setting, fit_network, play_round, slowest_of, transfers
 from slslab_lab.studies.gradssharding import BASE, BLIND, PROFILE, build, observations, predictions
 from slslab_workers.gradssharding.topology import memory_mb
 
 PAPER = "gradssharding-2026"
 PROFILED = load_profile(PROFILE)
-ADD_S_PER_GB = 0.1858
 # "a round" and "cost of a round" in docs/accuracy-of-replay.md at commit f688271, eight minutes after dade1f3.
 COMMITTED = {
     ("ResNet-18", "shards"): ("6.4 (3.2 to 12.7)", "0.000211"),
@@ -170,25 +169,8 @@ def test_errors_of_the_predictions(document: dict[str, Any]) -> None:
 
 def test_todays_code_is_near_the_committed_predictions(document: dict[str, Any]) -> None:
     """Replay may change; after a change of more than 10 % the published errors no longer describe it."""
-    spread = document["fit"]["spread"]
-    rows = [row.inputs for row in load_paper(PAPER).table(BLIND).rows]
-    assert len(rows) == 8
-    today = [
-        play_round(
-            Setting(
-                str(row["model"]),
-                int(row["parameters"]),
-                str(row["topology"]),
-                *(int(row[name]) for name in ("shards", "memory_mb")),
-            ),
-            ADD_S_PER_GB,
-            PROFILED,
-            spread,
-        ).wall_s
-        # One of nine rounds was cold.
-        + INIT_S / 9
-        for row in rows
-    ]
+    today = todays_seconds(PROFILED, document["fit"]["spread"])
+    assert len(today) == 8
     assert today == pytest.approx([row.seconds for row in predictions().rows], rel=0.1)
 
 
