@@ -106,15 +106,17 @@ def _steps(one: Aggregator, setting: Setting, add_s_per_gb: float) -> Iterator[S
     yield Step("object.put", "synchronise", requests=1, bytes=size)
 
 
-def play_round(setting: Setting, add_s_per_gb: float, profile: Profile, spread: float = 0.0) -> Round:
-    """Return one round on a profile, with warm environments and the account's concurrency.
+def play_round(
+    setting: Setting, add_s_per_gb: float, profile: Profile, spread: float = 0.0, *, cold: bool = False
+) -> Round:
+    """Return one round on a profile, with warm or cold environments and the account's concurrency.
 
     `spread` is the standard deviation of the logarithm of the times of equal functions. A level of the tree takes the
     expected time of its slowest function.
     """
     limit = profile.functions.concurrency.model_copy(update={"value": CONCURRENCY})
     functions = profile.functions.model_copy(update={"concurrency": limit})
-    program = make_program(setting, add_s_per_gb, cold=False)
+    program = make_program(setting, add_s_per_gb, cold=cold)
     timeline = play(program, profile.model_copy(update={"functions": functions}))
     tracks = zip(timeline.program.tracks, timeline.calls, strict=True)
     of_levels = grouped((track.name.partition("-")[0], call) for track, call in tracks if track.epoch == 0)
