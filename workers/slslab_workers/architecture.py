@@ -203,7 +203,7 @@ class Architecture(Interface):
     # Other spellings of --workers, if its authors call workers something else.
     workers_also: tuple[str, ...] = ()
     options: tuple[Option, ...] = ()
-    # Options that it no longer has, with the values that plans of before may give: they ask for what it does now.
+    # Options that it no longer has, each with the one value that earlier plans may give: what it does anyway.
     former: ClassVar[Mapping[str, Value]] = NO_OPTIONS
     # Makes what `pattern` returns, for a workload with all options. None: replay doesn't support it.
     messages: ClassVar[Callable[..., Pattern] | None] = None

@@ -81,7 +81,7 @@ def calibrate(
     elif run is not None or function is not None:
         raise RequestError("--run and --function belong to --cloudwatch.", "slslab calibrate RUN fits this host.")
     elif not runs:
-        raise RequestError("calibrate needs a run, a log or --processor.", "slslab calibrate --processor")
+        raise RequestError("calibrate needs a RUN, --cloudwatch FILE or --processor.", "slslab calibrate last")
     else:
         with Bar() as bar:
             document = calibrating.calibrate_runs(runs, epochs, out, bar.report)

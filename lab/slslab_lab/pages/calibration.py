@@ -8,7 +8,7 @@ from slslab.report.page import Document, Note, Part, Table
 
 # From the REPORT lines, and as modelled before and after the fit.
 MEDIANS = ("real", "before", "after")
-BUSY = "This host was busy, so parallel work of threads wasn't measured."
+BUSY = "This machine was busy, so the work of several threads wasn't measured. Calibrate again when it is idle."
 
 
 def calibration(document: Document) -> Iterator[Part]:

@@ -20,6 +20,7 @@ REFUSED: Mapping[str, str] = {
     "dynamodb:ExportTableToPointInTime": "it would write to moto's own S3: read the table with Scan",
     "dynamodb:ImportTable": "it would read from moto's own S3: write the table with BatchWriteItem",
     "events:CreateArchive": "no events are kept: send them again",
+    "events:StartReplay": "no events are kept: send them again",
 }
 # documented: ServiceQuotas.html of DynamoDB: the most bytes of an expression, and of a statement in PartiQL.
 LONGEST_EXPRESSION, LONGEST_STATEMENT = 4096, 8192

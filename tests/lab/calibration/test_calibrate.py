@@ -108,7 +108,7 @@ def test_a_profile_is_fitted_to_a_run(slslab: Slslab, run: Path, tmp_path: Path)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "calibrate needs a run, a log or --processor."),
+        ((), "calibrate needs a RUN, --cloudwatch FILE or --processor."),
         (("--cloudwatch", "log"), "--cloudwatch needs one recorded run."),
         (("--cloudwatch", "log", "--run", "last", "last"), "--cloudwatch needs one recorded run."),
         (("--run", "last"), "--run and --function belong to --cloudwatch."),

@@ -127,7 +127,7 @@ def test_files_are_replaced_and_other_makers_files_are_not(export: Export, tmp_p
     (tmp_path / "mine" / "events.csv").write_text("mine")
     refused = export(FUNCTIONS, "--to", "csv", "--out", "mine")
     assert (refused.code, refused.err.count("\n")) == (2, 2)
-    assert "mine contains a events.csv that isn't of a whole export" in refused.err
+    assert "mine contains a events.csv, but not all tables of an export" in refused.err
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["events.csv"]
     assert (tmp_path / "mine" / "events.csv").read_text() == "mine"
 

@@ -23,7 +23,9 @@ def write_files(runs: Sequence[Run], kind: str, out: Path) -> list[dict[str, Any
     names = sorted(f"{table}.{kind}" for table in TABLES)
     there = [name for name in names if (out / name).exists()]
     if there and there != names:
-        raise RequestError(f"{out} contains a {there[0]} that isn't of a whole export.", "choose another --out.")
+        raise RequestError(
+            f"{out} contains a {there[0]}, but not all tables of an export.", "delete it, or choose another --out."
+        )
     written = []
     for name, table in make_tables(runs).items():
         path = out / f"{name}.{kind}"
