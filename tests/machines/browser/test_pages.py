@@ -209,7 +209,7 @@ def test_a_page_fits_and_draws_at_both_widths_in_both_colour_schemes(
             visit.page.screenshot(path=artefacts / f"{name}-{width}-{scheme}.png", full_page=True)
         assert all(light != dark for light, dark in zip(*(found[scheme] for scheme in SCHEMES), strict=True))
         charts = visit.page.evaluate(CHARTS)
-        assert len(charts) >= 5
+        assert len(charts) >= 3
         check_charts(charts)
         for button in visit.page.query_selector_all(".switch button"):
             button.click()
