@@ -11,7 +11,7 @@ from tests.lab.studies.setups import setup, todays_seconds
 
 from slslab.predict.profiles.profile import load_profile
 from slslab_lab.papers.paper import load_paper
-from slslab_lab.studies.aggregation import Setting, fit_network, play_round, slowest_of, transfers
+from slslab_lab.studies.aggregation import INIT_S, Setting, fit_network, play_round, slowest_of, transfers
 from slslab_lab.studies.gradssharding import BASE, BLIND, PROFILE, build, observations, predictions
 from slslab_workers.gradssharding.topology import memory_mb
 
@@ -79,6 +79,12 @@ def test_a_round_has_the_requests_of_its_tree_and_its_levels_follow_each_other()
     # Two levels of four or five objects each, and three of three.
     assert rounds["lambda-fl"].wall_s > 1.7 * rounds["lambda-fl"].slowest_s
     assert rounds["lifl"].wall_s > 2.7 * rounds["lifl"].slowest_s
+
+
+def test_a_cold_round_takes_its_init() -> None:
+    setting = Setting("any", 100_000_000, "shards", 8, 3008)
+    warm, cold = (play_round(setting, ADD_S_PER_GB, PROFILED, cold=cold) for cold in (False, True))
+    assert cold.wall_s - warm.wall_s == pytest.approx(INIT_S, abs=0.2)
 
 
 def test_more_functions_than_the_concurrency_take_a_second_wave() -> None:
