@@ -217,7 +217,7 @@ def _change(title: str, first: Document, second: Document) -> str:
 
 
 def lettered(documents: Sequence[Document]) -> list[str]:
-    """Return the names of runs on a page, such as `A SPIRT`."""
+    """Return the names of runs on a page: a letter, and what the run trained with."""
     letters = chain(ascii_uppercase, map(str, count(len(ascii_uppercase) + 1)))
     return [f"{letter} {_name(document)}" for letter, document in zip(letters, documents, strict=False)]
 

@@ -39,7 +39,7 @@ class _Entry:
 
 
 def with_article(name: str) -> str:
-    """Return a run's name for a sentence: "the GPU baseline", but "MLLess"."""
+    """Return a run's name for a sentence, with an article before an abbreviation and a noun: the FaaS run."""
     return f"the {name}" if re.fullmatch(r"[A-Z]{2,} [a-z]+", name) else name
 
 

@@ -4,8 +4,9 @@ LambdaML's model (SIGMOD 2021, Section 5.3) for w workers is
 
     FaaS(w) = t_F(w) + s ÷ B_S3 + R·f(w)·[k(w)·(m/w ÷ B + L) + C ÷ w],  k(w) = 3w - 2,
 
-for ScatterReduce; AllReduce's k(w) is derived here. The closed form has the model's start and compute, and all requests
-of the architecture's pattern on the longest way through each step. Every figure is modelled.
+for workers that each merge a part; k(w) for one that merges all is derived here. The closed form has the model's start
+and compute, and all requests of the architecture's pattern on the longest way through each step. Every figure is
+modelled.
 """
 
 from collections import defaultdict
