@@ -32,7 +32,6 @@ EXTRAS = {
     "jinja2": "report",
     "pyarrow": "report",
     "vl_convert": "report",
-    "watchfiles": "report",
     "moto": "stepfunctions",
     "jsonata": "stepfunctions",
     "aiohttp": "aws",

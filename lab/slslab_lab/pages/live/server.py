@@ -11,10 +11,9 @@ from pathlib import Path
 import uvicorn
 
 from slslab.aws.gate import BoundedHeads
-from slslab.errors import HostError, RequestError, writable
+from slslab.errors import RequestError, writable
 from slslab.run.bill import DEFAULT_BOOK, load_book
 from slslab_lab.pages.live.app import Pages
-from slslab_lab.pages.live.changes import Changes
 from slslab_lab.pages.live.views import Views
 
 HOST = "127.0.0.1"
@@ -27,7 +26,7 @@ def serve(folder: Path, port: int, ready: Callable[[str], None]) -> None:
 
     `ready` gets the address, with a token that is new at each start and is needed to see anything.
 
-    RequestError if the port is taken or the folder can't be made; HostError if files can't be watched.
+    RequestError if the port is taken or the folder can't be made.
     """
     with listening(port) as listener:
         asyncio.run(_serve(prepare(folder), listener, ready))
@@ -53,9 +52,9 @@ def listening(port: int) -> socket.socket:
 class _Server(uvicorn.Server):
     """Leaves signals to the loop, and ends the event streams, which would never end otherwise."""
 
-    def __init__(self, config: uvicorn.Config, changes: Changes) -> None:
+    def __init__(self, config: uvicorn.Config, over: asyncio.Event) -> None:
         super().__init__(config)
-        self._changes = changes
+        self._over = over
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
         return nullcontext()
@@ -64,14 +63,14 @@ class _Server(uvicorn.Server):
         """Stop; on a second call, without waiting for pages that are still being sent."""
         self.force_exit = self.should_exit
         self.should_exit = True
-        self._changes.end()
+        self._over.set()
 
 
 async def _serve(folder: Path, listener: socket.socket, ready: Callable[[str], None]) -> None:
-    changes = Changes(folder)
+    over = asyncio.Event()
     port, token = listener.getsockname()[1], secrets.token_urlsafe(32)
     config = uvicorn.Config(
-        Pages(Views(folder, load_book(DEFAULT_BOOK)), changes).application(token, port),
+        Pages(Views(folder, load_book(DEFAULT_BOOK)), over).application(token, port),
         http=BoundedHeads,
         log_config=None,
         access_log=False,
@@ -81,13 +80,9 @@ async def _serve(folder: Path, listener: socket.socket, ready: Callable[[str], N
         server_header=False,
         timeout_graceful_shutdown=CLOSE_LIMIT_S,
     )
-    server = _Server(config, changes)
+    server = _Server(config, over)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             asyncio.get_running_loop().add_signal_handler(number, server.stop)
-    try:
-        async with changes.watching():
-            ready(f"http://{HOST}:{port}/?token={token}")
-            await server.serve(sockets=[listener])
-    except OSError as error:
-        raise HostError(f"{folder} cannot be watched: {error}.", "raise fs.inotify.max_user_watches.") from error
+    ready(f"http://{HOST}:{port}/?token={token}")
+    await server.serve(sockets=[listener])
