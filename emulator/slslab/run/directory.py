@@ -97,6 +97,18 @@ class RunDirectory:
             os.write(descriptor, str(os.getpid()).encode())
         return descriptor
 
+    def process(self) -> int | None:
+        """Return a pidfd (to be closed) of the process that runs it; None if it isn't running or can't be seen."""
+        try:
+            descriptor = os.pidfd_open(int((self.path / LOCK).read_text()))
+        except (OSError, ValueError):
+            return None
+        # The lock shows that the process id hasn't been reused.
+        if self.locked():
+            return descriptor
+        os.close(descriptor)
+        return None
+
     def unlock(self, descriptor: int) -> None:
         """Mark the run as over."""
         os.close(descriptor)

@@ -2,8 +2,10 @@
 
 import fcntl
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -88,6 +90,21 @@ def test_a_killed_command_is_not_running(root: Path) -> None:
         running = directory.status()
         process.kill()
     assert (running, directory.status()) == ("running", "interrupted")
+
+
+def test_the_process_of_a_run_is_found_for_as_long_as_it_goes_on(root: Path) -> None:
+    directory = make(root, "a", None)
+    assert directory.process() is None
+    lock = directory.lock()
+    process = directory.process()
+    assert process is not None
+    # A signal that none is: only whether it lives.
+    signal.pidfd_send_signal(process, 0)
+    os.close(process)
+    directory.unlock(lock)
+    # As a killed command leaves it.
+    (directory.path / ".lock").write_text(str(os.getpid()))
+    assert directory.process() is None
 
 
 def test_runs_are_listed_of_any_folder(root: Path, tmp_path: Path) -> None:

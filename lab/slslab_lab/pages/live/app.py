@@ -1,7 +1,6 @@
 """The server's pages over HTTP, only for a browser on this host that uses its host name and has its token."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from urllib.parse import quote
@@ -18,11 +17,10 @@ from slslab.aws.gate import Gate
 from slslab.errors import RequestError, SlslabError
 from slslab.report.page import Live
 from slslab.run.directory import RunDirectory
+from slslab_lab.pages.live.changes import Changes
 from slslab_lab.pages.live.lock import HEADERS, Lock
 from slslab_lab.pages.live.views import RUNNING, Views, static
 
-# How often files are compared. Successive changes are reported together, so that watching a run costs it little.
-TOGETHER_S = 1.0
 # Some figures of a running run change with time; writing also detects a closed browser.
 PULSE_S = 15.0
 RETRY_MS = 2000
@@ -37,11 +35,11 @@ TYPES = {"js": "text/javascript", "css": "text/css"}
 
 
 class Pages:
-    """The application over a folder of runs; streams of events end once `over` is set."""
+    """The application over a folder of runs."""
 
-    def __init__(self, views: Views, over: asyncio.Event) -> None:
+    def __init__(self, views: Views, changes: Changes) -> None:
         self._views = views
-        self._over = over
+        self._changes = changes
 
     def application(self, token: str, port: int) -> ASGIApp:
         """Return the application on a port. It doesn't answer other web sites' pages, or requests without the token."""
@@ -65,7 +63,7 @@ class Pages:
         return await self._html(self._views.table, NO_OTHERS)
 
     async def _events(self, _: Request) -> Response:
-        return _stream(self._changes_of(None))
+        return _stream(self._changes_of("", lambda: ""))
 
     async def _compare(self, request: Request) -> Response:
         return await self._html(lambda: self._views.comparison(request.query_params.getlist("run")), OWN_POLICY)
@@ -81,7 +79,8 @@ class Pages:
         return await self._html(lambda: self._views.content(run), NO_OTHERS)
 
     async def _run_events(self, request: Request) -> Response:
-        return _stream(self._changes_of(await self._find(request)))
+        run = await self._find(request)
+        return _stream(self._changes_of(run.path.name, run.status))
 
     async def _static(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -116,19 +115,19 @@ class Pages:
         headers = {**HEADERS, "content-security-policy": OWN_POLICY}
         return HTMLResponse(self._views.trouble(message, hint), status, headers)
 
-    async def _changes_of(self, run: RunDirectory | None) -> AsyncIterator[str]:
-        """Yield server-sent events of a run until it ends, or of all runs: `changed` with its status, at once, after
-        every change, and from time to time."""
-        yield f"retry: {RETRY_MS}\n\n"
-        before, due, status = None, 0.0, ""
-        while not self._over.is_set() and status in ("", RUNNING):
-            seen = await run_in_threadpool(self._views.fingerprint, run)
-            if seen != before or time.monotonic() >= due:
-                status = await run_in_threadpool(run.status) if run else ""
-                before, due = seen, time.monotonic() + PULSE_S
-                yield f"event: changed\ndata: {status}\n\n"
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._over.wait(), TOGETHER_S)
+    async def _changes_of(self, name: str, status: Callable[[], str]) -> AsyncIterator[str]:
+        """Yield server-sent events until the run ends: `changed` with its status, at once, after every change, and from
+        time to time."""
+        with self._changes.subscribe(name) as changed:
+            yield f"retry: {RETRY_MS}\n\n"
+            while not self._changes.over:
+                current = await run_in_threadpool(status)
+                yield f"event: changed\ndata: {current}\n\n"
+                if current not in ("", RUNNING):
+                    return
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(changed.wait(), PULSE_S)
+                changed.clear()
 
 
 def _stream(lines: AsyncIterator[str]) -> Response:

@@ -3,7 +3,6 @@
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.resources import files
@@ -16,8 +15,7 @@ from slslab.report.page import Live
 from slslab.report.services import open_run
 from slslab.report.summaries import modelled_figures, platform_of, replayed
 from slslab.run.bill import Book
-from slslab.run.directory import DOCUMENT, PLAN, RunDirectory, list_runs
-from slslab.run.log import LOG
+from slslab.run.directory import PLAN, RunDirectory, list_runs
 from slslab.run.run import Run
 from slslab_lab.pages.comparison import describe_comparison, read_documents
 from slslab_lab.pages.files import content_of, page_of
@@ -61,10 +59,6 @@ class Views:
     def find(self, id_: str) -> RunDirectory | None:
         """Return the run with this id. It is looked up among all runs, never used as a path."""
         return next((run for run in list_runs(self._folder) if run.id == id_), None)
-
-    def fingerprint(self, run: RunDirectory | None) -> list[object]:
-        """Return a value that differs after a run, or (None) any run of the folder, has changed or its command died."""
-        return [_stamps(path) for path in (self._folder.glob("*/") if run is None else [run.path])]
 
     def runs(self) -> str:
         """Return the page with the list of runs."""
@@ -134,14 +128,6 @@ class Views:
             f"{formats.money(cost['total'])} {cost['currency']}" if cost else "",
             comparable=underway is None and "architecture" in document,
         )
-
-
-def _stamps(run: Path) -> tuple[object, ...]:
-    with suppress(OSError):  # it may be removed meanwhile
-        files = {file.name: file.stat() for file in run.iterdir() if file.name in (PLAN, LOG, DOCUMENT)}
-        changed = {name: (file.st_mtime_ns, file.st_size) for name, file in files.items()}
-        return run.name, RunDirectory(run).locked(), changed
-    return (run.name,)
 
 
 def static(name: str) -> str | None:
