@@ -522,7 +522,7 @@ def test_nothing_of_a_run_is_cut_at_80_columns(name: str) -> None:
 
 
 def test_runs_are_told_by_their_ids_bills_and_statuses_at_80_columns() -> None:
-    documents = [directory.summary() for directory in list_runs(RECORDED)]
+    documents = [directory.listed() for directory in list_runs(RECORDED)]
     interrupted = {"run": "20261122-000000-gradssharding-torchvision-0123", "status": "interrupted"}
     narrow = shown(run.runs([*documents, interrupted]), 80)
     assert "…" not in narrow
