@@ -16,8 +16,7 @@ from tests.lab.studies.setups import setup
 from slslab.errors import RequestError
 from slslab.predict.profiles.profile import Operation, Profile
 from slslab.report.terminal import render
-from slslab_lab.pages.grids import thresholds
-from slslab_lab.pages.reproduction import reproduction
+from slslab_lab.pages.reproduction import reproduction, thresholds
 from slslab_lab.papers.paper import Row, Table, load_paper
 from slslab_lab.papers.recomputation import recompute
 from slslab_lab.replay.crossings import Interval
