@@ -43,12 +43,10 @@ def brief(document: Document) -> Iterator[Part]:
 
     A reproduction without verdicts is printed whole.
     """
-    names = {column["name"]: f"{column['title']}, {column['unit']}" for column in document["columns"]}
-    by_column = {
-        title: _agreeing(row["cells"][name] for row in document["rows"] if name in row["cells"])
-        for name, title in names.items()
-    }
-    rows = [(title, *found) for title, found in by_column.items() if found is not None]
+    rows = []
+    for column in document["columns"]:
+        if found := _agreeing(cell for row in document["rows"] if (cell := row["cells"].get(column["name"]))):
+            rows.append((f"{column['title']}, {column['unit']}", *found))
     if not rows:
         yield from reproduction(document)
         return
@@ -94,7 +92,7 @@ def describe_reproduction(document: Document) -> Page:
         *_rankings(document),
         *_curves(document),
         *_bills(document),
-        *([_whole("card-thresholds", thresholds(document))] if _has_thresholds(document) else []),
+        *(_whole("card-thresholds", table) for table in thresholds(document)),
         *(card for column in document["columns"] if (card := _column(document, column)) is not None),
     ]
     noted = (*table["notes"], *document["notes"])
@@ -275,8 +273,7 @@ def tables(document: Document) -> Iterator[Table]:
         yield orders(document)
         yield from _curve_tables(document)
     yield from (table for table in columns if table.rows)
-    if _has_thresholds(document):
-        yield thresholds(document)
+    yield from thresholds(document)
     if "orders" not in document:
         yield from _curve_tables(document)
     yield from map(ranking_table, document["rankings"])
@@ -363,13 +360,11 @@ def _reasons(cell: Document) -> str:
     return "; ".join(reason.rstrip(".") for reason in told if reason)
 
 
-def _has_thresholds(document: Document) -> bool:
-    return any("intervals" in row for row in document["rows"])
-
-
-def thresholds(document: Document) -> Table:
-    """Return which of two patterns is faster, and from which latency × bandwidth ÷ size of a gradient on."""
-    compared = [row for row in document["rows"] if "intervals" in row]
+def thresholds(document: Document) -> Iterator[Table]:
+    """Yield which of two patterns is faster, and from which latency × bandwidth ÷ size of a gradient on, if a study
+    compares them."""
+    if not (compared := [row for row in document["rows"] if "intervals" in row]):
+        return
     bases = [name for name in ("published", "modelled") if any(name in row["winner"] for row in compared)]
     last, *others = reversed(with_chains())
     patterns: dict[str | None, str] = {last: title(last), None: "tie", **{name: title(name) for name in others}}
@@ -387,7 +382,7 @@ def thresholds(document: Document) -> Table:
         here = f"{share:.3g}" if share < 1000 else f"{share:,.0f}"
         rows.append((row["name"], row["group"], row["variant"], *winners, here, *spans))
     wins = ("tie" if name is None else f"{words} wins" for name, words in patterns.items())
-    return Table(
+    yield Table(
         ("row", "model", "variant", *bases, "here", *wins),
         rows,
         caption="Which pattern is faster, and at which latency × bandwidth ÷ size of a gradient",
