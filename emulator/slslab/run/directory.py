@@ -223,7 +223,7 @@ class RunDirectory:
             return "running"
         return "done" if "ended_at" in (self.service() or {}) else "interrupted"
 
-    def summary(self) -> dict[str, Any]:
+    def listed(self) -> dict[str, Any]:
         """Return what `runs` lists: the document, or else id, status and plan."""
         document = self.document()
         if document is not None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.commands import slslab
 
-from slslab.report.doctor import Finding, findings
+from slslab.up.doctor import Finding, findings_table
 
 BIG = "9" * 23
 LONG = "x" * 5000
@@ -77,7 +77,7 @@ def test_what_is_printed_keeps_its_brackets(tmp_path: Path, capsys: pytest.Captu
     from slslab.cli.terminal import Bar, print_document
 
     finding = Finding("containers", "missing", ":smile: [/]", "pip install 'slslab[docker]'")
-    print_document({}, lambda: findings([finding]), as_json=False)
+    print_document({}, lambda: findings_table([finding]), as_json=False)
     Bar().say("[bold]x[/] :smile:")
     written = capsys.readouterr()
     assert "pip install 'slslab[docker]'" in written.out

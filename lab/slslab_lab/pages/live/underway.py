@@ -65,17 +65,13 @@ def describe(run: str, plan: Mapping[str, Any], log: Log, book: Book, now: Now) 
     )
     # Other books than its own have no prices of a platform's containers.
     prices = load_book(plan["prices"]) if plan.get("platform") else book
-    totals, bill = found.totals(), found.cost(prices)
-    held_up = totals.pop("host")
-    started = datetime.fromisoformat(log.records[0]["started"])
+    bill, started = found.cost(prices), datetime.fromisoformat(log.records[0]["started"])
+    measured = found.measured(UNREPORTED, (now.time - started).total_seconds(), plan.get("faults"))
+    span_s = metrics.span_seconds(found.events, [*launched, *open_])
     document |= {
-        **totals,
+        **measured,
+        "seconds": {**measured["seconds"], "span": round(span_s, 3)},
         "loss": losses(log.records),
-        "host": {**UNREPORTED, **held_up},
-        "seconds": {
-            "measured": round((now.time - started).total_seconds(), 3),
-            "span": round(metrics.span_seconds(found.events, [*launched, *open_]), 3),
-        },
         "cost": {**bill, "notes": [_so_far(log), *bill["notes"]]},
         "now": present(log, samples, now),
     }

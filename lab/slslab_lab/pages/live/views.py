@@ -109,7 +109,7 @@ class Views:
     def _row(self, run: RunDirectory) -> Row:
         try:
             underway = self._underway(run)
-            document = underway.summary() if underway is not None else run.summary()
+            document = run.listed() if underway is None else underway.summary()
         except SlslabError as error:
             return Row(run.id, "unreadable", trouble=f"{error.message} {error.hint}")
         except FileNotFoundError:

@@ -10,7 +10,7 @@ from typing import Any
 from slslab.errors import counted
 from slslab.report.formats import percent
 from slslab.run.metrics import grouped
-from slslab_lab.pages.grids import ROUNDS
+from slslab_lab.pages.reproduction import ROUNDS
 from slslab_lab.studies import committed
 from slslab_lab.studies.accuracy_by_time import percentages
 from slslab_lab.studies.curves import LOWEST_TARGET, Curve, Point, read_curves

@@ -11,9 +11,7 @@ from slslab.predict.profiles import DEFAULT_PROFILE
 from slslab.predict.profiles.profile import load_profile
 from slslab.run.bill import load_book
 from slslab_lab.pages.atlas import gpu_functions
-from slslab_lab.pages.grids import grids
-from slslab_lab.pages.reproduction import describe_reproduction
-from slslab_lab.pages.verdicts import agreement
+from slslab_lab.pages.reproduction import agreement, describe_reproduction, tables
 from slslab_lab.studies.atlas import serverless_gpu
 from slslab_lab.studies.atlas.costs import measure
 from slslab_lab.studies.atlas.grid import Grid, compare_gpus, leaders_of_kinds
@@ -62,9 +60,9 @@ def test_every_way_has_its_range_and_the_page_shows_them_all(document: dict[str,
         for cell in row["cells"].values():
             ours = cell["modelled"]
             assert ours["low"] <= ours["value"] <= ours["high"]
-    tables = [*grids(document)]
-    assert [len(table.rows) for table in tables] == [10, 10]
-    assert {row[1] for row in tables[0].rows} >= {"modal-t4", "cloud-run-l4", "runpod-l4", "lambda-managed"}
+    grids = [*tables(document)]
+    assert [len(table.rows) for table in grids] == [10, 10]
+    assert {row[1] for row in grids[0].rows} >= {"modal-t4", "cloud-run-l4", "runpod-l4", "lambda-managed"}
     page = describe_reproduction(document)
     assert page.answers == tuple(document["findings"])
 
@@ -175,8 +173,8 @@ def test_the_atlas_compares_gpu_functions_with_both_others(recordings: Recording
     for each in compared:
         assert [one["megabytes"] for one in each["ratios"]] == pytest.approx([12.8689, 44.6958])
         assert all(0 < one["low"] < one["high"] for one in each["ratios"])
-    tables = [*gpu_functions({"gpu_functions": compared})]
-    assert [(table.caption, len(table.rows), table.totals) for table in tables] == [
+    grids = [*gpu_functions({"gpu_functions": compared})]
+    assert [(table.caption, len(table.rows), table.totals) for table in grids] == [
         ("Functions with GPUs: time ÷ the best other way's", 2, ()),
         ("Functions with GPUs: cost ÷ the best other way's", 2, ()),
     ]
