@@ -16,6 +16,7 @@ from slslab_workers.gloo import architecture as gloo
 from slslab_workers.gpu import architecture as gpu
 from slslab_workers.mlless import architecture as mlless
 from slslab_workers.patterns import (
+    DRIVER,
     OWN,
     Activity,
     Counts,
@@ -206,8 +207,8 @@ def test_steps_take_turns_in_functions_of_a_step_too() -> None:
 def test_gathered_activities_are_counted() -> None:
     get = Activity("object.get", "synchronise", bytes=8, needs=(Signal("gradient", of=OWN),), protocol=True)
     role = Role(range(3), steps=((Gathering(((get,), (get,))),),))
-    driver = {"queue.deliver": 4}
-    assert count(Pattern(Workload(3, 2, 1, 2), (role,), driver=driver)) == Counts(
+    driver = Role(range(DRIVER, 0), steps=((Activity("queue.deliver", "synchronise", times=2, protocol=True),),))
+    assert count(Pattern(Workload(3, 2, 1, 2), (role,), driver=(driver,))) == Counts(
         {"queue.deliver": 4, "object.get": 12}, 0, 96
     )
 

@@ -86,7 +86,6 @@ class GradsSharding(FunctionArchitecture):
         BUFFERS,
     )
     messages = staticmethod(pattern)
-    exchange = "slslab_workers.gradssharding.protocol:protocol"
     learns = "slslab_workers.gradssharding.replicas:GradsShardingReplicas"
 
     def requirements(self, plan: Plan) -> Requirements:

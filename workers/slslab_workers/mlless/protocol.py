@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 from slslab_workers.mlless.schedule import Schedule
 from slslab_workers.mlless.settings import client_queue, exchange_name, removed_model_key, supervisor_queue, update_key
-from slslab_workers.patterns.messages import DRIVER, Event, Message, Name, Protocol, Recorded, Wait, Where, key_of
+from slslab_workers.patterns import DRIVER
+from slslab_workers.patterns.messages import Event, Message, Name, Protocol, Recorded, Wait, Where, key_of
 
 WHOLE_UPDATES = ("none", "norm-ratio")
 

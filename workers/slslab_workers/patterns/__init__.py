@@ -41,6 +41,8 @@ class Chain:
 
 Scope = Literal["step", "epoch", "run"]
 Polling = Literal["", "get", "list"]
+# The driver, which isn't a worker.
+DRIVER = -1
 # Owner of a signal: one for all, one per worker, or any worker; else it is a rank.
 ALL, OWN, ANYONE = -1, -2, -3
 # Fields in braces that a signal's key may contain.
@@ -83,7 +85,7 @@ class Signal:
 
     `key` names the object, tensor or queue that carries it, with {run}, {architecture}, {epoch} and {step}, with
     {maker} if each worker makes one, and with {taker} if it makes one for each other. `name` then describes the
-    message. Without a key, a signal only orders activities.
+    message. Without a key, a signal only orders activities. If only some ranks of a role take it, they are in `to`.
     """
 
     name: str
@@ -91,6 +93,7 @@ class Signal:
     of: int = ALL
     ahead: int = 0
     key: str = ""
+    to: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for _, name, *_ in Formatter().parse(self.key):
@@ -195,16 +198,16 @@ class Kept:
 class Pattern:
     """The roles of all workers of a workload.
 
-    `filtered` names, by op and phase, what is left out if a filter finds nothing worth sending. `driver` counts the
-    driver's messages of the training protocol, as the driver isn't a worker. An `open_ended` pattern may end before its
-    last step, since workers decide when they are done. `tensors` are the vectors in one tensor database; what the keys
+    `filtered` names, by op and phase, what is left out if a filter finds nothing worth sending. `driver` is what the
+    driver does; replay doesn't play it, as the driver isn't a worker. An `open_ended` pattern may end before its last
+    step, since workers decide when they are done. `tensors` are the vectors in one tensor database; what the keys
     of signals name follows from them (`slslab_workers.patterns.kept`).
     """
 
     workload: Workload
     roles: tuple[Role, ...]
     filtered: tuple[str, str] | None = None
-    driver: Mapping[str, int] = field(default_factory=dict)
+    driver: tuple[Role, ...] = ()
     open_ended: bool = False
     tensors: Kept = Kept()
 
@@ -262,8 +265,7 @@ def count(*patterns: Pattern) -> Counts:
     recording knows."""
     operations, moved = Counter[str](), Counter[str]()
     for pattern in patterns:
-        operations.update(pattern.driver)
-        for role in pattern.roles:
+        for role in (*pattern.roles, *pattern.driver):
             for place, parts in places(role, pattern.workload):
                 for activity in activities(parts, place):
                     if activity.protocol:
