@@ -134,9 +134,9 @@ def test_sizes_that_are_not_known() -> None:
 def test_steps_that_end_before() -> None:
     computed = event("compute", 0, STEPS[0], overhead=True)
     run = small(computed, epochs=2, batches=2, early_stopping=True)
-    assert {wait.place for wait in gradssharding(run).waits} == {(0, 0)}
+    assert {wait.step for wait in gradssharding(run).waits} == {(0, 0)}
     uploaded = small(computed, epochs=2, batches=2, options={"gradients": "uploaded"}).replace(complete=False)
-    assert {wait.place for wait in gradssharding(uploaded).waits} == {(0, 0), (0, 1), (1, 0), (1, 1)}
+    assert {wait.step for wait in gradssharding(uploaded).waits} == {(0, 0), (0, 1), (1, 0), (1, 1)}
 
 
 def test_a_mean_of_the_last_step_that_was_begun() -> None:

@@ -27,7 +27,10 @@ def test_lambda_fl_has_as_many_leaves_as_the_root_of_the_clients_and_a_root() ->
 
 def test_lifl_has_three_levels_of_the_cube_root_of_the_clients() -> None:
     assert levels("lifl", 5) == (
-        tuple(Aggregator(1, number, 5 + number, group, None, len(group)) for number, group in enumerate(((0, 1), (2, 3), (4,)))),
+        tuple(
+            Aggregator(1, number, 5 + number, group, None, len(group))
+            for number, group in enumerate(((0, 1), (2, 3), (4,)))
+        ),
         (Aggregator(2, 0, 8, (0, 1), None, 4), Aggregator(2, 1, 9, (2,), None, 1)),
         (Aggregator(3, 0, 10, (0, 1), None, 5),),
     )

@@ -100,12 +100,12 @@ class Signal:
             if name not in (None, *KEY_FIELDS):
                 raise ValueError(f"the key {self.key!r} has {{{name}}}, but can only have {', '.join(KEY_FIELDS)}")
 
-    def position(self, place: "Place", batches: int) -> int:
-        """Return the step or epoch of the run that it belongs to at this place; below 0 for one before the first."""
+    def position(self, slot: "Slot", batches: int) -> int:
+        """Return the step or epoch of the run that it belongs to in this slot; below 0 for one before the first."""
         # A signal made before the first step belongs to the first step.
-        position = 0 if self.each == "run" else max(0, place.epoch)
+        position = 0 if self.each == "run" else max(0, slot.epoch)
         if self.each == "step":
-            position = position * batches + max(0, place.step)
+            position = position * batches + max(0, slot.step)
         return position + self.ahead
 
 
@@ -143,9 +143,9 @@ class Activity:
     since: int = 0
     until: int | None = None
 
-    def takes_place(self, place: "Place") -> bool:
-        """Return whether it runs there."""
-        return self.times > 0 and place.number in range(place.total)[self.since : self.until]
+    def runs_in(self, slot: "Slot") -> bool:
+        """Return whether it runs in this slot."""
+        return self.times > 0 and slot.number in range(slot.total)[self.since : self.until]
 
 
 @dataclass(frozen=True)
@@ -224,8 +224,8 @@ class Pattern:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a part runs: epoch and step (-1: outside any), and its `number` among the `total` of such places."""
+class Slot:
+    """When a part runs: epoch and step (-1: outside any), and its `number` among the `total` of such slots."""
 
     epoch: int
     step: int
@@ -233,30 +233,30 @@ class Place:
     total: int
 
 
-def places(role: Role, workload: Workload) -> Iterator[tuple[Place, tuple[Part, ...]]]:
-    """Yield what one worker of a role does in the whole run, in order, with its place, over all invocations."""
+def slots(role: Role, workload: Workload) -> Iterator[tuple[Slot, tuple[Part, ...]]]:
+    """Yield what one worker of a role does in the whole run, in order, with its slots, over all invocations."""
     batches, epochs = workload.batches, workload.epochs
     if role.each != "run":
         turns = role.steps or ((),)
         for epoch in range(epochs):
             for step in range(batches) if role.each == "step" else (-1,):
-                yield Place(epoch, step, epoch, epochs), role.start + turns[(batches * epoch + step) % len(turns)]
+                yield Slot(epoch, step, epoch, epochs), role.start + turns[(batches * epoch + step) % len(turns)]
         return
-    yield Place(-1, -1, 0, 1), role.start
+    yield Slot(-1, -1, 0, 1), role.start
     for number in range(workload.steps):
         epoch, step = divmod(number, batches)
         if role.steps:
-            yield Place(epoch, step, number, workload.steps), role.steps[number % len(role.steps)]
+            yield Slot(epoch, step, number, workload.steps), role.steps[number % len(role.steps)]
         if role.epoch and step == batches - 1:
-            yield Place(epoch, -1, epoch, epochs), role.epoch
-    yield Place(-1, -1, 0, 1), role.end
+            yield Slot(epoch, -1, epoch, epochs), role.epoch
+    yield Slot(-1, -1, 0, 1), role.end
 
 
-def activities(parts: Iterable[Part], place: Place) -> Iterator[Activity]:
-    """Yield the activities of these parts that run there."""
+def activities(parts: Iterable[Part], slot: Slot) -> Iterator[Activity]:
+    """Yield the activities of these parts that run in this slot."""
     for part in parts:
         for activity in (part,) if isinstance(part, Activity) else itertools.chain.from_iterable(part.groups):
-            if activity.takes_place(place):
+            if activity.runs_in(slot):
                 yield activity
 
 
@@ -266,8 +266,8 @@ def count(*patterns: Pattern) -> Counts:
     operations, moved = Counter[str](), Counter[str]()
     for pattern in patterns:
         for role in (*pattern.roles, *pattern.driver):
-            for place, parts in places(role, pattern.workload):
-                for activity in activities(parts, place):
+            for slot, parts in slots(role, pattern.workload):
+                for activity in activities(parts, slot):
                     if activity.protocol:
                         operations[activity.op] += activity.times * len(role.ranks)
                         moved[activity.op] += (activity.bytes or 0) * len(role.ranks)

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from typing import Protocol as Interface
 
-from slslab_workers.patterns import ALL, ANYONE, OWN, Activity, Pattern, Place, Role, Signal, activities, places
+from slslab_workers.patterns import ALL, ANYONE, OWN, Activity, Pattern, Role, Signal, Slot, activities, slots
 from slslab_workers.plan import Plan
 from slslab_workers.trace.operations import OPERATIONS
 
 Event = Mapping[str, Any]
-# An epoch and a step; -1 means outside any.
-Where = tuple[int, int]
+# An epoch and a step in it; -1 means outside any.
+Step = tuple[int, int]
 # Takes everything that it was told to read, at once.
 READING = ("tensor.script", "parameter.pull")
 
@@ -42,7 +42,7 @@ class Message:
     name: Name
     takers: Mapping[int, int] | None
     size: int | None = None
-    at: Where | None = None
+    at: Step | None = None
     deleted_by: int | None = None
     overhead: bool = False
 
@@ -51,7 +51,7 @@ class Message:
 class Wait:
     """A barrier: no event of `then` begins before the making of all messages of `until` has begun."""
 
-    place: Where
+    step: Step
     until: tuple[Name, ...]
     then: tuple[int, ...]
 
@@ -61,7 +61,7 @@ class Protocol:
     """What an architecture's protocol expects of a run.
 
     `minibatches` must be computed, by worker, epoch and step. In `drawn` steps, a worker takes any one unclaimed
-    message. `places` gives events without a step the step that they belong to. Pushes to a key of `appended` add to it,
+    message. `steps` gives events without a step the one that they belong to. Pushes to a key of `appended` add to it,
     others replace it. Epochs from `judged` on are left out, for the reason `unjudged`. `cleared` are the workers and
     epochs in which one command deletes several tensors, which a trace doesn't name.
     """
@@ -70,7 +70,7 @@ class Protocol:
     waits: tuple[Wait, ...] = ()
     minibatches: frozenset[tuple[int, int, int]] = frozenset()
     drawn: frozenset[tuple[int, int, int]] = frozenset()
-    places: Mapping[int, Where] = field(default_factory=dict)
+    steps: Mapping[int, Step] = field(default_factory=dict)
     appended: frozenset[str] = frozenset()
     judged: int | None = None
     unjudged: str = ""
@@ -102,7 +102,7 @@ class Recorded(Interface):
     def puts(self) -> Mapping[tuple[int, int, int], Sequence[int]]: ...
     @property
     def updated(self) -> Mapping[tuple[int, int, int, str], Sequence[int]]: ...
-    def entered(self, worker: int, after: Where) -> int | None: ...
+    def entered(self, worker: int, after: Step) -> int | None: ...
 
 
 def key_of(event: Event) -> str:
@@ -140,7 +140,7 @@ class _Moved:
 
     signal: Signal
     rank: int
-    step: Where
+    step: Step
     activity: Activity
     role: Role
 
@@ -160,20 +160,20 @@ class _Derived:
         self.shared: set[str] = set()
         self.minibatches: set[tuple[int, int, int]] = set()
         # The phase of the update in which workers use the messages of a step.
-        self.used: dict[Where, str] = defaultdict(str)
+        self.used: dict[Step, str] = defaultdict(str)
         for role in (*pattern.roles, *pattern.driver):
-            for place, parts in places(role, pattern.workload):
-                exchanged: Where | None = None
-                for activity in activities(parts, place):
-                    exchanged = self._note(role, place, activity) or exchanged
+            for slot, parts in slots(role, pattern.workload):
+                exchanged: Step | None = None
+                for activity in activities(parts, slot):
+                    exchanged = self._note(role, slot, activity) or exchanged
                     if exchanged and activity.op == "update":
                         self.used[exchanged] = activity.phase
 
-    def _note(self, role: Role, place: Place, activity: Activity) -> Where | None:
+    def _note(self, role: Role, slot: Slot, activity: Activity) -> Step | None:
         """Note what an activity makes, takes and deletes; return the step in which it exchanges messages, if any."""
-        exchanged, here = None, (place.epoch, place.step)
+        exchanged, here = None, (slot.epoch, slot.step)
         for signal in (*activity.needs, *activity.takes):
-            step = self._traced(role, place, signal)
+            step = self._traced(role, slot, signal)
             ranks = [rank for rank in role.ranks if rank in (signal.to or role.ranks)] if self._is_begun(step) else []
             if signal.of == ANYONE:
                 self.shared.add(signal.name)
@@ -182,32 +182,32 @@ class _Derived:
                 exchanged = step
                 for rank in ranks:
                     taken = _Moved(signal, rank, step, activity, role)
-                    self.taken[self._instance(signal, place, rank)].append(taken)
+                    self.taken[self._instance(signal, slot, rank)].append(taken)
         ranks = list(role.ranks) if self._is_begun(here) else []
         if activity.op == "compute":
             self.minibatches.update((rank, *here) for rank in ranks)
         for signal in (each for each in activity.makes if each.key):
             exchanged = here
             for rank in ranks if signal.of < 0 else {signal.of}.intersection(ranks):
-                self.made[self._instance(signal, place, rank)].append(_Moved(signal, rank, here, activity, role))
+                self.made[self._instance(signal, slot, rank)].append(_Moved(signal, rank, here, activity, role))
         for signal in activity.removes:
             for rank in ranks:
-                self.removed[self._instance(signal, place, rank)].append(rank)
+                self.removed[self._instance(signal, slot, rank)].append(rank)
         return exchanged
 
-    def _traced(self, role: Role, place: Place, signal: Signal) -> Where:
+    def _traced(self, role: Role, slot: Slot, signal: Signal) -> Step:
         """Return the step under which the trace has the taking of a signal: an invocation's messages belong to the step
         that they were made in."""
         if role.each == "run" or signal.each != "step":
-            return place.epoch, place.step
-        return divmod(signal.position(place, self.batches), self.batches)
+            return slot.epoch, slot.step
+        return divmod(signal.position(slot, self.batches), self.batches)
 
-    def _is_begun(self, step: Where) -> bool:
+    def _is_begun(self, step: Step) -> bool:
         return step[0] * self.batches + max(0, step[1]) < self.steps
 
-    def _instance(self, signal: Signal, place: Place, rank: int) -> Instance:
+    def _instance(self, signal: Signal, slot: Slot, rank: int) -> Instance:
         owner = rank if signal.of == OWN else signal.of
-        return signal.name, signal.key, signal.position(place, self.batches), owner
+        return signal.name, signal.key, signal.position(slot, self.batches), owner
 
     def protocol(self) -> Protocol:
         """Return the protocol, by step, and within a step in order of making."""
@@ -256,7 +256,7 @@ class _Derived:
 
     def _waits(self, found: Iterable[tuple[Message, Role]]) -> Iterator[Wait]:
         """Yield what waits in each step, by the signals that end the invocations which made its messages."""
-        by_step: dict[Where, dict[tuple[Signal, ...], list[Message]]] = defaultdict(lambda: defaultdict(list))
+        by_step: dict[Step, dict[tuple[Signal, ...], list[Message]]] = defaultdict(lambda: defaultdict(list))
         for message, role in found:
             if message.takers is not None and message.name.step >= 0:
                 by_step[message.name[2:]][role.makes].append(message)
@@ -264,7 +264,7 @@ class _Derived:
             for ends, made in levels.items():
                 yield self._level(step, made) if ends else self._barrier(step, made)
 
-    def _barrier(self, step: Where, made: Sequence[Message]) -> Wait:
+    def _barrier(self, step: Step, made: Sequence[Message]) -> Wait:
         """Return a step's barrier: workers continue only after every worker has made its message."""
         ranks = {rank for rank, *_ in self.minibatches}
         makers: dict[str, set[int]] = defaultdict(set)
@@ -275,7 +275,7 @@ class _Derived:
         gone = (self.run.entered(rank, step) for rank in sorted(ranks))
         return Wait(step, tuple(until), (*used, *(number for number in gone if number is not None)))
 
-    def _level(self, step: Where, made: Sequence[Message]) -> Wait:
+    def _level(self, step: Step, made: Sequence[Message]) -> Wait:
         """Return the wait of invocations that begin when those have ended which made these messages."""
         trained = {rank for rank, *_ in self.minibatches}
         then: list[int] = []
