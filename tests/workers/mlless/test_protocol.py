@@ -78,8 +78,8 @@ def test_two_steps() -> None:
     found = mlless(small(*events, options=SENDS_ALL))
     first, second = (updates(place, 0, 1) + supervised(place) for place in (FIRST, SECOND))
     assert found.messages == (*first, *second)
-    # The decision, what each worker does with it, and its next step.
-    assert found.waits == (wait(FIRST, 1, 5, 4), wait(SECOND, 6))
+    # The decision, the updates, and the next steps.
+    assert found.waits == (wait(FIRST, 1, 4, 5), wait(SECOND, 6))
     assert found.minibatches == {(rank, *place) for rank in (0, 1) for place in (FIRST, SECOND)}
     assert found.steps == {1: FIRST, 3: FIRST, 6: SECOND}
 

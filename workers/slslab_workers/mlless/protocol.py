@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from slslab_workers.mlless.schedule import Schedule
 from slslab_workers.mlless.settings import client_queue, exchange_name, removed_model_key, supervisor_queue, update_key
 from slslab_workers.patterns import DRIVER
-from slslab_workers.patterns.messages import Event, Message, Name, Protocol, Recorded, Step, Wait, key_of
+from slslab_workers.patterns.messages import Event, Message, Name, Protocol, Recorded, Step, Wait, key_of, passing
 
 WHOLE_UPDATES = ("none", "norm-ratio")
 
@@ -46,7 +46,8 @@ def protocol(run: Recorded) -> Protocol:
         decision = Message("decision", Name(exchange_name(plan), supervisor, *step), everyone, at=step)
         told = Message("statistics", Name(client_queue(plan), supervisor, *step), {DRIVER: 1})
         messages += (*reports, decision, told)
-        waits.append(Wait(step, tuple(r.name for r in reports), tuple(_leaving(run, step, present, decisions))))
+        decided = (decisions[step],) if step in decisions else ()
+        waits.append(Wait(step, tuple(r.name for r in reports), (*decided, *passing(run, step, present))))
     return Protocol(tuple(messages), tuple(waits), frozenset(minibatches), steps=steps)
 
 
@@ -125,14 +126,3 @@ def _supervised(run: Recorded, schedule: Schedule) -> Iterator[tuple[int, Step]]
             yield event["event"], step
         else:
             yield event["event"], schedule.place(max(0, position))
-
-
-def _leaving(run: Recorded, step: Step, present: list[int], decisions: dict[Step, int]) -> Iterator[int]:
-    """Yield the events after all of a step's reports: its decision, updates, and the starts of the next steps."""
-    if step in decisions:
-        yield decisions[step]
-    for rank in present:
-        yield from run.updated.get((rank, *step, "update"), ())
-        gone = run.entered(rank, step)
-        if gone is not None:
-            yield gone

@@ -125,6 +125,14 @@ def steps_taken(run: Recorded, *, open_ended: bool = False) -> int:
     return begun if open_ended or plan.gradual or not run.complete else plan.epochs * plan.batches
 
 
+def passing(run: Recorded, step: Step, ranks: Iterable[int], phase: str = "update") -> tuple[int, ...]:
+    """Return the events in which workers pass a step's barrier: their updates in this phase, and their next steps."""
+    ranks = tuple(ranks)
+    updates = (number for rank in ranks for number in run.updated.get((rank, *step, phase), ()))
+    entered = (run.entered(rank, step) for rank in ranks)
+    return (*updates, *(number for number in entered if number is not None))
+
+
 def derive(pattern: Pattern, run: Recorded) -> Protocol:
     """Derive the protocol of a run from the keys of its pattern's signals."""
     return _Derived(pattern, run).protocol()
@@ -271,9 +279,7 @@ class _Derived:
         for message in made:
             makers[message.kind].add(message.name.maker)
         until = (message.name for message in made if makers[message.kind] >= ranks)
-        used = (number for rank in sorted(ranks) for number in self.run.updated.get((rank, *step, self.used[step]), ()))
-        gone = (self.run.entered(rank, step) for rank in sorted(ranks))
-        return Wait(step, tuple(until), (*used, *(number for number in gone if number is not None)))
+        return Wait(step, tuple(until), passing(self.run, step, sorted(ranks), self.used[step]))
 
     def _level(self, step: Step, made: Sequence[Message]) -> Wait:
         """Return the wait of invocations that begin when those have ended which made these messages."""
