@@ -174,7 +174,6 @@ class GradsSharding(FunctionArchitecture):
     handler = "slslab_workers.gradssharding.client.handler"
     deploys = GradsShardingDeployment
     messages = staticmethod(pattern)
-    exchange = "slslab_workers.gradssharding.protocol:protocol"
     learns = "slslab_workers.gradssharding.replicas:GradsShardingReplicas"
 
     def requirements(self, plan: Plan) -> Requirements:
