@@ -7,6 +7,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Self
 
+from slslab.errors import RequestError
+
 
 @dataclass(frozen=True)
 class Range:
@@ -132,3 +134,20 @@ def billed_ms(duration_ms: float, init_ms: float | None) -> int:
     """
     # REPORT lines print two decimals; rounding first keeps their sum consistent.
     return math.ceil(round(duration_ms + (init_ms or 0.0), 2))
+
+
+def read_numbers(option: str, text: str | None, least: int, most: int) -> tuple[int, ...]:
+    """Return the numbers of a list such as 4,8,16; RequestError if it is malformed or a number is out of range."""
+    if text is None:
+        return ()
+    try:
+        numbers = tuple(int(part.replace("_", "")) for part in text.split(","))
+    except ValueError:
+        raise RequestError(
+            f"{option} {text[:60]!r} is not a list of whole numbers.",
+            f"separate them by commas: {option} {least},{most}.",
+        ) from None
+    for number in numbers:
+        if not least <= number <= most:
+            raise RequestError(f"{option} {number} is out of range.", f"choose from {least} to {most}.")
+    return tuple(dict.fromkeys(numbers))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from statistics import stdev
 from typing import Any
 
-from slslab.aws.limits import Range
+from slslab.aws.limits import Range, read_numbers
 from slslab.errors import HostError, RequestError
 from slslab.tune.decision import Estimate, may_win
 from slslab.tune.estimates import Estimator, Measured, student
@@ -173,15 +173,6 @@ def choose_sizes(text: str | None, usual: Sequence[int], own_mb: int, limit: Ran
 
     RequestError for a list that is malformed, or has a size that the account can't have.
     """
-    try:
-        sizes = [int(part) for part in text.split(",")] if text else [size for size in usual if size <= limit.maximum]
-    except ValueError:
-        raise RequestError(
-            f"--memory {text} is not a list of memory sizes.", "separate them by commas: 128,512."
-        ) from None
-    for size in sizes:
-        if not limit.minimum <= size <= limit.maximum:
-            raise RequestError(
-                f"{size:,} MB is not a memory size.", f"choose from {limit.minimum} to {limit.maximum:,} MB."
-            )
+    given = read_numbers("--memory", text, limit.minimum, limit.maximum)
+    sizes = given or [size for size in usual if size <= limit.maximum]
     return tuple(sorted({*sizes, own_mb}))

@@ -8,10 +8,11 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
+from slslab.aws.limits import read_numbers
 from slslab.errors import RequestError
 from slslab.predict.profiles.profile import Profile
 from slslab.predict.uncertainty import Uncertainty, half_width
-from slslab_lab.questions.setup import Asked, ReplaySetup, figure, read_numbers
+from slslab_lab.questions.setup import Asked, ReplaySetup, figure
 from slslab_lab.replay.crossings import (
     FACTORS,
     MOST_EPOCHS,

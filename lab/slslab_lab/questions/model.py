@@ -4,9 +4,10 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+from slslab.aws.limits import read_numbers
 from slslab.errors import RequestError
 from slslab.predict.profiles.profile import Profile
-from slslab_lab.questions.setup import Asked, ReplaySetup, figure, read_numbers
+from slslab_lab.questions.setup import Asked, ReplaySetup, figure
 from slslab_lab.replay.analytic import LEFT_OUT, Constants, Estimate, analytic, closed_form, communication, constants
 from slslab_lab.replay.ranges import play_with_ranges
 from slslab_lab.replay.whatif import LARGEST_FLEET, ImpossibleError, vary_profile

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
-from slslab.aws.limits import lambda_limits
+from slslab.aws.limits import lambda_limits, read_numbers
 from slslab.errors import RequestError
 from slslab.predict.processor import UNANCHORED
 from slslab.predict.profiles import DEFAULT_PROFILE
@@ -199,20 +199,3 @@ def read_memory(setup: ReplaySetup, text: str | None, usual: Sequence[int] = ())
             f"choose a --memory of at least {peak_mb} MB.",
         )
     return sizes
-
-
-def read_numbers(option: str, text: str | None, least: int, most: int) -> tuple[int, ...]:
-    """Return the numbers of a list such as 4,8,16; RequestError if it is malformed or a number is out of range."""
-    if text is None:
-        return ()
-    try:
-        numbers = tuple(int(part.replace("_", "")) for part in text.split(","))
-    except ValueError:
-        raise RequestError(
-            f"{option} {text[:60]!r} is not a list of whole numbers.",
-            f"separate them by commas: {option} {least},{most}.",
-        ) from None
-    for number in numbers:
-        if not least <= number <= most:
-            raise RequestError(f"{option} {number} is out of range.", f"choose from {least} to {most}.")
-    return tuple(dict.fromkeys(numbers))

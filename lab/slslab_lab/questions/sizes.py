@@ -7,9 +7,10 @@ from functools import reduce
 from itertools import product
 from typing import Any
 
+from slslab.aws.limits import read_numbers
 from slslab.errors import RequestError
 from slslab.predict.uncertainty import NONE, Uncertainty, ratio_range
-from slslab_lab.questions.setup import Asked, priced, read_memory, read_numbers
+from slslab_lab.questions.setup import Asked, priced, read_memory
 from slslab_lab.replay.combining import check_one_plan, combine
 from slslab_lab.replay.whatif import LARGEST_FLEET, SIZES, Row, Variant, as_document, evaluate, measured_row
 
