@@ -238,11 +238,8 @@ class Architecture(Interface):
 
         By default, sizes that the architecture itself chooses are left out.
         """
-        own = {option.name: int(plan.options[option.name]) for option in self.options if option.memory}
-        return {
-            "memory": plan.memory_mb,
-            **{name: size for name, size in own.items() if size or self.complete({})[name]},
-        }
+        own = [option for option in self.options if option.memory and (option.of(plan.options) or option.default)]
+        return {"memory": plan.memory_mb, **{option.name: int(option.of(plan.options)) for option in own}}
 
     def counts(
         self,
