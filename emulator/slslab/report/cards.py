@@ -44,8 +44,8 @@ def faults_card(document: Document) -> Card | None:
     """Return what each fault of the plan did: how often it happened, where first, how long it held workers up."""
     rows = []
     for fault in document.get("faults") or ():
-        place = [f"{name} {fault[name]}" for name in ("worker", "epoch", "step") if fault["times"] and fault[name] >= 0]
-        where = ", ".join([*place, fault["phase"]]) if place else f"function {fault['function']}"
+        at = [f"{name} {fault[name]}" for name in ("worker", "epoch", "step") if fault["times"] and fault[name] >= 0]
+        where = ", ".join([*at, fault["phase"]]) if at else f"function {fault['function']}"
         where = where if fault["times"] else "did not happen"
         held_up = f"{fault['held_up_seconds']:,.3f}"
         rows.append((f"{fault['number']} {fault['kind']}", f"{fault['times']:,}", where, held_up))
@@ -254,8 +254,8 @@ def host_card(document: Document) -> Card | None:
 
 def _node(node: Document) -> str:
     lost = "; it was lost" if node["lost"] else ""
-    place = f"{counted(node['cores'], 'core')}, {node['memory_mb']:,} MB"
-    return f"{place}, its clock within {node['clock_error_ms']:g} ms{lost}"
+    size = f"{counted(node['cores'], 'core')}, {node['memory_mb']:,} MB"
+    return f"{size}, its clock within {node['clock_error_ms']:g} ms{lost}"
 
 
 def _delay(document: Document) -> str:

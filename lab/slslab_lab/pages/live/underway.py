@@ -121,8 +121,8 @@ def progress(plan: Mapping[str, Any], records: Iterable[Record], now: Now) -> st
             begun, what = begun + 1, str(record["of"])
         if record["record"] == "event" and 0 <= record["worker"] < workers and record["step"] >= 0:
             began_ns = min(began_ns, record["start_ns"])
-            place = record["epoch"] * batches + record["step"]
-            latest[record["worker"]] = max(place, latest.get(record["worker"], 0))
+            minibatch = record["epoch"] * batches + record["step"]
+            latest[record["worker"]] = max(minibatch, latest.get(record["worker"], 0))
     if not latest:
         started = f"; {counted(begun, what)} begun" if begun else ""
         return f"Getting ready: data is uploaded, and environments start cold{started}."
