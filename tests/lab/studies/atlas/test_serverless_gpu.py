@@ -69,12 +69,12 @@ def test_every_way_has_its_range_and_the_page_shows_them_all(document: dict[str,
 
 def test_what_would_be_left_without_the_gpus_time_is_a_bound(recordings: Recordings) -> None:
     found = serverless_gpu.ways(recordings, "resnet18", setup("serverless-gpu"))
-    (floor,) = (way for way in found if (way.kind, way.place) == (FLOOR, "modal-t4"))
+    (floor,) = (way for way in found if (way.kind, way.where) == (FLOOR, "modal-t4"))
     (mine, *_) = (way for way in found if way.kind == FUNCTIONS)
     # 24 steps of 0.354 s less.
     assert mine.point.epoch_seconds - floor.point.epoch_seconds == pytest.approx(24 * 0.354, rel=0.02)
-    managed = min(way.point.seconds for way in found if way.place == "lambda-managed")
-    assert managed - min(way.point.seconds for way in found if way.place == "g4dn.xlarge") == pytest.approx(250 - 60)
+    managed = min(way.point.seconds for way in found if way.where == "lambda-managed")
+    assert managed - min(way.point.seconds for way in found if way.where == "g4dn.xlarge") == pytest.approx(250 - 60)
 
 
 def test_a_container_is_billed_until_it_stops(recordings: Recordings) -> None:
