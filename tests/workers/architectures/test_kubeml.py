@@ -13,7 +13,7 @@ from rich.console import Console
 from tests.commands import forked_environments, slslab
 from tests.workers.architectures.conftest import InMemory, one_process
 
-from slslab.report.run import summary
+from slslab.report.run import full
 from slslab.report.terminal import render
 from slslab_lab.replay.measured import read_measured
 from slslab_lab.replay.programs.scaling import generate
@@ -208,7 +208,7 @@ def test_a_function_that_fails_is_left_out_and_named(run: Run, monkeypatch: pyte
     assert (failed["epoch"], failed["function"]) == (0, 1)
     assert "KeyError" in failed["error"]
     console = Console(width=120, file=io.StringIO())
-    console.print(render(summary(document)))
+    console.print(render(full(document)))
     assert "Failed functions" in console.file.getvalue()  # type: ignore[attr-defined]
     # In the first epoch it takes part in no round.
     assert document["counts"]["tensor.set"] == ((2 + 2) + (4 + 2) + 1) * TENSORS
