@@ -1,7 +1,6 @@
 """A function's lifetime: the time left, and continuing in another invocation when it is too short.
 
-A companion is a function next to the workers that receives their reports until training ends: MLLess's supervisor,
-KubeML's job.
+A companion is a function next to the workers that receives their reports until training ends.
 """
 
 import json
