@@ -39,7 +39,7 @@ def root() -> Path:
 
 
 def new_id(architecture: str, model: str) -> str:
-    """Return a sortable, readable, unique id such as 20261121-071530-scatterreduce-mobilenet-3f2a."""
+    """Return a sortable, readable, unique id such as 20261121-071530-ARCHITECTURE-mobilenet-3f2a."""
     now = datetime.now(UTC).strftime(BEGAN)
     name = re.sub(r"[^a-z0-9]+", "-", f"{architecture}-{model}".lower())[:32].strip("-")
     return f"{now}-{name}-{secrets.token_hex(2)}"

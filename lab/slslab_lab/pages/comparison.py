@@ -220,7 +220,7 @@ def _change(title: str, first: Document, second: Document) -> str:
 
 
 def lettered(documents: Sequence[Document]) -> list[str]:
-    """Return the names of runs on a page, such as `A SPIRT`."""
+    """Return the names of runs on a page: a letter, and what the run trained with."""
     letters = chain(ascii_uppercase, map(str, count(len(ascii_uppercase) + 1)))
     titles = (title_of(document["architecture"]) for document in documents)
     return [f"{letter} {title}" for letter, title in zip(letters, titles, strict=False)]
@@ -358,7 +358,7 @@ class _Entry:
 
 
 def with_article(name: str) -> str:
-    """Return a run's name for a sentence: "the GPU baseline", but "MLLess"."""
+    """Return a run's name for a sentence, with an article before an abbreviation and a noun: the FaaS run."""
     return f"the {name}" if re.fullmatch(r"[A-Z]{2,} [a-z]+", name) else name
 
 

@@ -1,4 +1,4 @@
-"""One round of AllReduce or ScatterReduce in isolation: the time until every worker has the sum of all gradients.
+"""One round of an exchange in isolation: the time until every worker has the sum of all gradients.
 
 Programs are the architectures' patterns, with the CPU time of a recorded run or without any, and the kernel plays them.
 Everything here is modelled.

@@ -12,7 +12,7 @@ from slslab.lambda_.events import Request
 from slslab.run.events import own_event
 from slslab_workers.faults.plan import FaultPlan
 
-# The names of a worker's number in architectures' events; KubeML's workers are functions.
+# The names of a worker's number in architectures' events.
 RANKS = ("rank", "function")
 
 
