@@ -551,7 +551,7 @@ def check_uploaded(topology: str, document: dict[str, Any]) -> None:
 def test_a_recorded_run_is_generated_again_and_larger(run: Run, runs: Path) -> None:
     document = run(*SMALL, "--topology", "lifl")
     assert document["report"]["error"] is None
-    recorded = read_measured(runs / document["run"], architectures())
+    recorded = read_measured(runs / document["run"])
 
     def requests(program: Any) -> Counter[tuple[str, str]]:
         found = Counter[tuple[str, str]]()
