@@ -110,6 +110,8 @@ def test_without_barriers() -> None:
     messages = [Message("model", by(rank, f"{KEY}/global", place), None, 20) for place in STEPS for rank in (0, 1)]
     found = of(small(options={"synchronisation": "s-asp"}))
     assert found == Protocol(tuple(messages), minibatches=MINIBATCHES, drawn=MINIBATCHES)
+    stopped = of(small(epochs=4, early_stopping=True, options={"synchronisation": "s-asp"}))
+    assert stopped == found, "nobody takes a model in a step that wasn't begun"
 
 
 def test_scatterreduce() -> None:

@@ -47,7 +47,7 @@ def protocol(run: Recorded) -> Protocol:
         told = Message("statistics", Name(client_queue(plan), supervisor, *step), {DRIVER: 1})
         messages += (*reports, decision, told)
         decided = (decisions[step],) if step in decisions else ()
-        waits.append(Wait(step, tuple(r.name for r in reports), (*decided, *passing(run, step, present))))
+        waits.append(Wait(step, tuple(r.name for r in reports), (*decided, *passing(run, step, present, "update"))))
     return Protocol(tuple(messages), tuple(waits), frozenset(minibatches), steps=steps)
 
 

@@ -125,9 +125,8 @@ def steps_taken(run: Recorded, *, open_ended: bool = False) -> int:
     return begun if open_ended or plan.gradual or not run.complete else plan.epochs * plan.batches
 
 
-def passing(run: Recorded, step: Step, ranks: Iterable[int], phase: str = "update") -> tuple[int, ...]:
+def passing(run: Recorded, step: Step, ranks: Sequence[int], phase: str) -> tuple[int, ...]:
     """Return the events in which workers pass a step's barrier: their updates in this phase, and their next steps."""
-    ranks = tuple(ranks)
     updates = (number for rank in ranks for number in run.updated.get((rank, *step, phase), ()))
     entered = (run.entered(rank, step) for rank in ranks)
     return (*updates, *(number for number in entered if number is not None))
@@ -144,13 +143,13 @@ Instance = tuple[str, str, int, int]
 
 @dataclass(frozen=True)
 class _Moved:
-    """A signal that a rank makes or takes in this step of the trace."""
+    """A signal that a rank makes or takes in this step of the trace; its maker's invocation makes `ends` at its end."""
 
     signal: Signal
     rank: int
     step: Step
     activity: Activity
-    role: Role
+    ends: tuple[Signal, ...] = ()
 
 
 class _Derived:
@@ -189,7 +188,7 @@ class _Derived:
             elif signal.key:
                 exchanged = step
                 for rank in ranks:
-                    taken = _Moved(signal, rank, step, activity, role)
+                    taken = _Moved(signal, rank, step, activity)
                     self.taken[self._instance(signal, slot, rank)].append(taken)
         ranks = list(role.ranks) if self._is_begun(here) else []
         if activity.op == "compute":
@@ -197,7 +196,8 @@ class _Derived:
         for signal in (each for each in activity.makes if each.key):
             exchanged = here
             for rank in ranks if signal.of < 0 else {signal.of}.intersection(ranks):
-                self.made[self._instance(signal, slot, rank)].append(_Moved(signal, rank, here, activity, role))
+                made = _Moved(signal, rank, here, activity, role.makes)
+                self.made[self._instance(signal, slot, rank)].append(made)
         for signal in activity.removes:
             for rank in ranks:
                 self.removed[self._instance(signal, slot, rank)].append(rank)
@@ -221,7 +221,7 @@ class _Derived:
         """Return the protocol, by step, and within a step in order of making."""
         order = list(dict.fromkeys(name for name, *_ in self.made))
         found = [
-            (message, one.role)
+            (message, one.ends)
             for instance, makers in self.made.items()
             for one in makers
             for message in self._messages(instance, one, len(makers))
@@ -262,12 +262,12 @@ class _Derived:
         counted, overhead = dict(Counter(taker.rank for taker in takers)), not one.activity.protocol
         return Message(one.signal.name, name, counted, size, at, next(iter(removers), None), overhead)
 
-    def _waits(self, found: Iterable[tuple[Message, Role]]) -> Iterator[Wait]:
+    def _waits(self, found: Iterable[tuple[Message, tuple[Signal, ...]]]) -> Iterator[Wait]:
         """Yield what waits in each step, by the signals that end the invocations which made its messages."""
         by_step: dict[Step, dict[tuple[Signal, ...], list[Message]]] = defaultdict(lambda: defaultdict(list))
-        for message, role in found:
+        for message, ends in found:
             if message.takers is not None and message.name.step >= 0:
-                by_step[message.name[2:]][role.makes].append(message)
+                by_step[message.name[2:]][ends].append(message)
         for step, levels in sorted(by_step.items()):
             for ends, made in levels.items():
                 yield self._level(step, made) if ends else self._barrier(step, made)
