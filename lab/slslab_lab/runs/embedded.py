@@ -17,7 +17,7 @@ import psutil
 
 from slslab.aws.arns import REGION
 from slslab.errors import RequestError
-from slslab.host.lazy_server import LazyServer
+from slslab.host.server_process import LazyServer
 from slslab.installation import HOSTS, plugin, require
 from slslab.lambda_.emulator import Emulator, memory_budget_mb
 from slslab.run.records import InvocationRecord
