@@ -6,7 +6,7 @@ Nothing else imports this module.
 import torch  # noqa: F401
 from tests.commands import IMPORTS, template
 
-import slslab_lab.pages.files
+import slslab_lab.pages.run_page
 import slslab_lab.runs.execution  # noqa: F401
 from slslab.host.namespaces import detect
 

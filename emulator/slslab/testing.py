@@ -29,8 +29,8 @@ from slslab.installation import require
 
 if TYPE_CHECKING:  # pytest imports this module at every start, even if no test uses it
     from slslab.lambda_.emulator import Emulator
-    from slslab.report.predictions import Requests
     from slslab.run.bill import Bill
+    from slslab.run.predictions import Requests
     from slslab.run.records import InvocationRecord
     from slslab.stack.assembly import EmbeddedStack
     from slslab.stack.object_store import EmbeddedObjectStore
@@ -142,8 +142,8 @@ class CostReport:
         from slslab.predict.invocation import make_predictor
         from slslab.processor.kept import load_processor
         from slslab.report.html.page import make_page, write_page
-        from slslab.report.predictions import requests_of
         from slslab.report.sessions import session_document, session_page
+        from slslab.run.predictions import requests_of
 
         predictor = make_predictor(load_processor(), None, self._enforced)
         document = session_document(self._invoked, predictor, requests_of(self._requests), warnings)
@@ -188,7 +188,7 @@ class _Shared:
 
     def requests(self) -> Requests:
         """Return the requests of each function to S3 and SQS until now."""
-        from slslab.report.predictions import requests_of
+        from slslab.run.predictions import requests_of
 
         self.stack.settle()
         return requests_of(self.asked)
@@ -376,8 +376,8 @@ def bill(_shared: _Shared, invocations: Sequence[InvocationRecord]) -> Callable[
 
     def compute(prices: str = BOOK) -> Bill:
         from slslab.predict.invocation import billed
-        from slslab.report.predictions import assign
         from slslab.run.bill import Usage, compute_bill, load_book
+        from slslab.run.predictions import assign
 
         records = [record.as_document() for record in invocations]
         asked = billed(chain.from_iterable(assign(records, _shared.requests()).values()))
@@ -398,9 +398,9 @@ def assert_cost_below(
     """
 
     def check(amount: str | float, prices: str = BOOK, kind: str | None = None, lambda_only: bool = False) -> None:
-        from slslab.report.predictions import bill_of, predict
         from slslab.report.sessions import read_usd, too_expensive
         from slslab.run.bill import load_book
+        from slslab.run.predictions import bill_of, predict
 
         most = read_usd(amount)
         records = [record.as_document() for record in invocations]

@@ -21,7 +21,8 @@ CALLS = {
 }  # fmt: skip
 KEYWORDS = {"caption", "headline", "help", "hint", "note", "notes", "says"}
 # In these folders every string of this many words is a sentence of a screen or a page, except for expressions.
-SCREENS, WORDS = ("slslab/report/", "/cli/", "slslab_lab/pages/", "/commands/"), 3
+SCREENS = ("slslab/report/", "slslab/run/predictions", "slslab/run/service", "/cli/", "slslab_lab/pages/", "/commands/")
+WORDS = 3
 EXPRESSION = re.compile(r"datum\.|\bwidth [/<]|-src |^answer |length\(|^[\W\d]*$")
 
 

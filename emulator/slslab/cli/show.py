@@ -27,8 +27,8 @@ def show(run: str, kind: str | None, full: bool, json_: bool) -> None:
     on this host and on Lambda.
     """
     from slslab.report import run as tables
-    from slslab.report.services import open_run
     from slslab.run.directory import resolve
+    from slslab.run.service import open_run
 
     document = open_run(resolve(run), kind).summary()
     print_document(document, lambda: (tables.full if full else tables.brief)(document), json_)

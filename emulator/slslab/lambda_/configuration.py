@@ -113,14 +113,14 @@ class Function:
 
     def document(self, qualifier: str | None = None, phase: Mapping[str, str] = ACTIVE) -> dict[str, Any]:
         """Return the API's FunctionConfiguration; its ARN has the qualifier of the request."""
-        document = {**self.summary(qualifier), **phase}
+        document = {**self.listed(qualifier), **phase}
         if self.code.image is None:
             # AWS hashes the runtime's image; we hash its name.
             digest = hashlib.sha256(self.runtime.encode()).hexdigest()
             document["RuntimeVersionConfig"] = {"RuntimeVersionArn": f"arn:aws:lambda:{REGION}::runtime:{digest}"}
         return document
 
-    def summary(self, qualifier: str | None = None) -> dict[str, Any]:
+    def listed(self, qualifier: str | None = None) -> dict[str, Any]:
         """Return the API's FunctionConfiguration as in lists of functions: without state and runtime version."""
         snap_start = (self.stored.get("SnapStart") or {}).get("ApplyOn", "None")
         optimised = snap_start != "None" and self.version != LATEST

@@ -340,7 +340,7 @@ class FunctionOperations(FunctionResource):
         for entry in self._functions.entries():
             for function in entry.all_versions() if every else [entry.latest]:
                 key = f"{function.name} {_order(function.version)}"
-                documents[key] = function.summary(function.version if every else None)
+                documents[key] = function.listed(function.version if every else None)
         return call.page("Functions", documents)
 
     async def _get_function(self, call: Call) -> Answer:
@@ -394,7 +394,7 @@ class FunctionOperations(FunctionResource):
 
     async def _list_versions_by_function(self, call: Call) -> Answer:
         versions = self._functions.entry(call.name).all_versions()
-        return call.page("Versions", {_order(v.version): v.summary(v.version) for v in versions})
+        return call.page("Versions", {_order(v.version): v.listed(v.version) for v in versions})
 
 
 def _order(version: str) -> str:

@@ -17,7 +17,8 @@ SHARE = (
 def both_bills(document: Document) -> Iterator[Part]:
     """Yield what `bill` prints for a run: Lambda's bill, then this host's seconds, priced."""
     if "profile" in document:
-        yield _modelled_bill(document, document, f"{span(**document['range'])} {document['currency']}")
+        shown = f"{span(**document['range'])} {document['currency']}"
+        yield bill_table(document, f"Bill ({summaries.region(document)}, modelled): {shown}")
         note = (
             summaries.ranges_made_of([document["uncertainty"]])
             if "uncertainty" in document
@@ -52,10 +53,6 @@ def bill_card(document: Document) -> Card | None:
         tables=(bill_table(shown), *behind),
         notes=(f"Prices of {book['name']}, {book['date']}: {statuses}.",),
     )
-
-
-def _modelled_bill(found: Document, cost: Document, shown: str) -> Table:
-    return bill_table(cost, f"Bill ({summaries.region(found)}, modelled): {shown}")
 
 
 def bill_table(cost: Document, title: str = "", *, folded: bool = False) -> Table:

@@ -11,9 +11,9 @@ from slslab.report import formats
 from slslab.report.cards import cost_cell, functions_card
 from slslab.report.formats import significant
 from slslab.report.page import Card, Document, Note, Page, Table
-from slslab.report.predictions import Requests, predict
-from slslab.report.services import function_rows, totals
 from slslab.report.summaries import amount, cost_text, predicted, predicted_notes
+from slslab.run.predictions import Requests, predict
+from slslab.run.service import function_rows, totals
 
 SCHEMA = 2
 Invoked = Sequence[tuple[str, Mapping[str, Any]]]

@@ -63,7 +63,7 @@ def read_log(path: Path) -> tuple[list[dict[str, Any]], bool]:
     with reading(path, "a trace"):
         lines = path.read_bytes().split(b"\n")
     torn = lines.pop() != b""
-    records = [parse(line, f"Line {number} of {path}") for number, line in enumerate(lines, 1)]
+    records = [_parse(line, f"Line {number} of {path}") for number, line in enumerate(lines, 1)]
     if not records or records[0]["record"] != "header":
         raise RunError(f"{path} has no header.", "the run ended before its trace began; run the plan again.")
     if records[0]["schema"] != SCHEMA:
@@ -74,12 +74,31 @@ def read_log(path: Path) -> tuple[list[dict[str, Any]], bool]:
     return records, torn
 
 
-def parse(line: bytes, source: str) -> dict[str, Any]:
-    """Return the record of a line; RunError, naming its source, if it is invalid."""
+def _parse(line: bytes, source: str) -> dict[str, Any]:
     with reading(source, "a trace record"):
         record: dict[str, Any] = json.loads(line)
         check_record(record)
     return record
+
+
+class GrowingLog:
+    """Reads a trace log while another process appends to it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._offset = path, 0
+
+    def read(self) -> list[dict[str, Any]]:
+        """Return the records of whole lines that were appended since the last call.
+
+        FileNotFoundError for a log that was compacted, RunError for an invalid line.
+        """
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            appended = file.read()
+        whole = appended[: appended.rfind(b"\n") + 1]
+        records = [_parse(line, f"A line of {self._path}") for line in whole.splitlines()]
+        self._offset += len(whole)
+        return records
 
 
 def compact(directory: Path) -> Trace:

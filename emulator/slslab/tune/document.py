@@ -7,7 +7,7 @@ from typing import Any
 
 from slslab.errors import RequestError
 from slslab.report.formats import listed
-from slslab.report.predictions import predict
+from slslab.run.predictions import predict
 from slslab.tune.decision import GOALS, Best, Estimate, best, excess, in_time
 from slslab.tune.estimates import Measured, Sample
 from slslab.tune.function import TunedFunction

@@ -7,11 +7,11 @@ from slslab.aws.limits import lambda_limits
 from slslab.errors import RequestError
 from slslab.predict.invocation import Record, match_requests
 from slslab.report.formats import listed
-from slslab.report.predictions import requests_of
-from slslab.report.services import read_service
 from slslab.run.bill import Book
 from slslab.run.directory import RunDirectory
 from slslab.run.metrics import grouped
+from slslab.run.predictions import requests_of
+from slslab.run.service import read_service
 from slslab.tune.document import describe
 from slslab.tune.estimates import Estimator, Measured, Sample
 from slslab.tune.function import OUT_OF_MEMORY, TIMED_OUT

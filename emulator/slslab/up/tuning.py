@@ -12,11 +12,11 @@ from slslab.aws.limits import Range, lambda_limits
 from slslab.errors import RequestError, RunError
 from slslab.lambda_.packages import HOT_RELOAD_BUCKET
 from slslab.predict.invocation import Predictor, Request
-from slslab.report.predictions import requests_of
-from slslab.report.services import read_service
 from slslab.run.directory import RunDirectory
-from slslab.run.log import parse
+from slslab.run.log import GrowingLog
 from slslab.run.metrics import Records
+from slslab.run.predictions import requests_of
+from slslab.run.service import read_service
 from slslab.tune.estimates import Measured
 from slslab.tune.function import TunedFunction
 from slslab.tune.tuning import Payload
@@ -46,7 +46,7 @@ class Service:
         running = embedded.status() or {}
         self.memory_mb = Range(**running["limits"].get("memory_mb", vars(lambda_limits().memory_mb)))
         self._client = aws_client("lambda", running["endpoints"]["lambda"], pair)
-        self._offset = 0
+        self._log = GrowingLog(self.directory.trace_log)
         self._records: list[dict[str, Any]] = []
         self._events: list[dict[str, Any]] = []
 
@@ -61,12 +61,7 @@ class Service:
     def _read(self) -> tuple[Records, Mapping[str, Sequence[Request]]]:
         """Return all records and requests until now; of the log only what is new is read."""
         embedded.recorded()
-        with self.directory.trace_log.open("rb") as log:
-            log.seek(self._offset)
-            lines, _, _ = log.read().rpartition(b"\n")
-        self._offset += len(lines) + bool(lines)
-        for line in lines.splitlines():
-            record = parse(line, str(self.directory.trace_log))
+        for record in self._log.read():
             if record["record"] == "invocation":
                 self._records.append(record)
             elif record["record"] == "event":

@@ -8,8 +8,8 @@ from typing import Any
 
 from slslab.errors import RequestError
 from slslab.predict.profiles.profile import Figure, Profile, figures, load_profile, save_profile
-from slslab.report.services import Service, read_service
 from slslab.run.directory import resolve
+from slslab.run.service import Service, read_service
 from slslab_lab.calibration.cloudwatch import STDIN, Metered, Replayed, choose_function, fit_reports, read_reports
 from slslab_lab.calibration.host import BATCH, MODEL, Progress, measure_step
 from slslab_lab.replay.fitting import fit

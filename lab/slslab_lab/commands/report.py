@@ -23,9 +23,9 @@ def report(run: str, out: Path | None, open_: bool, json_: bool) -> None:
     slslab report up                   what your own functions did since `slslab up`
     """
     from slslab.report.html.page import write_page
-    from slslab.report.services import open_run
     from slslab.run.directory import resolve
-    from slslab_lab.pages.files import PAGE, page_of
+    from slslab.run.service import open_run
+    from slslab_lab.pages.run_page import PAGE, page_of
 
     shown = open_run(resolve(run))
     path = out or shown.directory.path / PAGE

@@ -146,7 +146,7 @@ def _way(setups: Setups, name: str, workers: int, lengths: Sequence[int]) -> tup
         timeline = play_within(program, vary_profile(setup.run, variant, profile))
         result = outcome(timeline, setup.variant.arch or setup.run.arch)
         driver = setup.run.driver_requests(workers, EPOCHS)
-        return course(timeline, result, result.usage(setup.run.hosts(workers) if is_of_run else (), driver))
+        return course(timeline, result, result.as_usage(setup.run.hosts(workers) if is_of_run else (), driver))
 
     asked = {f"{less}.{length}": (less, length) for less in LESS for length in lengths}
     return play_with_ranges(

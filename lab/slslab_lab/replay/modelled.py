@@ -97,7 +97,7 @@ def _range(ends: tuple[float, float]) -> dict[str, float]:
 
 def _bill(recording: Run, played: Totals, book: Book) -> Bill:
     hosts = [kind for kind, _ in metrics.hosts(recording.events)]
-    return compute_bill(played.usage(hosts, metrics.driver_requests(recording.events)), book)
+    return compute_bill(played.as_usage(hosts, metrics.driver_requests(recording.events)), book)
 
 
 def _memory_sizes(recording: Run, timeline: Timeline, book: Book) -> Iterator[Mapping[str, Any]]:

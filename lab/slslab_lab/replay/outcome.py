@@ -115,7 +115,7 @@ class Totals:
         """Return the invocations that take longer than this without init: Lambda would have stopped them."""
         return tuple(invocation for invocation in self.invocations if invocation.duration_ms > timeout_s * 1000)
 
-    def usage(self, hosts: Sequence[str] = (), driver: Mapping[str, int] | None = None) -> Usage:
+    def as_usage(self, hosts: Sequence[str] = (), driver: Mapping[str, int] | None = None) -> Usage:
         """Return the usage for a book. `hosts` are the instance types of the databases and queue; each runs for the
         makespan, rounded up to milliseconds. `driver` counts the driver's own requests to the object store by op, since
         timelines don't contain them."""

@@ -228,7 +228,7 @@ def play_within(program: Program, profile: Profile) -> Timeline:
 def modelled_usage(run: Measured, timeline: Timeline, played: Totals) -> Usage:
     """Return the priced usage of a played run: its workers, its hosts for the whole run, its driver."""
     program = timeline.program
-    return played.usage(run.hosts(program.workers), run.driver_requests(program.workers, program.epochs))
+    return played.as_usage(run.hosts(program.workers), run.driver_requests(program.workers, program.epochs))
 
 
 def evaluate(run: Measured, variant: Variant, platform: Platform) -> Row:

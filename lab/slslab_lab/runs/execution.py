@@ -21,7 +21,7 @@ from slslab.run.document import Alone, EndedDocument, NotAlone
 from slslab.run.log import TraceWriter
 from slslab.run.run import Run, bill_document
 from slslab.stack.instances.fleet import check_fleet
-from slslab_lab.pages.files import PAGE, leave_page
+from slslab_lab.pages.run_page import PAGE, leave_page
 from slslab_lab.replay.gpus import check_book
 from slslab_lab.runs import alone
 from slslab_lab.runs.admission import Say, admit, admit_concurrency, admit_hosts, print_warning

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from slslab.installation import installed, lacking
-from slslab.report.services import Service, open_run
 from slslab.run.bill import DEFAULT_BOOK, Book, load_book
 from slslab.run.directory import resolve
 from slslab.run.document import Modelled, NotModelled, not_modelled
 from slslab.run.run import NOT_ENDED, Run, bill_document
+from slslab.run.service import Service, open_run
 from slslab_workers.faults.plan import kinds_left_out
 
 

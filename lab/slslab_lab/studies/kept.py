@@ -1,13 +1,11 @@
-"""Files of studies: measurements, with the entries that all such files have, and tables."""
+"""Files of measurements, with the entries that all of them have."""
 
-import csv
-import io
 import json
 import os
 import platform
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -15,8 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from slslab.errors import RequestError, writable
-from slslab.run.log import replacing
+from slslab.errors import RequestError
 from slslab.toml_files import check_schema, validate
 
 Entries = TypeVar("Entries", bound=BaseModel)
@@ -83,22 +80,3 @@ def read_entries(
         raise error(f"The {what} {path} has no entries.", hint)
     check_schema(document, schema, path, what, error)
     return validate(entries, document, path, what, error)
-
-
-def csv_text(fields: Sequence[str], records: Iterable[Mapping[str, Any]]) -> str:
-    """Return a table of records with these fields."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fields, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(records)
-    return text.getvalue()
-
-
-def write_texts(directory: Path, texts: Mapping[str, str]) -> tuple[Path, ...]:
-    """Write texts to files of a directory, by their names; RequestError if they can't be written."""
-    with writable(directory, "choose another --out."):
-        directory.mkdir(parents=True, exist_ok=True)
-        for name, text in texts.items():
-            with replacing(directory / name) as file:
-                file.write(text.encode())
-    return tuple(directory / name for name in texts)

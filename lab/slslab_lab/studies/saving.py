@@ -1,12 +1,15 @@
 """Save a reproduction: its document, its cells as a table, and its page; and the atlas, with its points in a separate
 file."""
 
+import csv
+import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from slslab_lab.studies.kept import csv_text, write_texts
+from slslab.errors import writable
+from slslab.run.log import replacing
 
 ATLAS, CHECKS = "atlas.json", "checks.json"
 FIELDS = (
@@ -25,7 +28,7 @@ def save(document: Mapping[str, Any], directory: Path) -> tuple[Path, ...]:
         directory,
         {
             f"{name}.json": json.dumps(document, indent=2) + "\n",
-            f"{name}.csv": csv_text(FIELDS, cells(document)),
+            f"{name}.csv": _csv_text(FIELDS, cells(document)),
             f"{name}.html": make_page(describe_reproduction(document)),
         },
     )
@@ -43,7 +46,7 @@ def save_atlas(document: Mapping[str, Any], directory: Path) -> tuple[Path, ...]
         {
             "atlas.html": make_page(describe_atlas(document)),
             ATLAS: _text({name: value for name, value in document.items() if name != "points"}),
-            "points.csv": csv_text(tuple(points[0]), records),
+            "points.csv": _csv_text(tuple(points[0]), records),
         },
     )
 
@@ -56,6 +59,25 @@ def save_checks(document: Mapping[str, Any], directory: Path) -> Path:
 
 def _text(document: Mapping[str, Any]) -> str:
     return json.dumps({"schema": 1, **document}, indent=1) + "\n"
+
+
+def _csv_text(fields: Sequence[str], records: Iterable[Mapping[str, Any]]) -> str:
+    """Return a table of records with these fields."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fields, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
+    return text.getvalue()
+
+
+def write_texts(directory: Path, texts: Mapping[str, str]) -> tuple[Path, ...]:
+    """Write texts to files of a directory, by their names; RequestError if they can't be written."""
+    with writable(directory, "choose another --out."):
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            with replacing(directory / name) as file:
+                file.write(text.encode())
+    return tuple(directory / name for name in texts)
 
 
 def cells(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -155,7 +155,7 @@ class Study:
 
     def write(self, results: Any, directory: Path) -> Path:
         """Write results that are one file, and return its path; RequestError if they can't be written."""
-        from slslab_lab.studies.kept import write_texts
+        from slslab_lab.studies.saving import write_texts
 
         (path,) = write_texts(directory, {f"{self.kept}.json": results.model_dump_json(by_alias=True) + "\n"})
         return path

@@ -17,11 +17,11 @@ from slslab.predict.uncertainty import read_uncertainty
 from slslab.report import bill_tables, cards, run
 from slslab.report.formats import significant
 from slslab.report.page import Parts, Table
-from slslab.report.services import open_run
 from slslab.report.summaries import region, replayed
 from slslab.report.terminal import render
 from slslab.run.bill import Usage, compute_bill, load_book
 from slslab.run.directory import RunDirectory, list_runs
+from slslab.run.service import open_run
 from slslab.up.doctor import MISSING, OK, PARTLY, Finding, findings_table
 
 RECORD = {

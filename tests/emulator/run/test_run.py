@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.emulator.report.test_predictions import ABOUT
+from tests.emulator.run.test_predictions import ABOUT
 from tests.lab.pages.live.growing import metered
 from tests.lab.replay.recordings import TRACES, make_plan, write_log
 
 from slslab.errors import RequestError, RunError
-from slslab.report.services import open_run
 from slslab.run.bill import DEFAULT_BOOK, load_book
 from slslab.run.directory import LOCK, RunDirectory
 from slslab.run.events import own_event
 from slslab.run.log import LOG, SERVICE, TABLE, TraceWriter
 from slslab.run.records import launch_record
 from slslab.run.run import Run, read_run
+from slslab.run.service import open_run
 
 ROOT = Path(__file__).parents[3]
 KEPT = sorted(path.parent for folder in ("results", "tests/lab") for path in (ROOT / folder).rglob("run.json"))

@@ -14,10 +14,10 @@ from slslab.aws.errors import ServiceError
 from slslab.aws.keys import FUNCTION_ACTIONS, OWNER, Principal
 from slslab.errors import HostError, RequestError
 from slslab.predict.processor import UNANCHORED, Processor
-from slslab.report.services import open_run
 from slslab.run.directory import PLAN, RunDirectory, list_runs, resolve
 from slslab.run.events import own_event
 from slslab.run.log import TraceWriter, load
+from slslab.run.service import open_run
 from slslab.stack import Stack
 from slslab.up import record
 from slslab.up.record import Record

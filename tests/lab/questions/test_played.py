@@ -33,7 +33,7 @@ def test_waiting_is_told_by_worker_and_phase_with_its_price() -> None:
     )
     timeline = play(program, platform())
     found = outcome(timeline)
-    bill = compute_bill(found.usage(), BOOK)
+    bill = compute_bill(found.as_usage(), BOOK)
     rows = find_waiting(timeline, found, bill)
     # Cold until 100; worker 0 is there at 200, worker 1 at 130. The instance has booted at 30 s, and the transition
     # after it at 100 + 31,000 has ended at 31,130.

@@ -107,11 +107,11 @@ def test_further_epochs_take_what_those_after_the_first_do() -> None:
     # Cold 100, build 40, three epochs of 5 + 10.
     timeline = play(requests(1, 1_000_000, 3), platform())
     found = outcome(timeline)
-    way = course(timeline, found, found.usage())
+    way = course(timeline, found, found.as_usage())
     assert (way.fixed_s, way.epoch_s) == pytest.approx((0.14, 0.015))
     assert way.seconds(100) == pytest.approx(1.64)
     with pytest.raises(RequestError, match="One epoch doesn't show"):
-        course(play(requests(1, 1), platform()), found, found.usage())
+        course(play(requests(1, 1), platform()), found, found.as_usage())
 
 
 def instances(fixed_s: float, epoch_s: float) -> Course:

@@ -72,7 +72,7 @@ def test_a_container_is_billed_from_its_start_to_its_stop() -> None:
     assert dict(played.idle) == {"gpu.T4": 60, "container.vcpu": 240, "container.memory": 480}
     assert dict(played.containers) == {"gpu.T4": 1, "container.vcpu": 2 * (1 + 3), "container.memory": 4 * (1 + 3)}
     assert played.billed_seconds == 61 + 63
-    usage = played.usage()
+    usage = played.as_usage()
     assert usage.invocations == ()
     assert (usage.containers, usage.idle) == (played.containers, played.idle)
     # The start isn't billed everywhere, and some bill a minimum.
@@ -88,7 +88,7 @@ def test_a_longer_job_waits_to_be_stopped_once() -> None:
     epochs = Program("allreduce", 1, (Track(twice.name, "invocation", 0, (*twice.steps, second), 1769),), (), epochs=2)
     timeline = play(epochs, with_step(on_gpus(unit_s=0.001), "T4", ANCHOR, 2.0))
     played = outcome(timeline)
-    usage = course(timeline, played, played.usage())
+    usage = course(timeline, played, played.as_usage())
     book = load_book("modal")
     second_usd = Decimal("0.000164") + 2 * Decimal("0.0000131") + 4 * Decimal("0.00000222")
     grown = usage.cost(1002, book) - usage.cost(2, book)
@@ -122,7 +122,7 @@ def test_each_rough_figure_is_a_source_of_error() -> None:
     assert "dense work on Lambda" not in found
 
     def usd(moved: Profile) -> dict[str, float]:
-        return {"cost": float(compute_bill(outcome(play(steps, moved)).usage(), load_book("cloud-run")).total)}
+        return {"cost": float(compute_bill(outcome(play(steps, moved)).as_usage(), load_book("cloud-run")).total)}
 
     # Cloud Run keeps a container for 600 to 900 s, which is nearly all of this bill; Modal says how long.
     cloud_run = load_profile("cloud-run-l4")

@@ -40,23 +40,23 @@ def test_two_invocations_by_hand() -> None:
 def test_usage_is_billed_by_a_book() -> None:
     found = outcome(play(handing_over(), platform()), "arm64")
     book = load_book("aws-us-east-1")
-    bill = compute_bill(found.usage(hosts=["m5.large"]), book)
+    bill = compute_bill(found.as_usage(hosts=["m5.large"]), book)
     quantities = {line.item: line.quantity for line in bill.lines}
     assert quantities["Lambda duration, arm64"] == found.gb_seconds
     assert quantities["Lambda requests"] == 2
     assert quantities["S3 GET requests"] == 5
     assert quantities["S3 PUT requests"] == 1
     assert quantities["Host m5.large"] == 60, "as short as it was, EC2 bills a minute"
-    usage = found.usage(hosts=["m5.large"])
+    usage = found.as_usage(hosts=["m5.large"])
     assert (usage.hosts, usage.service_hosts) == ((), (("m5.large", Decimal("0.297")),)), "a begun ms counts whole"
     assert [line.item for line in bill.lines if line.assumed] == ["Host m5.large"]
 
 
 def test_what_the_driver_asked_for_is_billed_too() -> None:
     found = outcome(play(handing_over(), platform()))
-    usage = found.usage(driver={"object.put": 3, "object.list": 2})
+    usage = found.as_usage(driver={"object.put": 3, "object.list": 2})
     assert usage.object_requests == {"object.get": 5, "object.put": 4, "object.list": 2}
-    assert found.usage().object_requests == {"object.get": 5, "object.put": 1}
+    assert found.as_usage().object_requests == {"object.get": 5, "object.put": 1}
 
 
 def test_what_lasts_longer_than_a_timeout() -> None:
@@ -111,7 +111,7 @@ def test_a_warm_environment_has_no_init_and_executions_are_transitions() -> None
     assert [one.init_ms for one in found.invocations] == [0.0, None]
     assert found.cold_starts == 1
     assert found.transitions == 2
-    assert found.usage().transitions == 2
+    assert found.as_usage().transitions == 2
     assert found.makespan_ns == (30 + 100 + 10 + 30 + 10) * MS
     (worker,) = found.workers
     assert (worker.duration, worker.waiting) == (0.02, 0.0), "waits of a state machine belong to no duration"
@@ -125,7 +125,7 @@ def test_an_instance_is_billed_from_its_launch() -> None:
     assert (one.boot_ns, one.lasted_ns) == (30_000 * MS, 70_000 * MS)
     assert found.billed_seconds == 70.0
     assert found.gb_seconds == 0
-    assert found.usage().hosts == (("g4dn.xlarge", Decimal(70)),)
+    assert found.as_usage().hosts == (("g4dn.xlarge", Decimal(70)),)
     assert found.workers[0].compute == 40.0
     assert found.workers[0].init == 30.0
 

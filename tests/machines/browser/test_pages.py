@@ -26,11 +26,10 @@ from slslab.run.bill import load_book
 from slslab.run.directory import RunDirectory
 from slslab.run.run import Run
 from slslab_lab.pages.comparison import describe_comparison
-from slslab_lab.pages.files import page_of
 from slslab_lab.pages.live.log import Log
 from slslab_lab.pages.live.underway import Now, describe
 from slslab_lab.pages.reproduction import describe_reproduction
-from slslab_lab.pages.run_charts import describe_run
+from slslab_lab.pages.run_page import describe_run, page_of
 from slslab_lab.replay.modelled import model
 from slslab_lab.replay.programs.recording import read_recording
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slslab_lab.pages.run_charts import shares_card
+from slslab_lab.pages.run_page import shares_card
 from slslab_lab.runs.planning import architectures, make_plan
 from slslab_workers.plan import PlanError
 from slslab_workers.training import partitions

@@ -1,24 +1,22 @@
 """Read a trace log as it grows."""
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from slslab.run.log import parse
+from slslab.run.log import GrowingLog
 
 Record = dict[str, Any]
 # What begins and is metered later, by the end of its record; hosts end with an event.
 KINDS = ("invocation", "instance", "host")
 
 
-@dataclass
 class Log:
     """The content of a trace log so far: its whole lines, and unmetered begun records by kind and id."""
 
-    path: Path
-    records: list[Record] = field(default_factory=list)
-    begun: dict[str, dict[str, Record]] = field(default_factory=lambda: {kind: {} for kind in KINDS})
-    _offset: int = 0
+    def __init__(self, path: Path) -> None:
+        self._log = GrowingLog(path)
+        self.records: list[Record] = []
+        self.begun: dict[str, dict[str, Record]] = {kind: {} for kind in KINDS}
 
     def read(self) -> bool:
         """Read the whole lines that were appended since the last call; return whether there were any.
@@ -26,16 +24,12 @@ class Log:
         A missing log was compacted at its run's end, so lines read earlier stay. RunError for an invalid line.
         """
         try:
-            with self.path.open("rb") as file:
-                file.seek(self._offset)
-                appended = file.read()
+            appended = self._log.read()
         except FileNotFoundError:
             return False
-        whole = appended[: appended.rfind(b"\n") + 1]
-        for line in whole.splitlines():
-            self._take(parse(line, f"A line of {self.path}"))
-        self._offset += len(whole)
-        return bool(whole)
+        for record in appended:
+            self._take(record)
+        return bool(appended)
 
     def _take(self, record: Record) -> None:
         self.records.append(record)

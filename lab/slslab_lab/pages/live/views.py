@@ -12,15 +12,15 @@ from slslab.errors import RequestError, SlslabError
 from slslab.report import formats
 from slslab.report.html.page import inline_hash, make_page, page_file, templates
 from slslab.report.page import Live
-from slslab.report.services import open_run
 from slslab.report.summaries import modelled_figures, platform_of, replayed
 from slslab.run.bill import Book
 from slslab.run.directory import PLAN, RunDirectory, list_runs
 from slslab.run.run import Run
+from slslab.run.service import open_run
 from slslab_lab.pages.comparison import describe_comparison, read_documents
-from slslab_lab.pages.files import content_of, page_of
 from slslab_lab.pages.live.log import Log
 from slslab_lab.pages.live.underway import Now, describe
+from slslab_lab.pages.run_page import content_of, page_of
 
 RUNNING = "running"
 

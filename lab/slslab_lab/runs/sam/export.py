@@ -12,10 +12,10 @@ from typing import Any
 import yaml
 
 from slslab.errors import RequestError
-from slslab.report.services import open_run
 from slslab.report.summaries import headline, range_note, replayed
 from slslab.run.bill import load_book
 from slslab.run.directory import DOCUMENT, PLAN, RunDirectory, resolve
+from slslab.run.service import open_run
 from slslab_lab.replay.measured import find_architecture
 from slslab_lab.replay.modelled import model
 from slslab_lab.replay.programs.recording import read_recording

@@ -76,7 +76,7 @@ def _figures(system: System, run: Measured, recordings: Recordings, job: Job) ->
     real, modelled = (outcome(play(each, job.profile)) for each in (run.program, program))
     yield f"{REPLAYED}: seconds", real.seconds, modelled.seconds
     hosts = run.hosts(plan.workers)
-    bills = (float(compute_bill(each.usage(hosts), job.book).total) for each in (real, modelled))
+    bills = (float(compute_bill(each.as_usage(hosts), job.book).total) for each in (real, modelled))
     yield f"{REPLAYED}: USD", next(bills), next(bills)
 
 

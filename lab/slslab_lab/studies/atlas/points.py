@@ -237,7 +237,7 @@ def points(
 def _course(program: Program, hosts: Sequence[str], profile: Profile) -> Course:
     timeline = play(program, profile)
     result = outcome(timeline)
-    return course(timeline, result, result.usage(hosts))
+    return course(timeline, result, result.as_usage(hosts))
 
 
 def _figures(way: Course, boot_s: float, job: Job, book: Book) -> dict[str, float]:

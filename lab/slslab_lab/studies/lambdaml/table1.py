@@ -153,7 +153,7 @@ def _play(run: Measured, job: Job, workers: int, profile: Profile) -> Played:
     timeline = play(generate(run.costs, workers, job.batches(workers), job.epochs), profile)
     result = outcome(timeline, run.arch)
     # Leaves out the requests of the driver, which puts the minibatches.
-    return Played(result.seconds, result.usage(run.hosts(workers)), len(result.over_timeout(TIMEOUT_S)))
+    return Played(result.seconds, result.as_usage(run.hosts(workers)), len(result.over_timeout(TIMEOUT_S)))
 
 
 def _rows(compared: Compared) -> Iterator[ReproducedRow]:

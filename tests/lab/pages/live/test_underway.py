@@ -14,9 +14,9 @@ from slslab.run.bill import load_book
 from slslab.run.log import LOG, TraceWriter
 from slslab.run.records import launch_record
 from slslab.run.run import Run
-from slslab_lab.pages.files import content_of
 from slslab_lab.pages.live.log import Log
 from slslab_lab.pages.live.underway import Now, describe, losses, progress
+from slslab_lab.pages.run_page import content_of
 
 START = datetime(2026, 11, 21, tzinfo=UTC)
 AT = Now(START + timedelta(seconds=90), 4000 * MS)

@@ -34,7 +34,7 @@ def test_a_run_stands_beside_what_the_atlas_says_of_it(recordings: Recordings, m
     assert rows["measured here: billed seconds"]["run"] == run.document["billed_seconds"]
     played = outcome(play(run.program, JOB.profile))
     assert rows["replayed on AWS: seconds"]["run"] == played.seconds
-    assert rows["replayed on AWS: USD"]["run"] == float(compute_bill(played.usage(), JOB.book).total)
+    assert rows["replayed on AWS: USD"]["run"] == float(compute_bill(played.as_usage(), JOB.book).total)
     # Requests are fitted over all models; all else is the recording's.
     for figure in ("seconds", "USD"):
         assert abs(rows[f"replayed on AWS: {figure}"]["error"]) < 0.1

@@ -12,13 +12,13 @@ from slslab.errors import RequestError
 from slslab.predict.invocation import Predictor, make_predictor
 from slslab.predict.processor import UNANCHORED, Processor
 from slslab.predict.profiles.profile import Profile, load_profile
-from slslab.report.predictions import Bill, Predicted, predict, requests_of
 from slslab.run import metrics
 from slslab.run.bill import DEFAULT_BOOK, Book, load_book
 from slslab.run.directory import RunDirectory
 from slslab.run.document import SCHEMA
 from slslab.run.events import clock_domain, host_until
 from slslab.run.log import metered, read_log
+from slslab.run.predictions import Bill, Predicted, predict, requests_of
 from slslab.run.run import Run
 from slslab.run.table import tabulate
 from slslab_workers.trace.operations import OPERATIONS

@@ -1,23 +1,67 @@
-"""The page of a run with its charts, from its document, its trace and its metered invocations."""
+"""The page of a run with its charts, from its document, trace and metered invocations; as text and as a file."""
 
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
-from slslab.errors import counted
+from slslab.errors import SlslabError, counted
+from slslab.installation import require
 from slslab.report import formats, summaries
 from slslab.report.cards import rank, short_name
-from slslab.report.page import Card, Chart, Document, Key, Note, Page, Played
+from slslab.report.html.page import make_content, make_page, write_page
+from slslab.report.page import Card, Chart, Document, Key, Live, Note, Page, Played
 from slslab.report.run import run_page
 from slslab.run.metrics import PHASES, Records, Rows, grouped
+from slslab.run.run import Run
 from slslab_lab.pages import charts, scales
 from slslab_lab.pages.communication import Communication, build_communication
 from slslab_lab.pages.timeline import Timeline, build_timeline
 
+PAGE = "report.html"
 # With more bars of memory than this, show only the maximum of each function.
 MEMORY_BARS = 24
 # Of more classes the last ones share a colour.
 MOST_CLASSES, REST = 7, "other classes"
+
+
+def leave_page(path: Path, run: Run) -> dict[str, str | None]:
+    """Write the page of a finished run; return the file's name, or the error.
+
+    It raises no error: the run's results are valid without a page."""
+    try:
+        require("altair")
+        write_page(path, page_of(run))
+    except SlslabError as error:
+        return {"file": None, "error": f"{error.message} Hint: {error.hint}"}
+    except Exception as error:
+        return {"file": None, "error": f"{type(error).__name__}: {error}"}
+    return {"file": path.name, "error": None}
+
+
+def page_of(run: Run, live: Live | None = None) -> str:
+    """Return the page of a run; with `live`, the page fetches `content_of` from the same host whenever that changes."""
+    return make_page(_described(run), live)
+
+
+def content_of(run: Run) -> str:
+    """Return the changing part of a run's page: its main part and the data of its charts, as HTML."""
+    return make_content(_described(run))
+
+
+def _described(run: Run) -> Page:
+    """Return the content of a run's page. An unreadable trace is left out, and the page says so."""
+    try:
+        events = run.events
+    except SlslabError:  # for instance from another version of slslab
+        events = None
+    modelled = None
+    if events is not None and summaries.replayed(run.summary()) is not None:
+        from slslab_lab.replay.as_trace import as_trace
+        from slslab_lab.replay.modelled import play_on_platform
+
+        modelled = as_trace(play_on_platform(run))
+    return describe_run(run.summary(), events, run.invocations, modelled)
 
 
 def describe_run(document: Document, events: Rows | None, invocations: Records, modelled: Played | None = None) -> Page:

@@ -10,7 +10,6 @@ from slslab.errors import counted
 from slslab.predict.invocation import NOTHING, Prediction, Predictor, Range, Request, billed, match_requests
 from slslab.predict.processor import UNKNOWN
 from slslab.predict.profiles.profile import Profile
-from slslab.report.formats import significant
 from slslab.run.bill import DEFAULT_BOOK, Book, Usage, compute_bill, load_book
 from slslab.run.document import not_modelled
 from slslab.run.metrics import Key, Records, Rows, grouped
@@ -112,9 +111,10 @@ class Predicted:
                     "(in a test, kind=) dense, streaming or interpreter."
                 )
         if parts["waits"] > NOTEWORTHY * sum(parts.values()):
+            waits_s = f"{parts['waits']:,.2f}" if parts["waits"] >= 1 else f"{parts['waits']:.3g}"
             notes.append(
-                f"{significant(parts['waits'], 3)} s of waits for anything but S3 (sleeps, databases, queues, the "
-                "network) stay as measured here."
+                f"{waits_s} s of waits for anything but S3 (sleeps, databases, queues, the network) stay as measured "
+                "here."
             )
         if stopped := sum(prediction is not None and prediction.timed_out for prediction in self.predictions):
             notes.append(f"{counted(stopped, 'invocation')} timed out here. On Lambda they take at most their timeout.")

@@ -14,12 +14,12 @@ from slslab.predict.processor import UNANCHORED, Processor
 from slslab.predict.profiles.profile import Figure, with_speed
 from slslab.report.cards import cost_cell, functions_card
 from slslab.report.page import Cell
-from slslab.report.predictions import Predicted, bill_of, predict, requests_of
-from slslab.report.services import Service, open_run, service_bill
 from slslab.report.sessions import session_document
 from slslab.report.summaries import headline, predicted_notes
 from slslab.run.directory import RunDirectory
 from slslab.run.events import own_event
+from slslab.run.predictions import Predicted, bill_of, predict, requests_of
+from slslab.run.service import Service, open_run, service_bill
 from slslab.run.table import tabulate
 from slslab_lab.runs.on_lambda import bill_of as bill_of_run
 
