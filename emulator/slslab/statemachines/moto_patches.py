@@ -158,7 +158,6 @@ def verify_json(original: Original, state: Any, env: Any, value: Any) -> None:
 
 
 @wraps(Environment, "set_ended")
-@wraps(Environment, "set_error")
 @wraps(Environment, "set_timed_out")
 @wraps(Environment, "set_stop")
 def _end_expressions(original: Original, env: Any, *details: Any, **named: Any) -> None:
