@@ -30,8 +30,7 @@ from tests.memory.tensors import PLACE, Databases, Stream, compiled_once
 from slslab.run.bill import load_book
 from slslab.run.run import Run, bill_document
 from slslab.run.table import tabulate
-from slslab.tensordb.executions import Report
-from slslab.tensordb.executions import reporter
+from slslab.tensordb.executions import Report, reporter
 from slslab_lab.runs.on_lambda import play
 from slslab_lab.runs.planning import architectures
 from slslab_lab.runs.recorder import Recorder

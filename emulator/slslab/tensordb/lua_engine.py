@@ -8,9 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from slslab.tensordb.executions import LIMIT_S
-from slslab.tensordb.lua.arguments import OutOfMemory, ScriptError, Value
+from slslab.tensordb.lua.arguments import OutOfMemory, ScriptError, Value, to_lua
 from slslab.tensordb.lua_process import ScriptProcess
-from slslab.tensordb.lua_replies import to_lua
 from slslab.tensordb.replies import LINE_BREAKS, CommandError, Reply
 from slslab.tensordb.store import Store
 

@@ -17,8 +17,7 @@ from typing import Any, NoReturn
 
 from slslab.host.connected_process import ConnectedProcess
 from slslab.tensordb.executions import LIMIT_S
-from slslab.tensordb.lua.arguments import OutOfMemory, ScriptError, Value
-from slslab.tensordb.lua_replies import from_lua
+from slslab.tensordb.lua.arguments import OutOfMemory, ScriptError, Value, from_lua
 from slslab.tensordb.replies import Reply
 
 LOOK_S = 0.1

@@ -17,8 +17,18 @@ from slslab.run.directory import RunDirectory
 from slslab.run.metrics import grouped
 from slslab.tune.decision import GOALS, Best, Estimate, best, excess, in_time
 from slslab.tune.estimates import Estimator, Measured, Sample
-from slslab.tune.function import OUT_OF_MEMORY, TIMED_OUT, TunedFunction
-from slslab.tune.tuning import SIZES, Payload, Progress, Sizes, choose_sizes, tune, weighted
+from slslab.tune.tuning import (
+    OUT_OF_MEMORY,
+    SIZES,
+    TIMED_OUT,
+    Payload,
+    Progress,
+    Sizes,
+    TunedFunction,
+    choose_sizes,
+    tune,
+    weighted,
+)
 
 if TYPE_CHECKING:
     from slslab.lambda_.emulator import Emulator
@@ -201,7 +211,7 @@ def describe_recorded(
         raise RequestError(f"Which function? In {directory.id} {invoked}.", "name one: --function NAME.")
     own = [record for record in service.invocations if record["function"] == name]
     matched = match_requests(own, requests_of(service.events))
-    samples = [Sample(record, matched.get(place, ())) for place, record in enumerate(own)]
+    samples = [Sample(record, matched.get(index, ())) for index, record in enumerate(own)]
     measured = measured_sizes([sample for sample in samples if _usable(sample.record)])
     if not measured:
         raise RequestError(

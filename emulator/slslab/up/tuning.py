@@ -18,8 +18,7 @@ from slslab.run.directory import RunDirectory
 from slslab.run.log import parse
 from slslab.run.metrics import Records
 from slslab.tune.estimates import Measured
-from slslab.tune.function import TunedFunction
-from slslab.tune.tuning import Payload
+from slslab.tune.tuning import Payload, TunedFunction
 from slslab.up import embedded
 
 # What earlier tunings invoked, in the directory of the record.

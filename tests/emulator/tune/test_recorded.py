@@ -14,8 +14,7 @@ from slslab.report.tuning import answers
 from slslab.run.directory import RunDirectory
 from slslab.tune import document
 from slslab.tune.estimates import Measured
-from slslab.tune.function import TunedFunction
-from slslab.tune.tuning import Payload
+from slslab.tune.tuning import Payload, TunedFunction
 from slslab.up.tuning import TUNINGS, Ledger
 
 
