@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from slslab.tensordb import session as table
 from slslab.tensordb.executions import Clock
-from slslab.tensordb.lua_engine import Run
+from slslab.tensordb.lua_process import Run
 from slslab.tensordb.replies import OK, CommandError, Reply
 from slslab.tensordb.session import Session, command, whole
 from slslab.tensordb.store import Waiter
