@@ -65,7 +65,7 @@ versions = cache(version)
 
 
 # Where workers connect to a broker, and where the emulator draws ids.
-MODULES_WITH_QUEUES = ("kubeml.function", "kubeml.job", "mlless.handlers", "mlless.supervisor", "spirt.peer")
+MODULES_WITH_QUEUES = ("kubeml.function", "mlless.handlers", "spirt.peer", "training.lifetime")
 MODULES_WITH_IDS = ("events", "functions", "invocation", "log_events")
 
 
@@ -240,7 +240,6 @@ def _replaced(
         "slslab_workers.driver.job.ThreadPoolExecutor": pool,
         "slslab_workers.gradssharding.driver.ThreadPoolExecutor": pool,
         "slslab_workers.kubeml.driver.ThreadPoolExecutor": pool,
-        "slslab_workers.kubeml.driver.wait": partial(wait, clock),
         # AWS, and the code of functions, which nobody unpacks.
         "boto3.session.Session": lambda: SimpleNamespace(client=lambda service, **_: clients[service]),
         f"{DRIVER}.package": lambda *_modules: b"",

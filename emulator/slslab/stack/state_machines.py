@@ -10,8 +10,7 @@ from typing import Any
 
 from slslab.aws.keys import Keyring
 from slslab.aws.limits import Limits, lambda_limits
-from slslab.host.lazy_server import LazyServer
-from slslab.host.server_process import listening_socket
+from slslab.host.server_process import LazyServer
 from slslab.installation import require
 
 OWNER = "states"
@@ -45,11 +44,11 @@ class EmbeddedStateMachines(LazyServer):
         lazy: bool = False,
     ) -> None:
         require("moto")
-        super().__init__(environment)
+        owner = {"record": "event", "function": OWNER, "environment": OWNER}
+        super().__init__(environment, None if on_event is None else lambda event: on_event({**event, **owner}))
         self._lambda_endpoint = lambda_endpoint
         self._keys = keys
         self._limits = limits if limits is not None else lambda_limits()
-        self._on_event = on_event
         self.lazy = lazy
 
     @property
@@ -61,15 +60,8 @@ class EmbeddedStateMachines(LazyServer):
         """Return the variable by which AWS's clients find it."""
         return {"AWS_ENDPOINT_URL_SFN": self.endpoint}
 
-    def _listen(self) -> socket.socket:
-        listener = listening_socket("127.0.0.1", 0)
-        self.endpoint = "http://{}:{}".format(*listener.getsockname())
-        return listener
-
     def _launch_at(self, listener: socket.socket) -> None:
         limits = {name: getattr(self._limits, name) for name in PASSED_LIMITS}
-        owner = {"record": "event", "function": OWNER, "environment": OWNER}
-        on_event = self._on_event
         self._launch_service(
             "slslab.statemachines",
             listener,
@@ -77,5 +69,4 @@ class EmbeddedStateMachines(LazyServer):
             {"lambda_endpoint": self._lambda_endpoint, "limits": limits},
             # Python's own allocator keeps a whole arena for a single history in it; malloc returns pages.
             {"PYTHONMALLOC": "malloc"},
-            on_event=None if on_event is None else lambda event: on_event({**event, **owner}),
         )

@@ -174,7 +174,7 @@ def tune_in_test(
         cores = int(emulator.host()["cores"])
         estimator = Estimator(emulator.predictor(kind), load_book(prices), weights, cores)
         text = ",".join(map(str, sizes)) or None
-        chosen = choose_sizes(text, SIZES, function.memory_mb, emulator.limits.memory_mb.maximum)
+        chosen = choose_sizes(text, SIZES, function.memory_mb, emulator.limits.memory_mb)
         known = Sizes(estimator, function.memory_mb, function.timeout_s, chosen)
         return tune_and_describe(function, known, payloads, **asked)
 
@@ -224,7 +224,7 @@ def describe_recorded(
         Estimator(service.predictor_of(name), book, (1.0,), about["cores"]),
         own_mb,
         float(limits.timeout_s.maximum),
-        choose_sizes(memory, (*SIZES, *measured), own_mb, limits.memory_mb.maximum),
+        choose_sizes(memory, (*SIZES, *measured), own_mb, limits.memory_mb),
         measured,
     )
     failed = {(int(record["memory_mb"]), record["error_type"]) for record in own if record["error_type"] in TOO_SMALL}

@@ -17,7 +17,7 @@ from slslab_lab.replay.kernel.kernel import ReplayError, play
 from slslab_lab.replay.kernel.timeline import Timeline
 from slslab_lab.replay.limits import INIT, crossings, longest
 from slslab_lab.replay.outcome import Totals, WorkerFigures, outcome
-from slslab_lab.replay.path import critical_path
+from slslab_lab.replay.path import critical_path, describe
 from slslab_lab.replay.programs.recorded import make_program
 from slslab_lab.replay.programs.recording import check, processor_of
 from slslab_lab.replay.ranges import figures_of, find_uncertainties, with_processor
@@ -59,9 +59,9 @@ def _model(recording: Run, book: Book) -> dict[str, Any]:
 
     def play_figures(profile: Profile) -> dict[str, float]:
         moved = outcome(play(timeline.program, profile), recording.arch)
-        return {**figures_of(moved, _bill(recording, moved, book)), **longest(moved.invocations)}
+        return {**figures_of(moved, _bill(recording, moved, book)), **_longest(moved)}
 
-    plain, calls = figures_of(played, bill), longest(played.invocations)
+    plain, calls = figures_of(played, bill), _longest(played)
     # Only Lambda limits init.
     limited = calls if profile.containers is None else {name: calls[name] for name in calls if INIT not in name}
     like = dict.fromkeys(calls, "seconds")
@@ -78,12 +78,16 @@ def _model(recording: Run, book: Book) -> dict[str, Any]:
         "gb_seconds": format(played.gb_seconds, "f"),
         "cold_starts": played.cold_starts,
         "waiting_share": round(played.waiting_share, 4),
-        "critical_path": critical_path(timeline).describe(),
+        "critical_path": describe(critical_path(timeline)),
         "per_worker": [_worker(worker) for worker in played.workers],
         "cost": bill.as_document(),
         "memory_sizes": list(_memory_sizes(recording, timeline, book)),
         "limits": list(crossings(limited, uncertainties, recording.invocations, recording.plan.timeout)),
     }
+
+
+def _longest(played: Totals) -> dict[str, float]:
+    return longest((each.function, each.init_ms, each.duration_ms) for each in played.invocations)
 
 
 def _range(ends: tuple[float, float]) -> dict[str, float]:

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from slslab_workers.architecture import Cloud, Outcome, Progress, Requirements, ResidentPhase
 from slslab_workers.driver.deployment import Deployment, FunctionArchitecture, FunctionSpec, refuse_modes
-from slslab_workers.driver.job import UPLOADERS
 from slslab_workers.gradssharding import topology
 from slslab_workers.gradssharding.aggregator import Task
 from slslab_workers.gradssharding.pattern import pattern
@@ -30,7 +29,7 @@ from slslab_workers.gradssharding.settings import (
 from slslab_workers.gradssharding.topology import Aggregator
 from slslab_workers.models import exchanged_buffers, spec_of
 from slslab_workers.option import Option
-from slslab_workers.plan import MOST_MEMORY_MB, Plan, PlanError
+from slslab_workers.plan import Plan, PlanError
 from slslab_workers.training import attacks, buffers, robust
 from slslab_workers.training.buffers import AVERAGED, LOCAL
 from slslab_workers.training.options import PARTITION
@@ -45,12 +44,98 @@ MOST_SHARDS = 4096
 BUFFERS = buffers.option("averaged makes them the mean of all workers' in each exchange.", LOCAL, AVERAGED)
 
 
+class GradsShardingDeployment(Deployment):
+    """Deploys the aggregators and, unless gradients are uploaded, the clients.
+
+    Clients are invoked once per step and once more at the end of each epoch. Uploaded gradients are random and stored
+    once for all rounds; each step is a round.
+    """
+
+    def __init__(self, plan: Plan, handler: str, cloud: Cloud, progress: Progress) -> None:
+        super().__init__(plan, handler, cloud, progress)
+        self._aggregator = f"{self.function[:54]}-aggregate"
+        self._tree = tree_of(plan)
+        # As many threads as functions that start at once.
+        self._invokers = ThreadPoolExecutor(max(plan.workers, *map(len, self._tree)), thread_name_prefix="invoke")
+
+    def functions(self) -> list[FunctionSpec]:
+        handler = "slslab_workers.gradssharding.aggregator.handler"
+        aggregator = FunctionSpec(self._aggregator, handler, _aggregator_mb(self.plan), OBJECTS)
+        if self.plan.options["gradients"] == UPLOADED:
+            return [aggregator]
+        return [FunctionSpec(self.function, self.handler, self.plan.memory_mb, OBJECTS), aggregator]
+
+    def train(self) -> Outcome:
+        """Train all epochs; or average uploaded gradients in every round, and return the mean's fingerprint."""
+        plan, rounds = self.plan, self.plan.epochs * self.plan.batches
+        if plan.options["gradients"] != UPLOADED:
+            return super().train()
+        self.upload_all(self._upload_gradient, self.ranks, len(self.ranks))
+        for position in range(rounds):
+            self._aggregate(position)
+            self._progress.report("train", position + 1, rounds)
+        mean = hashlib.sha256()
+        for key in mean_keys(plan, rounds - 1):
+            mean.update(self._objects.get(key, "other").body)
+        return Outcome(
+            loss=(),
+            accuracy=(),
+            parameters=_parameters(plan),
+            parameters_sha256=mean.hexdigest(),
+            replicas_equal=None,
+            epochs=0,
+            updates=0,
+            threads=1,
+        )
+
+    def _upload_gradient(self, client: int) -> None:
+        for shard, part in enumerate(random_gradient(self.plan, client)):
+            self._objects.put(gradient_key(self.plan, 0, client, shard), part.data.cast("B"), "other")
+
+    def _stretch(self, first: int, until: int, *, keep: bool) -> list[dict[str, Any]]:
+        results: list[dict[str, Any]] = []
+        for position in range(first, until):
+            self._call_clients(position, position + 1, keep=True)
+            self._aggregate(position)
+            if (position + 1) % self.plan.batches == 0:
+                results = self._call_clients(position + 1, position + 1, keep=keep or position + 1 < until)
+        return results
+
+    def _call_clients(self, first: int, until: int, *, keep: bool) -> list[dict[str, Any]]:
+        futures = [self._invokers.submit(self._invoke, rank, first, until, self.kind, keep=keep) for rank in self.ranks]
+        return self._first_failure_ends(futures)
+
+    def _aggregate(self, position: int) -> None:
+        """Have this step's gradients averaged, and delete the previous step's output, which has been read."""
+        for level in self._tree:
+            self._first_failure_ends([self._invokers.submit(self._call_aggregator, position, one) for one in level])
+        if position:
+            self._delete(round_prefix(self.plan, position - 1))
+
+    def _call_aggregator(self, position: int, aggregator: Aggregator) -> dict[str, Any]:
+        task = Task(self.plan, self.bucket, position, aggregator.level, aggregator.number)
+        return self.call(self._aggregator, task.to_event(), self.kind, task.worker)
+
+    def _delete(self, prefix: str) -> None:
+        keys = self._objects.list(prefix, "other")
+        for _ in self._invokers.map(lambda key: self._objects.delete(key, "other"), keys):
+            pass
+
+    def _pauses_s(self) -> Iterator[float]:
+        """Yield 1, 2, 4 … s, up to the time-out: by then other functions have ended."""
+        pause_s = 1.0
+        while pause_s <= self.plan.timeout:
+            yield pause_s
+            pause_s *= 2
+
+
 class GradsSharding(FunctionArchitecture):
     """GradsSharding, and the trees λ-FL and LIFL that it is compared with."""
 
     name = "gradssharding"
     title = "GradsSharding"
     paper = "Barrak 2026"
+    colour = "6"
     summary = (
         "GradsSharding, λ-FL and LIFL over S3: functions read the gradients of all clients, and store their mean.\n\n"
         "A client is a worker: --clients is --workers. --as-released averages LIFL's averages unweighted, which isn't "
@@ -79,14 +164,16 @@ class GradsSharding(FunctionArchitecture):
             0,
             "Memory size of an aggregator, MB. 0 means the released rule: 3 × its largest input (2 × with resnet18) "
             f"plus {topology.BASE_MIB} MB, at most {topology.MOST_MB:,} MB; or with a rule that withstands Byzantine "
-            f"clients {robust.HELD} × all its inputs plus {robust.BASE_MB} MB. --memory is for clients.",
+            f"clients {robust.HELD} × all its inputs plus {robust.BASE_MB} MB, less with more --shards. --memory is "
+            "for clients.",
             memory=True,
         ),
         PARTITION,
         BUFFERS,
     )
+    handler = "slslab_workers.gradssharding.client.handler"
+    deploys = GradsShardingDeployment
     messages = staticmethod(pattern)
-    exchange = "slslab_workers.gradssharding.protocol:protocol"
     learns = "slslab_workers.gradssharding.replicas:GradsShardingReplicas"
 
     def requirements(self, plan: Plan) -> Requirements:
@@ -123,103 +210,13 @@ class GradsSharding(FunctionArchitecture):
         aggregator = ResidentPhase("an aggregator", 0, _aggregator_mb(plan))
         return (aggregator,) if plan.options["gradients"] == UPLOADED else (ResidentPhase("a client", 1), aggregator)
 
+    def memory_sizes(self, plan: Plan) -> dict[str, int]:
+        """Return the memory sizes of clients and aggregators, MB."""
+        return {**super().memory_sizes(plan), "aggregator-memory": _aggregator_mb(plan)}
+
     def participant(self, plan: Plan, worker: int) -> str:
         own = worker < plan.workers
         return super().participant(plan, worker) if own else f"aggregator {worker - plan.workers}"
-
-    def deployment(self, plan: Plan, cloud: Cloud, progress: Progress) -> Deployment:
-        kind = UploadedGradients if plan.options["gradients"] == UPLOADED else TrainedGradients
-        return kind(plan, cloud, progress)
-
-
-class _Rounds(Deployment):
-    def __init__(self, plan: Plan, cloud: Cloud, progress: Progress) -> None:
-        super().__init__(plan, "slslab_workers.gradssharding.client.handler", cloud, progress)
-        self._aggregator = f"{self.function[:54]}-aggregate"
-        self._tree = tree_of(plan)
-        # As many threads as functions that start at once.
-        self._invokers = ThreadPoolExecutor(max(plan.workers, *map(len, self._tree)), thread_name_prefix="invoke")
-
-    def functions(self) -> list[FunctionSpec]:
-        handler = "slslab_workers.gradssharding.aggregator.handler"
-        return [FunctionSpec(self._aggregator, handler, _aggregator_mb(self.plan), OBJECTS)]
-
-    def _pauses_s(self) -> Iterator[float]:
-        """Yield 1, 2, 4 … s, up to the time-out: by then other functions have ended."""
-        pause_s = 1.0
-        while pause_s <= self.plan.timeout:
-            yield pause_s
-            pause_s *= 2
-
-    def _aggregate(self, position: int) -> None:
-        """Have this step's gradients averaged, and delete the previous step's output, which has been read."""
-        for level in self._tree:
-            self._first_failure_ends([self._invokers.submit(self._call_aggregator, position, one) for one in level])
-        if position:
-            self._delete(round_prefix(self.plan, position - 1))
-
-    def _call_aggregator(self, position: int, one: Aggregator) -> dict[str, Any]:
-        task = Task(self.plan, self.bucket, position, one.level, one.number)
-        return self.call(self._aggregator, task.to_event(), self.kind, task.worker)
-
-    def _delete(self, prefix: str) -> None:
-        keys = self._objects.list(prefix, "other")
-        for _ in self._invokers.map(lambda key: self._objects.delete(key, "other"), keys):
-            pass
-
-
-class TrainedGradients(_Rounds):
-    """Clients are functions, invoked once per step and once more at the end of each epoch."""
-
-    def functions(self) -> list[FunctionSpec]:
-        return [FunctionSpec(self.function, self.handler, self.plan.memory_mb, OBJECTS), *super().functions()]
-
-    def _stretch(self, first: int, until: int, *, keep: bool) -> list[dict[str, Any]]:
-        results: list[dict[str, Any]] = []
-        for position in range(first, until):
-            self._call_clients(position, position + 1, keep=True)
-            self._aggregate(position)
-            if (position + 1) % self.plan.batches == 0:
-                results = self._call_clients(position + 1, position + 1, keep=keep or position + 1 < until)
-        return results
-
-    def _call_clients(self, first: int, until: int, *, keep: bool) -> list[dict[str, Any]]:
-        futures = [self._invokers.submit(self._invoke, rank, first, until, self.kind, keep=keep) for rank in self.ranks]
-        return self._first_failure_ends(futures)
-
-
-class UploadedGradients(_Rounds):
-    """Clients' random gradients are stored once for all rounds; each step is a round."""
-
-    def train(self) -> Outcome:
-        """Average in every round, and return the mean's fingerprint."""
-        plan, rounds = self.plan, self.plan.epochs * self.plan.batches
-        self._upload_gradients()
-        for position in range(rounds):
-            self._aggregate(position)
-            self._progress.report("train", position + 1, rounds)
-        mean = hashlib.sha256()
-        for key in mean_keys(plan, rounds - 1):
-            mean.update(self._objects.get(key, "other").body)
-        return Outcome(
-            loss=(),
-            accuracy=(),
-            parameters=_parameters(plan),
-            parameters_sha256=mean.hexdigest(),
-            replicas_equal=None,
-            epochs=0,
-            updates=0,
-            threads=1,
-        )
-
-    def _upload_gradients(self) -> None:
-        with ThreadPoolExecutor(UPLOADERS, thread_name_prefix="upload") as pool:
-            for done, _ in enumerate(pool.map(self._upload_gradient, self.ranks), 1):
-                self._progress.report("upload", done, len(self.ranks))
-
-    def _upload_gradient(self, client: int) -> None:
-        for shard, part in enumerate(random_gradient(self.plan, client)):
-            self._objects.put(gradient_key(self.plan, 0, client, shard), part.data.cast("B"), "other")
 
 
 def _check_rule(plan: Plan) -> None:
@@ -228,13 +225,6 @@ def _check_rule(plan: Plan) -> None:
     robust.refuse_inseparable(plan, why)
     if plan.options["topology"] != "shards":
         robust.refuse(plan, "a tree's functions have only some clients' gradients", "choose --topology shards.")
-    memory_mb = _aggregator_mb(plan)
-    if memory_mb > MOST_MEMORY_MB:
-        raise PlanError(
-            f"A function that holds its slice of {plan.workers} gradients needs {memory_mb:,} MB. Lambda offers at "
-            f"most {MOST_MEMORY_MB:,}.",
-            "give more --shards.",
-        )
 
 
 def random_gradient(plan: Plan, client: int) -> Iterator[NDArray[np.float32]]:

@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from slslab_workers.architecture import Cloud, Progress, Requirements, ResidentPhase
+from slslab_workers.architecture import Cloud, Requirements, ResidentPhase
 from slslab_workers.driver.deployment import QUEUE_OPTIONS, FunctionArchitecture, refuse_modes
 from slslab_workers.driver.job import failures, gradient_mb
 from slslab_workers.option import Option
 from slslab_workers.patterns import Counts, Pattern, Workload
 from slslab_workers.patterns.messages import Recorded
 from slslab_workers.plan import Plan, PlanError, Value
-from slslab_workers.spirt.averaging import average_alone
+from slslab_workers.spirt.averaging import time_averaging
 from slslab_workers.spirt.deployment import TEXT, WRITTEN_TEXT, SpirtDeployment, has_texts, light_mb
 from slslab_workers.spirt.pattern import COVERED, pattern
 from slslab_workers.spirt.roster import JOIN, Roster
@@ -27,6 +27,7 @@ class Spirt(FunctionArchitecture):
     name = "spirt"
     title = "SPIRT"
     paper = "Barrak et al. 2025"
+    colour = "4"
     summary = (
         "SPIRT: every peer has a tensor database and a state machine; a minibatch is an invocation, gradients are "
         "averaged and the model is updated in the database, once an epoch.\n\n"
@@ -79,6 +80,9 @@ class Spirt(FunctionArchitecture):
         *QUEUE_OPTIONS,
         PARTITION,
     )
+    # Each state of its state machines has one.
+    handler = ""
+    deploys = SpirtDeployment
     messages = staticmethod(pattern)
     exchange = "slslab_workers.spirt.protocol:protocol"
     learns = "slslab_workers.spirt.replicas:SpirtReplicas"
@@ -153,15 +157,12 @@ class Spirt(FunctionArchitecture):
         options = {**run.plan.options, JOIN.name: join} if joins else run.plan.options
         return self.counts_of(replace(run.plan, options=options), epochs, run.parameters)
 
-    def alone(self, plan: Plan) -> Plan:
+    def solo(self, plan: Plan) -> Plan:
         """Return a plan of one peer with one minibatch per epoch, since an epoch's minibatches run at once."""
-        alone = super().alone(plan)
-        return replace(alone, batches=1, epochs=alone.batches, options={**alone.options, "join": JOIN.default})
+        solo = super().solo(plan)
+        return replace(solo, batches=1, epochs=solo.batches, options={**solo.options, "join": JOIN.default})
 
-    def deployment(self, plan: Plan, cloud: Cloud, progress: Progress) -> SpirtDeployment:
-        return SpirtDeployment(plan, cloud, progress)
-
-    def run_scripts_alone(self, plan: Plan, cloud: Cloud, parameters: int) -> None:
+    def run_solo_scripts(self, plan: Plan, cloud: Cloud, parameters: int) -> None:
         """Average one peer's gradients (P,) of an epoch."""
         with failures():
-            average_alone(plan, cloud, parameters)
+            time_averaging(plan, cloud, parameters)

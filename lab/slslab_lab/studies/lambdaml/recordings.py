@@ -107,7 +107,7 @@ def measure(setup: Setup) -> dict[str, Measured]:
 
 
 def _read_all(directory: Path) -> dict[str, Measured]:
-    return {each.name: read_measured(directory / each.name, architectures()) for each in _recordings()}
+    return {each.name: read_measured(directory / each.name) for each in _recordings()}
 
 
 def _recordings() -> list[Recording]:
@@ -135,5 +135,5 @@ def _rounds(recording: Run) -> list[float]:
         and event["phase"] == "synchronise"
         and event["op"].endswith(REQUESTS)
     )
-    last = [max(ends[place]) for place in sorted(ends)]
+    last = [max(ends[when]) for when in sorted(ends)]
     return [(later - earlier) / NS for earlier, later in pairwise(last)]
