@@ -36,8 +36,7 @@ from slslab.testing import create_function
 from slslab.tune.decision import GOALS
 from slslab.tune.document import describe
 from slslab.tune.estimates import Estimator, Sample
-from slslab.tune.function import TunedFunction
-from slslab.tune.tuning import Payload, Sizes, tune
+from slslab.tune.tuning import Payload, Sizes, TunedFunction, tune
 from slslab_workers.plan import VCPU_MB
 from slslab_workers.trace.kinds import KINDS
 

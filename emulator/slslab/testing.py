@@ -417,10 +417,10 @@ def assert_cost_below(
 def tune(emulator: Emulator, _shared: _Shared, lambda_client: Any) -> Callable[..., dict[str, Any]]:
     """Return a function that finds which memory size suits a function for an event, as `slslab tune --json` prints it.
 
-    `slslab.tune.tested.tune_in_test` has its settings. The function keeps its size.
+    `slslab.tune.document.tune_in_test` has its settings. The function keeps its size.
     """
 
-    from slslab.tune.tested import tune_in_test
+    from slslab.tune.document import tune_in_test
 
     return partial(tune_in_test, emulator, lambda_client, _shared.requests)
 
@@ -431,7 +431,7 @@ def assert_memory_size(tune: Callable[..., dict[str, Any]]) -> Callable[..., Non
 
     That is if the range of its cost ÷ the least cost is above 1 + `at_most`. Settings are as for `tune`.
     """
-    from slslab.tune.tested import find_fault
+    from slslab.tune.document import find_fault
 
     def check(function: str, event: Any = None, at_most: float = 0.05, **settings: Any) -> None:
         if (fault := find_fault(tune(function, event, **settings), at_most)) is not None:

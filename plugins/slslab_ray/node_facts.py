@@ -22,8 +22,8 @@ def collect_facts() -> dict[str, Any]:
     code = sha256()
     for package in ("slslab", "slslab_lab", "slslab_ray", "slslab_workers"):
         spec = find_spec(package)
-        for place in (spec and spec.submodule_search_locations) or ():
-            for file in sorted(Path(place).rglob("*.py")):
+        for folder in (spec and spec.submodule_search_locations) or ():
+            for file in sorted(Path(folder).rglob("*.py")):
                 code.update(file.read_bytes())
     return {
         "slslab": found,

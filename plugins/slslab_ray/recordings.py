@@ -158,19 +158,19 @@ def make(order: Order | None, node: str) -> tuple[Files | None, Exception | None
         if order is None:
             return {}, None
         with Session() as session:
-            place = session.home / "run"
+            directory = session.home / "run"
             document = run_plan(
                 order.architecture,
                 order.values,
                 {},
-                out=place,
+                out=directory,
                 book=DEFAULT_BOOK,
                 progress=Unwatched(),
                 named={"name": node, "processors": processors()},
             )
             if document["status"] == "interrupted":
                 raise HostError("a signal interrupted its run.", "")
-            return _read(place), None
+            return _read(directory), None
     except Exception as error:  # Ray would print it
         return None, error
 
@@ -190,12 +190,12 @@ def _release(path: Path, lock: int) -> None:
     RunDirectory(path).unlock(lock)
 
 
-def _read(place: Path) -> Files:
-    return {str(file.relative_to(place)): file.read_bytes() for file in place.rglob("*") if file.is_file()}
+def _read(directory: Path) -> Files:
+    return {str(file.relative_to(directory)): file.read_bytes() for file in directory.rglob("*") if file.is_file()}
 
 
-def _write(place: Path, files: Files) -> None:
+def _write(directory: Path, files: Files) -> None:
     for name, content in sorted(files.items(), key=lambda item: item[0] == DOCUMENT):
-        (place / name).parent.mkdir(parents=True, exist_ok=True)
-        with writing(place / name) as file:
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        with writing(directory / name) as file:
             file.write(content)

@@ -26,14 +26,14 @@ OPEN_LIMIT_S = 120.0
 AWAY_S = 30.0
 
 
-def compute(place: str, function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
+def compute(address: str, function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
     """Yield the function's result for each task's arguments, in the order in which they arrive from the cluster.
 
     The function is sent to each node once. HostError if the cluster can't be reached, a node has other versions, no
     processor is free, or the cluster is lost. Exceptions of the function are raised here.
     """
     require("ray")
-    with connected(place) as (processors, head, nodes):
+    with connected(address) as (processors, head, nodes):
         import ray
 
         payload = [ray.put(pickle.dumps(function))]
@@ -99,8 +99,8 @@ class Head:
 
 
 @contextmanager
-def connected(place: str) -> Iterator[tuple[int, Head, dict[str, dict[str, Any]]]]:
-    """Connect to the cluster that a place names; yield the number of its free processors, its head, and its nodes
+def connected(address: str) -> Iterator[tuple[int, Head, dict[str, dict[str, Any]]]]:
+    """Connect to the cluster at an address; yield the number of its free processors, its head, and its nodes
     (`slslab_ray.connection.alive`).
 
     HostError if it can't be reached, a node differs from this host, no processor is free, or it is lost meanwhile.
@@ -115,16 +115,16 @@ def connected(place: str) -> Iterator[tuple[int, Head, dict[str, dict[str, Any]]
         logging.getLogger(name).addHandler(logging.NullHandler())
     # Without this, its library repeats the exceptions of failed tasks on standard error.
     os.environ["RAY_BACKEND_LOG_LEVEL"] = "fatal"
-    if place == RAY and os.environ.get("RAY_ADDRESS", "").startswith(CLIENT):
-        place = os.environ["RAY_ADDRESS"]
+    if address == RAY and os.environ.get("RAY_ADDRESS", "").startswith(CLIENT):
+        address = os.environ["RAY_ADDRESS"]
     with _unsaid():
-        connect("" if place == RAY else place)
+        connect("" if address == RAY else address)
     former = threading.excepthook
     # A thread of its client may find the connection closed while another thread opens it again.
     threading.excepthook = lambda told: None if "Channel closed" in str(told.exc_value) else former(told)
-    head = place
+    head = address
     try:
-        if place == RAY:
+        if address == RAY:
             head = ray.get_runtime_context().gcs_address
         own, nodes = collect_facts(), alive()
         answers = ray.get([describe(node) for node in nodes], timeout=OPEN_LIMIT_S)

@@ -30,8 +30,7 @@ from tests.memory.tensors import PLACE, Databases, Stream, compiled_once
 from slslab.run.bill import load_book
 from slslab.run.run import Run, bill_document
 from slslab.run.table import tabulate
-from slslab.tensordb.executions import Report
-from slslab.tensordb.trace import reporter
+from slslab.tensordb.executions import Report, reporter
 from slslab_lab.runs.on_lambda import play
 from slslab_lab.runs.planning import architectures
 from slslab_lab.runs.recorder import Recorder
@@ -170,7 +169,7 @@ def _reporter(recorder: Recorder) -> Report:
     """Return what writes to the trace what scripts in databases took."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SLSLAB_TRACE_FD", "")
-        patch.setattr("slslab.tensordb.trace.environment_sink", lambda: recorder.event)
+        patch.setattr("slslab.tensordb.executions.environment_sink", lambda: recorder.event)
         return reporter()
 
 

@@ -28,7 +28,7 @@ ANSWER_BYTES = 16 * MB
 LIMIT_S = TIMEOUT_MS / 1000 + 0.5
 # How many expressions are evaluated at once; further ones wait.
 PROCESSES = 8
-# An expression that takes longer gives its place to the next, as long as half of the memory has room for more.
+# An expression that takes longer gives its turn to the next, as long as half of the memory has room for more.
 SLOW_S = 1.0
 SLOW_PROCESSES = max(0, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2 // MEMORY_BYTES - PROCESSES)
 START_LIMIT_S = 60.0
@@ -80,7 +80,7 @@ class Evaluator(ConnectedProcess):
 
 @dataclass(eq=False)
 class _Ask:
-    """An evaluation that has a place; after `slow_s` (on the monotonic clock) it gives it to the next."""
+    """An evaluation that has its turn; after `slow_s` (on the monotonic clock) it gives it to the next."""
 
     running: Callable[[], bool]
     evaluator: Evaluator | None = None
@@ -134,7 +134,7 @@ class Pool:
         return answer["value"]
 
     def _wait_s(self) -> float:
-        """Return how long all places are taken if no evaluation ends, s."""
+        """Return how long a new evaluation has to wait if no evaluation ends, s."""
         now_s = time.monotonic()
         slow = sum(ask.slow_s <= now_s for ask in self._asks)
         if len(self._asks) - min(slow, SLOW_PROCESSES) < PROCESSES:

@@ -2,7 +2,7 @@
 
 https://docs.aws.amazon.com/step-functions/latest/dg/concepts-amazon-states-language.html measured, in others'
 recordings of ValidateStateMachineDefinition: each type's fields; the messages on unsupported, required, excluded and
-empty fields, on integers and their ranges, on paths and on variable names. assumed: the place that a message points to,
+empty fields, on integers and their ranges, on paths and on variable names. assumed: the location in a message,
 and the names of other types.
 """
 
@@ -202,9 +202,9 @@ def _entry_problems(field: str, entries: list[Any], path: str, jsonata: bool) ->
         yield from _problems(entry, ENTRIES[field], where, jsonata)
         names = entry.get("ErrorEquals")
         if isinstance(names, list):
-            for place, name in enumerate(names):
+            for position, name in enumerate(names):
                 if not isinstance(name, str):
-                    yield expected("String", f"{where}/ErrorEquals[{place}]")
+                    yield expected("String", f"{where}/ErrorEquals[{position}]")
             if "States.ALL" in names and (len(names) > 1 or number < len(entries) - 1):
                 yield Problem(SCHEMA, "States.ALL must appear alone and at end of list", f"{where}/ErrorEquals")
 

@@ -44,7 +44,7 @@ NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w.])")
 WORD = re.compile(r"(?:null|true|false)(?!\w)")
 VARIABLE = re.compile(r"\$([A-Za-z_]\w*)")
 ESCAPED = re.compile(r"\\(.)|([{}])", re.DOTALL)
-# The parts of a template: an escape, a place for a value, a stray brace.
+# The parts of a template: an escape, `{}` for a value, a stray brace.
 PARTS = re.compile(r"\\([\\'{}])|(\{\})|([{}])|(\\)", re.DOTALL)
 DATA_PARTS = re.compile(r"\\([{}])|(\{\})|([{}])|(?!)()", re.DOTALL)
 # A path's root: an argument of the state's input, of the Context object, or a variable.

@@ -158,7 +158,6 @@ def verify_json(original: Original, state: Any, env: Any, value: Any) -> None:
 
 
 @wraps(Environment, "set_ended")
-@wraps(Environment, "set_error")
 @wraps(Environment, "set_timed_out")
 @wraps(Environment, "set_stop")
 def _end_expressions(original: Original, env: Any, *details: Any, **named: Any) -> None:
@@ -254,12 +253,10 @@ def _from_entered_state(original: Original, event: Any, env: Any, *arguments: An
 
 
 def _located(event: Any, cause: str) -> str:
-    place = f"An error occurred while executing the state '{event.state_name}'"
-    return (
-        cause
-        if cause.startswith("An error occurred while")
-        else f"{place} (entered at the event id #{event.source_event_id}). {cause}"
-    )
+    if cause.startswith("An error occurred while"):
+        return cause
+    state = f"the state '{event.state_name}' (entered at the event id #{event.source_event_id})"
+    return f"An error occurred while executing {state}. {cause}"
 
 
 def _execution_failed(exception: Any) -> dict[str, Any] | None:

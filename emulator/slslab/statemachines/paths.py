@@ -141,10 +141,10 @@ class Path:
         if not self.steps:
             return value
         holder = [document]
-        place: Any = holder
+        parent: Any = holder
         key: Any = 0
         for step in self.steps:
-            child = place[key]
+            child = parent[key]
             [wanted] = step.argument
             if step.kind == "names" and isinstance(child, dict):
                 child = {**child}
@@ -153,9 +153,9 @@ class Path:
                 child = [*child]
             else:
                 raise NoSuchPath(step.text)
-            place[key] = child
-            place, key = child, wanted
-        place[key] = value
+            parent[key] = child
+            parent, key = child, wanted
+        parent[key] = value
         return holder[0]
 
 

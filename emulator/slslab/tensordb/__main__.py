@@ -10,9 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 from slslab.host.service_process import serve
-from slslab.tensordb.executions import end_overdue
+from slslab.tensordb.executions import end_overdue, reporter
 from slslab.tensordb.server import Options, Peer
-from slslab.tensordb.trace import reporter
 
 UNITS = {"": 1, "b": 1, "k": 1000, "kb": 1024, "m": 1000**2, "mb": 1024**2, "g": 1000**3, "gb": 1024**3}
 MOST_PEERS = 256

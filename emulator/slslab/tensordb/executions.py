@@ -1,12 +1,13 @@
-"""Limit and measure the execution of scripts."""
+"""Limit, measure and report the execution of scripts."""
 
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
+from slslab_workers.channels.events import environment_sink
 from slslab_workers.trace.event import Event
 
 # Longer than any legitimate script: the papers' largest averages take two minutes here.
@@ -15,6 +16,8 @@ LIMIT_S = 300.0
 GRACE_S = 5.0
 # Takes the peer's number, the script's name and the event of its execution.
 Report = Callable[[int, str, Event], None]
+# A longer frame than a pipe's atomic write could interleave with another writer's.
+RESOURCE_LENGTH = 1024
 _running: dict[int, float] = {}
 
 
@@ -54,3 +57,21 @@ class Clock:
         """Return the trace's event; `size` is the inputs' bytes, and `further_ns` another process's CPU time."""
         cpu_ns, now = self._cpu() - self._cpu_start + further_ns, time.monotonic_ns()
         return Event(op="tensor.script.run", phase="other", start_ns=self._start, end_ns=now, cpu_ns=cpu_ns, bytes=size)
+
+
+def reporter() -> Report:
+    """Return a function that reports executions to the descriptor in SLSLAB_TRACE_FD (docs/trace.md), or drops them
+    without one."""
+    if "SLSLAB_TRACE_FD" not in os.environ:
+        return lambda *_: None
+    sink = environment_sink()
+    lock = threading.Lock()
+
+    def report(peer: int, resource: str, event: Event) -> None:
+        event.worker, event.resource = peer, resource[:RESOURCE_LENGTH]
+        event.function, event.environment = "tensordb", f"tensordb-{peer}"
+        # Only trace records are lost if the reader is gone.
+        with lock, suppress(BrokenPipeError):
+            sink({"record": "event", **event.record()})
+
+    return report

@@ -97,9 +97,9 @@ def _lrem(session: Session, args: list[bytes]) -> Reply:
     items = list(session.store.elements(args[0], deque))
     if not items:
         return 0
-    places = [place for place, item in enumerate(items) if item == args[2]]
-    removed = set(places[count:] if count < 0 else places[: count or None])
-    _replace(session.store, args[0], [item for place, item in enumerate(items) if place not in removed])
+    positions = [position for position, item in enumerate(items) if item == args[2]]
+    removed = set(positions[count:] if count < 0 else positions[: count or None])
+    _replace(session.store, args[0], [item for position, item in enumerate(items) if position not in removed])
     return len(removed)
 
 

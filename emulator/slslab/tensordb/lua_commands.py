@@ -1,12 +1,13 @@
+# ruff: noqa: ARG001 (all handlers have one signature)
 """Implement commands for Lua scripts: EVAL, EVALSHA, SCRIPT, …"""
 
 from collections.abc import Sequence
 
 from slslab.tensordb import session as table
 from slslab.tensordb.executions import Clock
-from slslab.tensordb.lua_engine import Run
+from slslab.tensordb.lua_process import Run
 from slslab.tensordb.replies import OK, CommandError, Reply
-from slslab.tensordb.session import Session, command, whole, wrong_arity
+from slslab.tensordb.session import Session, command, whole
 from slslab.tensordb.store import Waiter
 
 # By Redis 7's command flags: the ones with `noscript`, and the ones with neither that nor `write`.
@@ -73,28 +74,25 @@ def _allowed(words: Sequence[bytes]) -> table.Command:
     return entry
 
 
-@command("script", -2, unlocked=True)
-def _script(session: Session, args: list[bytes]) -> Reply:
-    engine = session.context.lua
-    name = args[0].decode(errors="replace")
-    if args[0].upper() != b"KILL":
-        engine.wait(f"script|{name}")
-    match [args[0].upper(), *args[1:]]:
-        case [b"KILL"]:
-            engine.kill()
-            return OK
-        case [b"LOAD", body]:
-            with session.store:
-                return engine.load(body)
-        case [b"EXISTS", _, *_]:
-            with session.store:
-                return [int(engine.find(sha) is not None) for sha in args[1:]]
-        case [b"FLUSH", *modes]:
-            if len(modes) > 1 or any(mode.upper() not in (b"SYNC", b"ASYNC") for mode in modes):
-                raise CommandError("ERR SCRIPT FLUSH only support SYNC|ASYNC option")
-            with session.store:
-                engine.forget()
-            return OK
-        case [b"KILL" | b"LOAD" | b"EXISTS", *_]:
-            raise wrong_arity(f"script|{name.lower()}")
-    raise CommandError(f"ERR unknown subcommand '{name[:128]}'. Try SCRIPT HELP.")
+@command("script|load", 3)
+def _script_load(session: Session, args: list[bytes]) -> Reply:
+    return session.context.lua.load(args[0])
+
+
+@command("script|exists", -3)
+def _script_exists(session: Session, args: list[bytes]) -> Reply:
+    return [int(session.context.lua.find(sha) is not None) for sha in args]
+
+
+@command("script|flush", -2)
+def _script_flush(session: Session, args: list[bytes]) -> Reply:
+    if len(args) > 1 or any(mode.upper() not in (b"SYNC", b"ASYNC") for mode in args):
+        raise CommandError("ERR SCRIPT FLUSH only support SYNC|ASYNC option")
+    session.context.lua.forget()
+    return OK
+
+
+@command("script|kill", 2, unlocked=True)
+def _script_kill(session: Session, args: list[bytes]) -> Reply:
+    session.context.lua.kill()
+    return OK

@@ -2,16 +2,12 @@
 
 import hashlib
 import os
-import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
-from slslab.tensordb.executions import LIMIT_S
-from slslab.tensordb.lua.arguments import OutOfMemory, ScriptError, Value
-from slslab.tensordb.lua_process import ScriptProcess
-from slslab.tensordb.lua_replies import to_lua
-from slslab.tensordb.replies import LINE_BREAKS, CommandError, Reply
+from slslab.tensordb.lua.arguments import OutOfMemory, ScriptError
+from slslab.tensordb.lua_process import Run, ScriptProcess
+from slslab.tensordb.replies import CommandError, Reply
 from slslab.tensordb.store import Store
 
 # Redis's busy-reply-threshold is 5 s; ours is a second shorter, so that other clients get an answer within 5 s.
@@ -19,38 +15,10 @@ BUSY_S = 4.0
 LOOK_S = 0.1
 BUSY = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
 # Commands that a server executes while a script runs.
-ALWAYS = frozenset({"auth", "hello", "quit", "multi", "script", "shutdown"})
+ALWAYS = frozenset({"auth", "hello", "quit", "multi", "script|kill", "shutdown"})
 # Lua's memory limit, and at most half of the host's. An average of 4 gradients of ResNet-50 (23.5 million numbers each)
 # as JSON takes about 4 GB.
 MEMORY_BYTES = 6 * 1024**3
-
-
-@dataclass
-class Run:
-    """A running script. `call` executes its commands, `given` counts their replies' bytes, `cpu_ns` is Lua's CPU
-    time."""
-
-    call: Callable[[Sequence[bytes]], Reply]
-    started: float = field(default_factory=time.monotonic)
-    ended: threading.Event = field(default_factory=threading.Event)
-    wrote: bool = False
-    given: int = 0
-    cpu_ns: int = 0
-    reason: bytes | None = None
-
-    def execute(self, words: Sequence[bytes]) -> tuple[bool, Value]:
-        """Execute a command; return whether it succeeded and its reply as Lua's value, or the text of its error."""
-        reply = self.call(words)
-        if isinstance(reply, CommandError):
-            return False, str(reply).strip("\r\n").encode(errors="surrogateescape").translate(LINE_BREAKS)
-        return True, to_lua(reply)
-
-    def over(self) -> bytes | None:
-        """Return why the script must end, or None."""
-        if self.reason is None and time.monotonic() - self.started > LIMIT_S:
-            remains = "; its writes remain" if self.wrote else ""
-            self.reason = f"the script ran longer than {LIMIT_S:g} s{remains}".encode()
-        return self.reason
 
 
 class Engine:
@@ -89,7 +57,7 @@ class Engine:
         process = self._ready(sha, self._scripts[sha])
         self._run = run
         try:
-            reply, run.given, run.cpu_ns = process.run(sha, keys, arguments, run.execute, run.over)
+            reply = process.run(sha, keys, arguments, run)
             self.cpu_ns += run.cpu_ns
             return reply
         except ScriptError as error:

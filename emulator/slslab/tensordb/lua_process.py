@@ -1,6 +1,7 @@
 """Run a peer's scripts in a process of their own, so that one that never ends or exhausts memory harms nothing else.
 
 `python -m slslab.tensordb.lua_process DESCRIPTOR` is such a process; it ends when its socket closes.
+redis.io/docs/latest/develop/programmability/lua-api, "Data type conversion", says what replies become in Lua, and back.
 """
 
 import os
@@ -9,25 +10,109 @@ import resource
 import select
 import signal
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import chain
 from multiprocessing.connection import Connection
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from slslab.host.connected_process import ConnectedProcess
 from slslab.tensordb.executions import LIMIT_S
 from slslab.tensordb.lua.arguments import OutOfMemory, ScriptError, Value
-from slslab.tensordb.lua_replies import from_lua
-from slslab.tensordb.replies import Reply
+from slslab.tensordb.replies import LINE_BREAKS, CommandError, NullArray, Reply, Simple
 
 LOOK_S = 0.1
 # If a script must end but doesn't within this time (in one of Lua's own functions), its process is ended.
 GRACE_S = 1.0
 # assumed: the most a script may send at once, its reply or a command's words.
 MESSAGE_BYTES = 2 * 1024**3
+SMALLEST, LARGEST = -(1 << 63), (1 << 63) - 1
 
-Call = Callable[[Sequence[bytes]], tuple[bool, Value]]
+
+@dataclass
+class Run:
+    """A running script. `call` executes its commands, `given` counts their replies' bytes, `cpu_ns` is Lua's CPU
+    time."""
+
+    call: Callable[[Sequence[bytes]], Reply]
+    started: float = field(default_factory=time.monotonic)
+    ended: threading.Event = field(default_factory=threading.Event)
+    wrote: bool = False
+    given: int = 0
+    cpu_ns: int = 0
+    reason: bytes | None = None
+
+    def execute(self, words: Sequence[bytes]) -> tuple[bool, Value]:
+        """Execute a command; return whether it succeeded and its reply as Lua's value, or the text of its error."""
+        reply = self.call(words)
+        if isinstance(reply, CommandError):
+            return False, str(reply).strip("\r\n").encode(errors="surrogateescape").translate(LINE_BREAKS)
+        return True, to_lua(reply)
+
+    def over(self) -> bytes | None:
+        """Return why the script must end, or None."""
+        if self.reason is None and time.monotonic() - self.started > LIMIT_S:
+            remains = "; its writes remain" if self.wrote else ""
+            self.reason = f"the script ran longer than {LIMIT_S:g} s{remains}".encode()
+        return self.reason
+
+
+def to_lua(reply: Reply) -> Value:
+    """Return a reply as a script sees it, by RESP2, with tables as lists and dicts."""
+    if isinstance(reply, (bytes, int)):
+        return reply
+    if isinstance(reply, memoryview):
+        return bytes(reply)
+    if isinstance(reply, str):
+        return reply.encode()
+    if reply is None or isinstance(reply, NullArray):
+        return False
+    if isinstance(reply, Simple):
+        return {b"ok": reply.text.encode()}
+    if isinstance(reply, CommandError):
+        return {b"err": str(reply).encode()}
+    if isinstance(reply, float):
+        return b"%.17g" % reply
+    members = chain.from_iterable(reply.items()) if isinstance(reply, Mapping) else reply
+    return [to_lua(member) for member in members]
+
+
+def from_lua(result: Value) -> Reply:
+    """Return a script's result as a reply; a table arrives as sandbox.lua's tokens."""
+    if isinstance(result, list):
+        kinds_and_values = iter(result)
+        return _reply(next(kinds_and_values).decode(), next(kinds_and_values), kinds_and_values)
+    if isinstance(result, bytes):
+        return result
+    if isinstance(result, bool):
+        return _reply("boolean", result, iter(()))
+    if isinstance(result, (int, float)):
+        return _reply("number", result, iter(()))
+    return None
+
+
+def _reply(kind: str, value: Value, rest: Iterator[Value]) -> Reply:
+    def following() -> Reply:
+        return _reply(next(rest).decode(), next(rest), rest)
+
+    match kind:
+        case "string":
+            return bytes(value)
+        case "number":
+            # As C casts a double: numbers that don't fit into 64 bits become the smallest integer.
+            return int(value) if SMALLEST <= value <= LARGEST and int(value) <= LARGEST else SMALLEST
+        case "boolean":
+            return 1 if value else None
+        case "err":
+            return CommandError(value.decode(errors="surrogateescape"))
+        case "ok":
+            return Simple(value.replace(b"\r", b" ").replace(b"\n", b" ").decode(errors="replace"))
+        case "list":
+            return [following() for _ in range(value)]
+    return None
 
 
 class ScriptProcess(ConnectedProcess):
@@ -54,41 +139,30 @@ class ScriptProcess(ConnectedProcess):
                 raise ScriptError(problem)
             self._compiled.add(sha)
 
-    def run(
-        self,
-        sha: str,
-        keys: Sequence[bytes],
-        arguments: Sequence[bytes],
-        call: Call,
-        over: Callable[[], bytes | None],
-    ) -> tuple[Reply, int, int]:
-        """Run a compiled script; return its reply, the bytes of the replies to its commands, and its CPU time, ns.
-
-        `call` executes a command for it, given the words. It returns whether it succeeded, and its
-        reply as a Lua value or the text of its error. `over` returns why the script must end, or None. Raises
-        ScriptError or OutOfMemory if it fails.
-        """
+    def run(self, sha: str, keys: Sequence[bytes], arguments: Sequence[bytes], run: Run) -> Reply:
+        """Run a compiled script; return its reply. ScriptError or OutOfMemory if it fails."""
         self._send("run", sha, keys, arguments)
         reason, told_s = None, 0.0
         while True:
             if self._arrival.poll(LOOK_S * 1000):
                 match self._receive():
                     case "call", words:
-                        self._answer(call, words)
+                        self._answer(run, words)
                     case "failed", text:
                         raise ScriptError(text)
                     case "done", reply, given, cpu_ns:
-                        return reply, given, cpu_ns
+                        run.given, run.cpu_ns = given, cpu_ns
+                        return cast(Reply, reply)
             elif reason is not None and time.monotonic() - told_s > GRACE_S:
                 self.close()
                 raise ScriptError(f"ERR {reason.decode()} script: {sha}")
-            if reason is None and (reason := over()) is not None:
+            if reason is None and (reason := run.over()) is not None:
                 self._send("over", reason)
                 told_s = time.monotonic()
 
-    def _answer(self, call: Call, words: Sequence[bytes]) -> None:
+    def _answer(self, run: Run, words: Sequence[bytes]) -> None:
         try:
-            answer = call(words)
+            answer = run.execute(words)
         except BaseException:  # the peer has closed, and the script waits for an answer
             self.close()
             raise

@@ -1,7 +1,8 @@
 """Compile and run TorchScript; torch is imported with the first script.
 
-Strict mode enforces a rule that RedisAI leaves to the script's author. A script's inputs are the stored tensors
-themselves, so it must neither write to them nor return them or views of them (RedisAI would then use freed memory).
+A script's inputs are the stored tensors themselves, so it must neither write to them nor return them or views of them.
+RedisAI leaves this rule to the script's author: it would change the stored tensors, or use freed memory. Here a script
+that breaks it fails.
 """
 
 import ast
@@ -90,7 +91,7 @@ def run(
     arguments: Sequence[bytes],
     threads: int,
 ) -> tuple[list[Tensor], Event]:
-    """Run an entry point; CommandError with torch's message if it fails, or if strict mode refuses it."""
+    """Run an entry point; CommandError if it fails, changes its inputs or returns one."""
     torch = _torch(threads)
     tensors = [_to_torch(tensor) for tensor in inputs]
     if function not in script.direct:
@@ -111,7 +112,7 @@ def run(
         raise CommandError(f"ERR {_last_words(error)}") from None
     usage = clock.stop(sum(tensor.bytes for tensor in inputs))
     outputs = list(_outputs(result, torch))
-    _check_strict(tensors, versions, outputs)
+    _check_inputs(tensors, versions, outputs)
     return [_from_torch(tensor) for tensor in outputs], usage
 
 
@@ -158,19 +159,19 @@ def _outputs(result: Any, torch: Any) -> Iterator[Any]:
         yield from _outputs(element, torch)
 
 
-def _check_strict(inputs: Sequence[Any], versions: Sequence[int], outputs: Sequence[Any]) -> None:
+def _check_inputs(inputs: Sequence[Any], versions: Sequence[int], outputs: Sequence[Any]) -> None:
     for number, (tensor, before) in enumerate(zip(inputs, versions, strict=True)):
         if tensor._version != before:
             raise CommandError(
-                f"ERR strict mode: the script changed its input tensors[{number}] in place, which with RedisAI changes "
+                f"ERR the script changed its input tensors[{number}] in place, which with RedisAI changes "
                 "the stored tensor; work on a clone()"
             )
     held = {tensor.untyped_storage().data_ptr(): number for number, tensor in enumerate(inputs)}
     for number, output in enumerate(outputs):
-        place = output.untyped_storage().data_ptr()
-        if place and place in held:
+        address = output.untyped_storage().data_ptr()
+        if address and address in held:
             raise CommandError(
-                f"ERR strict mode: the script's output {number} is its input tensors[{held[place]}] or a view of it, "
+                f"ERR the script's output {number} is its input tensors[{held[address]}] or a view of it, "
                 "which with RedisAI is used after it is freed; return a clone()"
             )
 

@@ -1,20 +1,44 @@
-"""The answer to "which memory size?" as a document of JSON types."""
+"""The answer to "which memory size?" as a document of JSON types, from new invocations or recorded ones."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from slslab.aws.limits import lambda_limits
 from slslab.errors import RequestError
+from slslab.predict.invocation import Record, Request, match_requests
 from slslab.report.formats import listed
-from slslab.run.predictions import predict
+from slslab.report.tuning import answers
+from slslab.run.bill import DEFAULT_BOOK, Book, load_book
+from slslab.run.directory import RunDirectory
+from slslab.run.metrics import grouped
+from slslab.run.predictions import predict, requests_of
+from slslab.run.service import read_service
 from slslab.tune.decision import GOALS, Best, Estimate, best, excess, in_time
-from slslab.tune.estimates import Measured, Sample
-from slslab.tune.function import TunedFunction
-from slslab.tune.tuning import Payload, Progress, Sizes, tune
+from slslab.tune.estimates import Estimator, Measured, Sample
+from slslab.tune.tuning import (
+    OUT_OF_MEMORY,
+    SIZES,
+    TIMED_OUT,
+    Payload,
+    Progress,
+    Sizes,
+    TunedFunction,
+    choose_sizes,
+    tune,
+    weighted,
+)
+
+if TYPE_CHECKING:
+    from slslab.lambda_.emulator import Emulator
 
 SCHEMA = 1
 MILLION = 1_000_000
+# Why a size is left out, by the error type of an invocation.
+TOO_SMALL = {OUT_OF_MEMORY: "it ran out of memory", TIMED_OUT: "it timed out"}
+# How many of the last warm invocations and cold starts of each size to use.
+LAST = 100
 
 
 def tune_and_describe(
@@ -123,3 +147,103 @@ def _here(measured: Measured) -> dict[str, Any]:
         "billed_ms": round(fmean(record["billed_ms"] for record in warm), 3),
         "max_memory_mb": measured.peak_mb,
     }
+
+
+def tune_in_test(
+    emulator: "Emulator",
+    client: Any,
+    requests: Callable[[], Mapping[str, Sequence[Request]]],
+    name: str,
+    event: Any = None,
+    *,
+    events: Sequence[tuple[float, Any]] = (),
+    sizes: Sequence[int] = (),
+    kind: str | None = None,
+    prices: str = DEFAULT_BOOK,
+    **asked: Any,
+) -> dict[str, Any]:
+    """Tune a function; `asked` are `deadline_s` and `goal`. Return the document.
+
+    `events` are weights and events, instead of one event; `sizes` are memory sizes, MB, by default the usual ones.
+    `requests` returns each function's requests to S3 and SQS until now.
+    """
+    with emulator.recording() as records:
+        function = TunedFunction(client, name, lambda: ([record.as_document() for record in records], requests()))
+        payloads = weighted(events or [(1.0, event)])
+        weights = [payload.weight for payload in payloads]
+        cores = int(emulator.host()["cores"])
+        estimator = Estimator(emulator.predictor(kind), load_book(prices), weights, cores)
+        text = ",".join(map(str, sizes)) or None
+        chosen = choose_sizes(text, SIZES, function.memory_mb, emulator.limits.memory_mb)
+        known = Sizes(estimator, function.memory_mb, function.timeout_s, chosen)
+        return tune_and_describe(function, known, payloads, **asked)
+
+
+def find_fault(document: Mapping[str, Any], at_most: float) -> str | None:
+    """Return why a function's memory size is wrong, None if it may cost at most this share more than the best."""
+    own = next(size for size in document["sizes"] if size["memory_mb"] == document["memory_mb"])
+    if "excess" in own and own["excess"]["low"] <= 1 + at_most:
+        return None
+    return "\n".join(answers(document))
+
+
+def describe_recorded(
+    directory: RunDirectory,
+    about: Mapping[str, Any],
+    function: str | None,
+    kind: str | None,
+    memory: str | None,
+    deadline_s: float | None,
+    book: Book,
+) -> dict[str, Any]:
+    """Return the document of a function's memory sizes from the record of `slslab up` alone.
+
+    The sizes that it had count as measured. Sizes at which it ran out of memory or time are left out, even if
+    other invocations succeeded there.
+
+    RequestError if `function` isn't named and several were invoked, or if it was hardly invoked.
+    """
+    service = read_service(directory, about, kind)
+    names = sorted({str(record["function"]) for record in service.invocations})
+    name = function or (names[0] if len(names) == 1 else "")
+    if name not in names:
+        invoked = f"invoked were {listed(names)}" if names else "nothing was invoked"
+        raise RequestError(f"Which function? In {directory.id} {invoked}.", "name one: --function NAME.")
+    own = [record for record in service.invocations if record["function"] == name]
+    matched = match_requests(own, requests_of(service.events))
+    samples = [Sample(record, matched.get(index, ())) for index, record in enumerate(own)]
+    measured = measured_sizes([sample for sample in samples if _usable(sample.record)])
+    if not measured:
+        raise RequestError(
+            f"{name} needs two successful warm invocations with the same memory size.",
+            f"invoke it more often, or let slslab do that: slslab tune {name}",
+        )
+    limits, own_mb = lambda_limits(), int(own[-1]["memory_mb"])
+    # The records don't tell the timeout.
+    known = Sizes(
+        Estimator(service.predictor_of(name), book, (1.0,), about["cores"]),
+        own_mb,
+        float(limits.timeout_s.maximum),
+        choose_sizes(memory, (*SIZES, *measured), own_mb, limits.memory_mb),
+        measured,
+    )
+    failed = {(int(record["memory_mb"]), record["error_type"]) for record in own if record["error_type"] in TOO_SMALL}
+    for memory_mb, error_type in sorted(failed):
+        known.too_small(memory_mb, TOO_SMALL[error_type])
+    return describe(name, known, (), deadline_s, "cheapest", (), 0.0)
+
+
+def _usable(record: Record) -> bool:
+    """Return whether an invocation succeeded, and its record has init's CPU time on its own (since 0.2)."""
+    return record["error_type"] is None and (record["init_ms"] is None or record.get("init_cpu_ms") is not None)
+
+
+def measured_sizes(samples: Sequence[Sample]) -> dict[int, Measured]:
+    """Return the sizes with at least two warm invocations; each of these counts as a round."""
+    sizes = {}
+    for memory_mb, own in grouped((int(sample.record["memory_mb"]), sample) for sample in samples).items():
+        warm = [sample for sample in own if not sample.record["cold_start"]][-LAST:]
+        cold = [sample for sample in own if sample.record["cold_start"]][-LAST:]
+        if len(warm) > 1:
+            sizes[memory_mb] = Measured(memory_mb, [[sample] for sample in warm], cold)
+    return sizes

@@ -18,8 +18,7 @@ from slslab.run.metrics import Records
 from slslab.run.predictions import requests_of
 from slslab.run.service import read_service
 from slslab.tune.estimates import Measured
-from slslab.tune.function import TunedFunction
-from slslab.tune.tuning import Payload
+from slslab.tune.tuning import Payload, TunedFunction
 from slslab.up import embedded
 
 # What earlier tunings invoked, in the directory of the record.

@@ -89,7 +89,7 @@ class Question:
         from slslab.report.tuning import tuning
         from slslab.run.bill import DEFAULT_BOOK, load_book
         from slslab.run.directory import resolve
-        from slslab.tune.recorded import describe_recorded
+        from slslab.tune.document import describe_recorded
 
         directory = resolve(given["run"])
         about, function, kind = directory.service(), given.pop("function"), given.pop("kind")

@@ -23,8 +23,7 @@ from slslab.errors import HostError, RequestError, counted
 from slslab.installation import __version__
 from slslab.run.events import clock_domain
 from slslab.stack import Stack
-from slslab.statemachines.execution_history import read_transitions
-from slslab.statemachines.history import labels, transition_event
+from slslab.statemachines.history import labels, read_transitions, transition_event
 from slslab_lab.runs.recorder import Recorder
 from slslab_lab.runs.system import Running, System, host_meter
 from slslab_lab.runs.watch import Watch

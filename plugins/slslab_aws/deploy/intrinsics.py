@@ -195,8 +195,8 @@ class Scope:
         text, own = (value, {}) if isinstance(value, str) else value
         names = {name: self._text(each, "Fn::Sub") for name, each in own.items()}
         parts = PLACE.split(text)
-        for place in range(1, len(parts), 2):
-            parts[place] = self._named(parts[place].strip(), names)
+        for number in range(1, len(parts), 2):
+            parts[number] = self._named(parts[number].strip(), names)
         return LITERAL.sub(r"${\1}", _bounded("", parts))
 
     def _named(self, name: str, own: Mapping[str, str]) -> str:

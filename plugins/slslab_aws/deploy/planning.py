@@ -9,14 +9,15 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from slslab_aws.deploy import functions, other_resources
 from slslab_aws.deploy.expansion import Expanded
-from slslab_aws.deploy.functions import visibility
 from slslab_aws.deploy.intrinsics import Scope, Unresolvable, references
-from slslab_aws.deploy.kinds import KINDS, expected, with_name
-from slslab_aws.deploy.resources import Planned
+from slslab_aws.deploy.resources import Kind, Made, Planned, Properties
 from slslab_aws.deploy.schemas import closest, convert, fixed_properties, properties_of, text_of, violations
 from slslab_aws.deploy.template import PSEUDO, SERVERLESS, Template
 
+# The types that slslab deploys; Tags are passed on where the operation knows them.
+KINDS: Mapping[str, Kind] = {**functions.KINDS, **other_resources.KINDS}
 LONGEST_NAME = 63
 RULE = "AWS::Events::Rule"
 # Allowed members of a resource, in addition to its properties.
@@ -30,6 +31,22 @@ def physical_name(stack: str, name: str) -> str:
     """Return the name of a resource that sets none; it is the same at each deployment."""
     suffix = hashlib.sha256(f"{stack}/{name}".encode()).hexdigest()[:10]
     return f"{stack}-{name}"[: LONGEST_NAME - 11] + f"-{suffix}"
+
+
+def with_name(kind: str, name: str, properties: Properties) -> Properties:
+    """Return properties with this name, in the form that the service accepts, if resources of the type have names."""
+    named = KINDS[kind].named
+    if kind == "AWS::S3::Bucket":
+        name = name.lower()
+    elif kind == "AWS::SQS::Queue":
+        name += ".fifo" * bool(properties.get("FifoQueue"))
+    return {named: name, **properties} if named else properties
+
+
+def expected(kind: str, name: str, properties: Mapping[str, Any]) -> Made:
+    """Return the values of Ref and the attributes of a resource before it is made; its properties may name it."""
+    complete = with_name(kind, name, dict(properties))
+    return KINDS[kind].expect(str(complete.get(KINDS[kind].named, name)), complete)
 
 
 def scope_of(stack: str, template: Template, expanded: Expanded) -> Scope:
@@ -76,8 +93,8 @@ def plan(stack: str, template: Template, expanded: Expanded) -> list[str]:
         return []
     known = {*expanded.resources, *expanded.parameters, *PSEUDO}
     parts = [(template.line(name), resource) for name, resource in expanded.resources.items()]
-    outputs = template.section("Outputs")
-    parts += [(outputs.lines.get(name, 1), output) for name, output in expanded.outputs.items()]
+    lines = template.section("Outputs").lines
+    parts += [(lines.get(name, 1), output) for name, output in expanded.outputs.items()]
     for line, part in parts:
         for name in sorted(references(part) - known):
             template.wrong(line, f"{name} is not a resource and not a parameter of this template.")
@@ -99,12 +116,12 @@ def plan(stack: str, template: Template, expanded: Expanded) -> list[str]:
         own = resource.properties.get("Name" if resource.kind == RULE else f"{resource.kind.rpartition('::')[2]}Name")
         if own is not None and (first := owners.setdefault((resource.kind, str(own)), name)) != name:
             template.wrong(template.line(name), f"{name} has the name of {first}, {own}.")
-        for problem in visibility(resource, planned.values()):
+        for problem in functions.visibility(resource, planned.values()):
             template.wrong(template.line(name), f"{name}: {problem}.")
     if not template.problems:
         for name, value in output_values(expanded.outputs, scope):
             if isinstance(value, Unresolvable):
-                template.wrong(outputs.lines.get(name, 1), f"the output {name} cannot be resolved: {value}.")
+                template.wrong(lines.get(name, 1), f"the output {name} cannot be resolved: {value}.")
     return made
 
 

@@ -17,8 +17,16 @@ import botocore.parsers
 from slslab.errors import RequestError, RunError
 from slslab_aws.deploy.expansion import Expanded, expand
 from slslab_aws.deploy.intrinsics import Scope, Unresolvable
-from slslab_aws.deploy.kinds import KINDS, expected
-from slslab_aws.deploy.planning import identity, output_values, physical_name, plan, resolved, scope_of
+from slslab_aws.deploy.planning import (
+    KINDS,
+    expected,
+    identity,
+    output_values,
+    physical_name,
+    plan,
+    resolved,
+    scope_of,
+)
 from slslab_aws.deploy.resources import Made, Services
 from slslab_aws.deploy.template import Template
 

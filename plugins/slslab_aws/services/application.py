@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -10,13 +11,15 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from botocore.session import get_session
+from moto.events.models import EventPattern, EventsBackend
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from moto.sqs.models import SQSBackend
 
 from slslab.aws.errors import ServiceError
 from slslab.aws.gate import refusal_document
 from slslab.host.litter import Litter
-from slslab_aws.services import SERVICES, moto_patches, refusals
+from slslab.statemachines.comparisons import matches
+from slslab_aws.services import SERVICES, refusals
 from slslab_aws.services.function_logs import FunctionLogs
 from slslab_aws.services.rule_clock import RuleClock
 from slslab_aws.services.targets import Targets
@@ -52,7 +55,7 @@ class Services:
         self._turns = Turns(self._changed)
         self._rules = RuleClock(lock, self._changed, targets)
         self._litter = Litter()
-        moto_patches.patch()
+        patch_moto()
         receive = SQSBackend.receive_message
         SQSBackend.receive_message = lambda backend, queue, count, wait_s, *more, **named: self._receive(
             lambda: receive(backend, queue, count, 0, *more, **named), backend.get_queue(queue), wait_s
@@ -146,3 +149,18 @@ def _refuse(error: ServiceError, environ: Environ, start_response: StartResponse
     headers = [("Content-Type", media_type), ("Content-Length", str(len(document)))]
     start_response(f"{status} {error.error_type}", [*headers, ("x-amzn-ErrorType", error.error_type)])
     return [document]
+
+
+def patch_moto() -> None:
+    """Match wildcards in linear time, and take prefixes of names as text; once per process.
+
+    As a regular expression, a client's text could block the whole process.
+    """
+    EventPattern._wildcard_match = staticmethod(lambda value, pattern: matches("StringMatches", value, pattern))
+    list_queues, list_rules = SQSBackend.list_queues, EventsBackend.list_rules
+    SQSBackend.list_queues = lambda backend, prefix: list_queues(backend, _as_text(prefix))
+    EventsBackend.list_rules = lambda backend, prefix=None, **more: list_rules(backend, prefix=_as_text(prefix), **more)
+
+
+def _as_text(prefix: Any) -> Any:
+    return re.escape(prefix) if prefix else prefix

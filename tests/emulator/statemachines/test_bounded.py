@@ -238,6 +238,38 @@ def test_a_stopped_execution_leaves_no_thread(state: Definition) -> None:
     wait_for_the_end_of_all_but(before)
 
 
+FAILING: Definition = {
+    "StartAt": "Which",
+    "States": {
+        "Which": {
+            "Type": "Choice",
+            "Choices": [{"Condition": "{% $states.input = 1 %}", "Next": "Later"}],
+            "Default": "Endless",
+        },
+        "Later": {"Type": "Wait", "Seconds": 1, "Next": "Failed"},
+        "Failed": {"Type": "Fail"},
+        "Endless": {"Type": "Pass", "Output": f"{{% {BACKTRACKING} %}}", "End": True},
+    },
+}
+
+
+@ends_threads
+@pytest.mark.parametrize(
+    ("state", "machine"),
+    [
+        ({"Type": "Pass", "Output": f"{{% {BACKTRACKING} %}}"}, {"TimeoutSeconds": 1}),
+        ({"Type": "Map", "Items": [1, 2], "ItemProcessor": FAILING}, {}),
+    ],
+    ids=("an execution that times out", "a Map with a failed iteration"),
+)
+def test_an_execution_that_ends_by_itself_ends_its_expressions(state: Definition, machine: Definition) -> None:
+    finish(begin(chain(state, QueryLanguage="JSONata", **machine)))
+    deadline = time.monotonic() + bounded.LIMIT_S / 3
+    while bounded.POOL._asks:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 @ends_threads
 def test_a_map_in_a_map_ends_with_a_full_history() -> None:
     inner = {"StartAt": "M", "States": {"M": {"Type": "Pass", "End": True}}}

@@ -292,6 +292,12 @@ def test_a_scan_that_repeats_its_input_too_often_fails() -> None:
     assert cause.endswith("returned a result with a size exceeding the maximum number of bytes service limit.")
 
 
+def test_the_limit_of_a_result_counts_a_texts_quotes_and_escapes() -> None:
+    assert output(chain({"Type": "Pass", "Result": '"' * 131_071})) == '"' * 131_071
+    error, _ = failure(chain({"Type": "Pass", "Result": '"' * 131_072}))
+    assert error == "States.DataLimitExceeded"
+
+
 def test_a_function_that_repeats_its_input_too_often_fails() -> None:
     error, _ = failure(sampled("States.Array(" + ", ".join(["$.d"] * 9) + ")"), {"d": "x" * 50_000})
     assert error == "States.DataLimitExceeded"

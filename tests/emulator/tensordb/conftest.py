@@ -9,7 +9,7 @@ from tests.emulator.tensordb.wire import Wire
 from slslab.stack.tensors import EmbeddedTensorDatabases
 from slslab.tensordb.server import Options, Peer
 
-MODULES = ("contract", "golden", "fuzz", "load", "strict", "blocking", "clients", "redis")
+MODULES = ("contract", "golden", "fuzz", "load", "stored_tensors", "blocking", "clients", "redis")
 
 
 @pytest.fixture(scope="session")

@@ -12,10 +12,9 @@ from tests.metered import PROFILE, SAME, record
 from slslab.predict.invocation import Predictor
 from slslab.report.tuning import answers
 from slslab.run.directory import RunDirectory
-from slslab.tune import recorded
+from slslab.tune import document
 from slslab.tune.estimates import Measured
-from slslab.tune.function import TunedFunction
-from slslab.tune.tuning import Payload
+from slslab.tune.tuning import Payload, TunedFunction
 from slslab.up.tuning import TUNINGS, Ledger
 
 
@@ -24,9 +23,9 @@ def ask(
 ) -> dict[str, Any]:
     """Return the document of the only function that was recorded."""
     service = SimpleNamespace(invocations=records, events=[], predictor_of=lambda _: Predictor(SAME, PROFILE))
-    monkeypatch.setattr(recorded, "read_service", lambda *_: service)
+    monkeypatch.setattr(document, "read_service", lambda *_: service)
     directory = RunDirectory(Path("up-1"))
-    return recorded.describe_recorded(directory, {"cores": 2}, None, None, memory, None, BOOK)
+    return document.describe_recorded(directory, {"cores": 2}, None, None, memory, None, BOOK)
 
 
 def waits(memory_mb: int, **changed: Any) -> list[dict[str, Any]]:

@@ -17,8 +17,7 @@ from slslab.aws.limits import lambda_limits
 from slslab.errors import HostError, RequestError
 from slslab.report.tuning import answers, tuning, tuning_page
 from slslab.tune.document import describe, tune_and_describe
-from slslab.tune.function import TunedFunction
-from slslab.tune.tuning import Payload, Sizes, choose_sizes, tune
+from slslab.tune.tuning import Payload, Sizes, TunedFunction, choose_sizes, tune
 
 # Returns CPU time and duration (ms) at a memory size, or the error type with which the function fails.
 Behaviour = Callable[[int], tuple[float, float] | str]

@@ -42,7 +42,7 @@ from slslab.stack.object_store import EmbeddedObjectStore
 from slslab.stack.state_machines import EmbeddedStateMachines
 from slslab.stack.tensors import EmbeddedTensorDatabases
 from slslab.statemachines import transitions
-from slslab.statemachines.execution_history import read_transitions
+from slslab.statemachines.history import read_transitions
 from slslab.testing import create_function
 from slslab_aws.servers import installed
 from slslab_workers.plan import Plan

@@ -46,14 +46,14 @@ def type_name(value: Value) -> str:
     return "table" if type(value).__name__ == "_LuaTable" else "function"
 
 
-def bad(place: int, name: str, complaint: str) -> LuaError:
+def bad(position: int, name: str, complaint: str) -> LuaError:
     """Return the error for an argument, counted from 1."""
-    return LuaError(f"bad argument #{place} to '{name}' ({complaint})")
+    return LuaError(f"bad argument #{position} to '{name}' ({complaint})")
 
 
-def number(arguments: tuple[Value, ...], place: int, name: str, absent: str = "no value") -> int | float:
+def number(arguments: tuple[Value, ...], position: int, name: str, absent: str = "no value") -> int | float:
     """Return a number, which may be a string; LuaError if it isn't one, `absent` if it is missing."""
-    value = arguments[place - 1] if place <= len(arguments) else None
+    value = arguments[position - 1] if position <= len(arguments) else None
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return value
     if isinstance(value, bytes):
@@ -61,14 +61,14 @@ def number(arguments: tuple[Value, ...], place: int, name: str, absent: str = "n
             return float(value)
         except ValueError:
             pass
-    raise bad(place, name, f"number expected, got {absent if place > len(arguments) else type_name(value)}")
+    raise bad(position, name, f"number expected, got {absent if position > len(arguments) else type_name(value)}")
 
 
-def text(arguments: tuple[Value, ...], place: int, name: str, absent: str = "no value") -> bytes:
+def text(arguments: tuple[Value, ...], position: int, name: str, absent: str = "no value") -> bytes:
     """Return a string, or a number as a string; LuaError if it is neither, `absent` if it is missing."""
-    value = arguments[place - 1] if place <= len(arguments) else None
+    value = arguments[position - 1] if position <= len(arguments) else None
     if isinstance(value, bytes):
         return value
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return b"%.14g" % value
-    raise bad(place, name, f"string expected, got {absent if place > len(arguments) else type_name(value)}")
+    raise bad(position, name, f"string expected, got {absent if position > len(arguments) else type_name(value)}")

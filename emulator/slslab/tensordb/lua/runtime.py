@@ -90,14 +90,14 @@ class Runtime:
 
     def _result(self, script: Any, name: str, keys: Sequence[bytes], arguments: Sequence[bytes]) -> Value:
         try:
-            ok, result, *place = self._run(script, self._lua.table_from(keys), self._lua.table_from(arguments))
+            ok, result, *location = self._run(script, self._lua.table_from(keys), self._lua.table_from(arguments))
             if ok:
                 return list(result.values()) if lua51.lua_type(result) == "table" else result
         except lua51.LuaMemoryError:
             raise OutOfMemory from None
         if result == NO_MEMORY:
             raise OutOfMemory
-        where = f" script: {name}, on {place[0].decode(errors='replace')}:{place[1]}." if place else ""
+        where = f" script: {name}, on {location[0].decode(errors='replace')}:{location[1]}." if location else ""
         raise ScriptError(result.decode(errors="replace") + where)
 
     def _collect(self) -> None:
@@ -164,10 +164,10 @@ class Runtime:
             return None
 
     def _write_numbers(self, array: Any, zeros: Any) -> bytes | None:
-        """Return an array of numbers as JSON, with -0 at the places `zeros`; None for others or too many."""
+        """Return an array of numbers as JSON, with -0 at the positions `zeros`; None for others or too many."""
         numbers = list(array.values())
-        for place in zeros.values():
-            numbers[place - 1] = -0.0
+        for position in zeros.values():
+            numbers[position - 1] = -0.0
         # Formatting many numbers at once takes two thirds of the time.
         groups = (tuple(numbers[at : at + GROUP]) for at in range(0, len(numbers), GROUP))
         text = b"[%b]" % b",".join(b",".join([b"%.14g"] * len(group)) % group for group in groups)

@@ -29,21 +29,21 @@ def _options(form: bytes, name: str) -> Iterator[tuple[str, str]]:
 
 
 def _pack(*arguments: Value) -> bytes:
-    packed, place = bytearray(), 2
+    packed, position = bytearray(), 2
     for option, code in _options(text(arguments, 1, "pack"), "pack"):
         if option == "x":
             packed += b"\0"
             continue
         if option == "s":
-            packed += text(arguments, place, "pack", "nil") + b"\0"
+            packed += text(arguments, position, "pack", "nil") + b"\0"
         elif option == "c":
-            body = text(arguments, place, "pack", "nil")
+            body = text(arguments, position, "pack", "nil")
             if len(body) < struct.calcsize(code):
-                raise bad(place + 1, "pack", "string too short")
+                raise bad(position + 1, "pack", "string too short")
             packed += struct.pack(code, body)
         else:
-            packed += _number(number(arguments, place, "pack", "nil"), option, code)
-        place += 1
+            packed += _number(number(arguments, position, "pack", "nil"), option, code)
+        position += 1
     return bytes(packed)
 
 

@@ -11,6 +11,7 @@ import pytest
 from tests.emulator.tensordb.wire import Wire, WireError, encode, error
 
 from slslab.tensordb import lua_engine as engine
+from slslab.tensordb import lua_process
 from slslab.tensordb.lua import runtime
 from slslab.tensordb.server import Options, Peer
 from slslab_workers.channels.scripts import LUA_AVERAGE, average_texts
@@ -93,13 +94,13 @@ def used_cpu_s(wire: Wire) -> float:
 @pytest.fixture
 def running(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Set when a script has run for a while."""
-    began, over = threading.Event(), engine.Run.over
+    began, over = threading.Event(), lua_process.Run.over
 
-    def watched(run: engine.Run) -> bytes | None:
+    def watched(run: lua_process.Run) -> bytes | None:
         began.set()
         return over(run)
 
-    monkeypatch.setattr(engine.Run, "over", watched)
+    monkeypatch.setattr(lua_process.Run, "over", watched)
     return began
 
 
@@ -111,7 +112,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("script", ENDLESS)
 def test_a_limit_ends_a_loop(url: str, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "LIMIT_S", 0.1)
+    monkeypatch.setattr(lua_process, "LIMIT_S", 0.1)
     with Wire(url) as wire:
         assert "the script ran longer than 0.1 s" in error(wire, "EVAL", script, 0)
         assert wire("EVAL", "return 'next'", 0) == b"next"
@@ -119,7 +120,7 @@ def test_a_limit_ends_a_loop(url: str, script: str, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("script", UNINTERRUPTIBLE)
 def test_a_limit_ends_what_lua_does_itself(url: str, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "LIMIT_S", 0.1)
+    monkeypatch.setattr(lua_process, "LIMIT_S", 0.1)
     with Wire(url) as wire:
         wire("SET", "k", "kept")
         said = error(wire, "EVAL", script, 0)
@@ -184,7 +185,7 @@ def test_the_time_of_a_script_is_that_of_its_process() -> None:
 
 
 def test_what_an_ended_script_wrote_stays(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "LIMIT_S", 0.1)
+    monkeypatch.setattr(lua_process, "LIMIT_S", 0.1)
     with Wire(url) as wire:
         said = error(wire, "EVAL", "redis.call('SET', 'k', 1) while true do end", 0)
         assert "its writes remain" in said

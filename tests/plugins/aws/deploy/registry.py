@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from slslab.aws.arns import REGION
-from slslab_aws.deploy.kinds import KINDS
+from slslab_aws.deploy.planning import KINDS
 from slslab_aws.deploy.schemas import FILE
 
 KEPT = ("additionalProperties", "createOnlyProperties", "definitions", "properties", "readOnlyProperties", "required")

@@ -14,8 +14,7 @@ from tests import commands
 
 from slslab.aws.clients import HTTP, aws_client
 from slslab.aws.keys import Pair
-from slslab_aws.deploy.kinds import expected
-from slslab_aws.deploy.planning import physical_name
+from slslab_aws.deploy.planning import expected, physical_name
 
 pytestmark = pytest.mark.server
 

@@ -7,7 +7,7 @@ import pytest
 from tests.plugins.aws.deploy import registry
 
 from slslab_aws.deploy import schemas
-from slslab_aws.deploy.kinds import KINDS, expected
+from slslab_aws.deploy.planning import KINDS, expected
 
 FUNCTION = "AWS::Lambda::Function"
 QUEUE = "AWS::SQS::Queue"

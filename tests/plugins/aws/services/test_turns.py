@@ -10,7 +10,8 @@ from moto.events.models import EventPattern, EventsBackend
 from moto.sqs.models import SQSBackend
 
 from slslab.aws.errors import ServiceError
-from slslab_aws.services import moto_patches, refusals, turns
+from slslab_aws.services import refusals, turns
+from slslab_aws.services.application import patch_moto
 from slslab_aws.services.patterns import pattern_problems
 from slslab_aws.services.turns import Overdue, Turns
 
@@ -66,7 +67,7 @@ def test_a_wildcard_is_no_regular_expression(
 ) -> None:
     for kind, name in ((EventPattern, "_wildcard_match"), (SQSBackend, "list_queues"), (EventsBackend, "list_rules")):
         monkeypatch.setattr(kind, name, vars(kind)[name])
-    moto_patches.patch()
+    patch_moto()
     began = time.monotonic()
     assert EventPattern._wildcard_match(text, pattern) is found
     assert time.monotonic() - began < 5
@@ -76,7 +77,7 @@ def test_a_prefix_of_names_is_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SQSBackend, "list_queues", lambda _, prefix: prefix)
     monkeypatch.setattr(EventsBackend, "list_rules", lambda _, prefix: prefix)
     monkeypatch.setattr(EventPattern, "_wildcard_match", None)
-    moto_patches.patch()
+    patch_moto()
     assert SQSBackend.list_queues(None, "(a+)+$b") == re.escape("(a+)+$b")
     assert EventsBackend.list_rules(None, prefix="a.b") == r"a\.b"
     assert EventsBackend.list_rules(None) is None

@@ -1,4 +1,4 @@
-"""Strict mode: a script that RedisAI would let spoil stored tensors, or point to freed memory, is refused."""
+"""A script that RedisAI would let spoil stored tensors, or point to freed memory, is refused."""
 
 import numpy as np
 import pytest
@@ -52,7 +52,7 @@ def store(wire: Wire, body: str) -> None:
 def test_a_script_that_changes_its_input_is_refused_and_changes_nothing(wire: Wire, body: str) -> None:
     store(wire, body)
     message = error(wire, "AI.SCRIPTEXECUTE", "s", "f", "INPUTS", 2, "t", "t", "OUTPUTS", 1, "o")
-    assert message.startswith("ERR strict mode: the script changed its input tensors[")
+    assert message.startswith("ERR the script changed its input tensors[")
     assert wire("AI.TENSORGET", "t", "BLOB") == DATA
     assert wire("EXISTS", "o") == 0
 
@@ -61,7 +61,7 @@ def test_a_script_that_changes_its_input_is_refused_and_changes_nothing(wire: Wi
 def test_a_script_that_returns_its_input_or_a_view_of_it_is_refused(wire: Wire, body: str) -> None:
     store(wire, body)
     message = error(wire, "AI.SCRIPTEXECUTE", "s", "f", "INPUTS", 1, "t", "OUTPUTS", 1, "o")
-    assert message.startswith("ERR strict mode: the script's output 0 is its input tensors[0] or a view of it")
+    assert message.startswith("ERR the script's output 0 is its input tensors[0] or a view of it")
     assert wire("EXISTS", "o") == 0
 
 
