@@ -1,6 +1,5 @@
-"""What a function has in addition to its versions: aliases, the handling of its events, event sources, and URLs.
+"""What a function has in addition to its versions: aliases and URLs.
 
-https://docs.aws.amazon.com/lambda/latest/api/API_FunctionEventInvokeConfig.html and
 https://docs.aws.amazon.com/lambda/latest/dg/urls-configuration.html
 """
 
@@ -14,8 +13,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Self
 
-from slslab.aws.arns import ACCOUNT, REGION
-from slslab.lambda_.references import Reference, function_arn
+from slslab.aws.arns import REGION
+from slslab.lambda_.references import function_arn
 
 # Programs call a URL by its path at the emulator's own address, because some resolvers don't know that names below
 # localhost mean loopback (RFC 6761). A browser may call it by its host, so that each URL has its own origin.
@@ -24,8 +23,6 @@ ALPHABET = string.ascii_lowercase + string.digits
 DOMAIN = f"lambda-url.{REGION}.localhost"
 HOST = re.compile(rf"(?P<id>[a-z0-9]{{32}})\.{re.escape(DOMAIN)}")
 BUFFERED = "BUFFERED"
-# The messages of a batch, unless a mapping says otherwise.
-BATCH_SIZE = 10
 
 
 @dataclass(frozen=True)
@@ -58,65 +55,6 @@ class Alias:
                 return version
             drawn -= weight
         return self.version
-
-
-@dataclass(frozen=True)
-class EventInvokeConfig:
-    """The event settings of one function, version or alias; None means Lambda's default."""
-
-    arn: str = ""
-    maximum_retry_attempts: int | None = None
-    maximum_event_age_s: int | None = None
-    destinations: Mapping[str, str] = field(default_factory=dict)
-    last_modified: float = 0.0
-
-    def document(self) -> dict[str, Any]:
-        """Return the API's FunctionEventInvokeConfig."""
-        limits = {
-            "MaximumRetryAttempts": self.maximum_retry_attempts,
-            "MaximumEventAgeInSeconds": self.maximum_event_age_s,
-        }
-        return {
-            "LastModified": self.last_modified,
-            "FunctionArn": self.arn,
-            **{name: value for name, value in limits.items() if value is not None},
-            "DestinationConfig": {
-                kind: {"Destination": self.destinations[kind]} if self.destinations.get(kind) else {}
-                for kind in ("OnSuccess", "OnFailure")
-            },
-        }
-
-
-@dataclass(frozen=True)
-class EventSourceMapping:
-    """One mapping: which queue invokes which function, and how."""
-
-    id: str
-    queue: str
-    function: Reference
-    enabled: bool = True
-    batch_size: int = BATCH_SIZE
-    window_s: int = 0
-    reports_failures: bool = False
-    most_concurrent: int | None = None
-    modified: float = 0.0
-
-    def document(self, state: str = "") -> dict[str, Any]:
-        """Return the API's EventSourceMappingConfiguration; AWS names a `state` while it changes."""
-        scaling = {} if self.most_concurrent is None else {"MaximumConcurrency": self.most_concurrent}
-        return {
-            "UUID": self.id,
-            "BatchSize": self.batch_size,
-            "MaximumBatchingWindowInSeconds": self.window_s,
-            "EventSourceArn": self.queue,
-            "EventSourceMappingArn": f"arn:aws:lambda:{REGION}:{ACCOUNT}:event-source-mapping:{self.id}",
-            "FunctionArn": self.function.arn,
-            "LastModified": self.modified,
-            "State": state or ("Enabled" if self.enabled else "Disabled"),
-            "StateTransitionReason": "USER_INITIATED",
-            "FunctionResponseTypes": ["ReportBatchItemFailures"] if self.reports_failures else [],
-            **({"ScalingConfig": scaling} if scaling else {}),
-        }
 
 
 @dataclass(frozen=True)

@@ -8,27 +8,26 @@ import asyncio
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
+from slslab.aws.arns import ACCOUNT, REGION
 from slslab.aws.errors import ServiceError, invalid, missing
 from slslab.lambda_.api import Answer, Call, Operations
-from slslab.lambda_.attachments import BATCH_SIZE, EventSourceMapping
 from slslab.lambda_.functions import Functions, check_tags
 from slslab.lambda_.invocation import InvocationService
 from slslab.lambda_.queue_poller import QUEUE_ERRORS, QueueClient, QueuePoller
-from slslab.lambda_.references import Reference, function_arn, parse
+from slslab.lambda_.references import Reference, parse
 from slslab.lambda_.stack_client import StackClient
 from slslab.run.events import own_event
 
 QUEUE = "arn:aws:sqs:"
-# documented: services-sqs-parameters.html: the parameters of an SQS mapping, except the last two lines.
-EMULATED = frozenset(
-    {
-        *("EventSourceArn", "FunctionName", "UUID", "Enabled", "BatchSize", "MaximumBatchingWindowInSeconds"),
-        *("FunctionResponseTypes", "ScalingConfig", "Tags"),
-    }
-)
+# The messages of a batch, unless a mapping says otherwise.
+BATCH_SIZE = 10
+# documented: services-sqs-parameters.html.
+SETTINGS = ("BatchSize", "MaximumBatchingWindowInSeconds", "FunctionResponseTypes", "ScalingConfig")
+EMULATED = frozenset({*SETTINGS, "EventSourceArn", "FunctionName", "UUID", "Enabled", "Tags"})
+# A mapping: the API's EventSourceMappingConfiguration.
+Document = dict[str, Any]
 
 
 class EventSourceMappings(Operations):
@@ -45,31 +44,35 @@ class EventSourceMappings(Operations):
         self._service = service
         self._stack = stack
         self._on_event = on_event
-        self._mappings: dict[str, EventSourceMapping] = {}
+        self._mappings: dict[str, Document] = {}
         self._pollers: dict[str, QueuePoller] = {}
         self._tags: dict[str, dict[str, str]] = {}
 
-    def check(self, request: Mapping[str, Any]) -> QueueClient:
-        """Check a request to create a mapping, and return its queue for `check_queue`."""
+    def check(self, request: Mapping[str, Any]) -> Document:
+        """Check a request to create a mapping, and return the mapping."""
         queue, function = str(request.get("EventSourceArn", "")), parse(request["FunctionName"])
         check_source(queue)
         self._resolve(function)
         for mapping in self._mappings.values():
-            if (mapping.queue, mapping.function) == (queue, _plain(function)):
+            if (mapping["EventSourceArn"], mapping["FunctionArn"]) == (queue, function.arn):
                 raise ServiceError(
                     409,
                     "ResourceConflictException",
                     f'An event source mapping with SQS arn (" {queue} ") and function (" {function.name} ") already '
-                    f"exists. Please update or delete the existing mapping with UUID {mapping.id}",
+                    f"exists. Please update or delete the existing mapping with UUID {mapping['UUID']}",
                 )
-        with_request(EventSourceMapping("", queue, _plain(function)), request)
+        mapping = new_mapping(queue, function, request)
         check_tags(request.get("Tags") or {})
-        return self._queue(queue)
+        if not self._stack.reaches("sqs"):
+            raise invalid(
+                f"The queue {queue} cannot be polled: this emulator has no SQS. `slslab up` has it with slslab[aws]."
+            )
+        return mapping
 
-    def check_queue(self, queue: QueueClient, function: Reference) -> None:
+    def check_queue(self, arn: str, function: Reference) -> None:
         """Ask the queue whether it suits the function; blocks."""
         try:
-            visible_s = int(queue.attributes()["VisibilityTimeout"])
+            visible_s = int(self._queue(arn).attributes()["VisibilityTimeout"])
         except QUEUE_ERRORS as error:
             unanswered = {"Code": "", "Message": f"SQS does not answer: {error}"}
             answer = getattr(error, "response", {}).get("Error", unanswered)
@@ -86,9 +89,9 @@ class EventSourceMappings(Operations):
     def tags(self, arn: str) -> dict[str, str] | None:
         """Return the tags of the mapping with this ARN, to read or change; None for any other ARN."""
         before, found, mapping_id = arn.partition(":event-source-mapping:")
-        return self._tags[self.get(mapping_id).id] if found and before.startswith("arn:") else None
+        return self._tags[self.get(mapping_id)["UUID"]] if found and before.startswith("arn:") else None
 
-    def get(self, mapping_id: str) -> EventSourceMapping:
+    def get(self, mapping_id: str) -> Document:
         """Carry out GetEventSourceMapping."""
         if mapping_id not in self._mappings:
             raise missing("The resource you requested does not exist.")
@@ -98,21 +101,23 @@ class EventSourceMappings(Operations):
         """Stop polling; invocations under way end by themselves."""
         await asyncio.gather(*(poller.close() for poller in self._pollers.values()))
 
-    def _start(self, mapping: EventSourceMapping) -> EventSourceMapping:
-        self._mappings[mapping.id] = mapping = replace(mapping, modified=time.time())
-        if mapping.enabled:
-            self._pollers[mapping.id] = QueuePoller(
-                self._queue(mapping.queue),
+    def _start(self, mapping: Document, change: str) -> Answer:
+        """Register a mapping, poll its queue if it is enabled, and return the answer to its change."""
+        self._mappings[mapping["UUID"]] = mapping = {**mapping, "LastModified": time.time()}
+        function = parse(mapping["FunctionArn"])
+        if mapping["State"] == "Enabled":
+            self._pollers[mapping["UUID"]] = QueuePoller(
+                self._queue(mapping["EventSourceArn"]),
                 self._service,
-                lambda: self._functions.route(mapping.function.name, mapping.function.qualifier),
-                lambda size: self._bill(mapping, size),
+                lambda: self._functions.route(function.name, function.qualifier),
+                lambda size: self._bill(mapping["EventSourceArn"], function.name, size),
                 mapping,
             )
-        return mapping
+        return {**mapping, "State": change}
 
-    def _bill(self, mapping: EventSourceMapping, size: int) -> None:
-        op = "sqs.fifo_poll" if mapping.queue.endswith(".fifo") else "sqs.poll"
-        event = own_event(op, time.monotonic_ns(), "", resource="", function=mapping.function.name)
+    def _bill(self, queue: str, function: str, size: int) -> None:
+        op = "sqs.fifo_poll" if queue.endswith(".fifo") else "sqs.poll"
+        event = own_event(op, time.monotonic_ns(), "", resource="", function=function)
         self._on_event({**event, "bytes": size, "requests": 1, "overhead": False})
 
     def _resolve(self, function: Reference) -> Any:
@@ -122,30 +127,25 @@ class EventSourceMappings(Operations):
             raise invalid("Function does not exist") from error
 
     def _queue(self, arn: str) -> QueueClient:
-        if not self._stack.reaches("sqs"):
-            raise invalid(
-                f"The queue {arn} cannot be polled: this emulator has no SQS. `slslab up` has it with slslab[aws]."
-            )
         return QueueClient(self._stack, arn.rpartition(":")[2])
 
     async def _create_event_source_mapping(self, call: Call) -> Answer:
         assert call.function is not None
-        queue = self.check(call.members)
+        queue = self.check(call.members)["EventSourceArn"]
         await asyncio.to_thread(self.check_queue, queue, call.function)
-        self.check(call.members)  # another request may have created it meanwhile
-        mapping = EventSourceMapping(str(uuid.uuid4()), call.members["EventSourceArn"], _plain(call.function))
-        self._tags[mapping.id] = dict(call.members.get("Tags") or {})
-        return self._start(with_request(mapping, call.members)).document("Creating")
+        mapping = self.check(call.members)  # another request may have created it meanwhile
+        self._tags[mapping["UUID"]] = dict(call.members.get("Tags") or {})
+        return self._start(mapping, "Creating")
 
     async def _get_event_source_mapping(self, call: Call) -> Answer:
-        return self.get(call.members["UUID"]).document()
+        return self.get(call.members["UUID"])
 
     async def _list_event_source_mappings(self, call: Call) -> Answer:
-        queue, wanted = call.members.get("EventSourceArn"), _plain(call.function) if call.function is not None else None
+        queue, wanted = call.members.get("EventSourceArn"), call.function.arn if call.function is not None else None
         found = {
-            mapping.id: mapping.document()
-            for mapping in self._mappings.values()
-            if queue in (None, mapping.queue) and wanted in (None, mapping.function)
+            identifier: mapping
+            for identifier, mapping in self._mappings.items()
+            if queue in (None, mapping["EventSourceArn"]) and wanted in (None, mapping["FunctionArn"])
         }
         return call.page("EventSourceMappings", found)
 
@@ -153,20 +153,20 @@ class EventSourceMappings(Operations):
         """Settings that the request doesn't name stay. Once this returns, a disabled mapping takes no message."""
         mapping = self.get(call.members["UUID"])
         if call.function is not None:
-            mapping = replace(mapping, function=_plain(call.function))
-            self._resolve(mapping.function)
-        mapping, before = with_request(mapping, call.members), self._pollers.pop(mapping.id, None)
-        document = self._start(mapping).document("Updating")
+            mapping = {**mapping, "FunctionArn": call.function.arn}
+            self._resolve(call.function)
+        mapping, before = with_request(mapping, call.members), self._pollers.pop(mapping["UUID"], None)
+        document = self._start(mapping, "Updating")
         if before is not None:
             await before.close()
         return document
 
     async def _delete_event_source_mapping(self, call: Call) -> Answer:
         mapping = self.get(call.members["UUID"])
-        del self._mappings[mapping.id], self._tags[mapping.id]
-        if before := self._pollers.pop(mapping.id, None):
+        del self._mappings[mapping["UUID"]], self._tags[mapping["UUID"]]
+        if before := self._pollers.pop(mapping["UUID"], None):
             await before.close()
-        return mapping.document("Deleting")
+        return {**mapping, "State": "Deleting"}
 
 
 def check_source(arn: str) -> None:
@@ -177,31 +177,39 @@ def check_source(arn: str) -> None:
         raise invalid(f"slslab emulates event source mappings of SQS, not of {arn.split(':')[2]}.")
 
 
-def with_request(before: EventSourceMapping, request: Mapping[str, Any]) -> EventSourceMapping:
+def new_mapping(queue: str, function: Reference, request: Mapping[str, Any]) -> Document:
+    """Return the mapping that a request creates; InvalidParameterValueException for settings that aren't emulated."""
+    identifier = str(uuid.uuid4())
+    mapping = {
+        "UUID": identifier,
+        "BatchSize": BATCH_SIZE,
+        "MaximumBatchingWindowInSeconds": 0,
+        "EventSourceArn": queue,
+        "EventSourceMappingArn": f"arn:aws:lambda:{REGION}:{ACCOUNT}:event-source-mapping:{identifier}",
+        "FunctionArn": function.arn,
+        "State": "Enabled",
+        "StateTransitionReason": "USER_INITIATED",
+        "FunctionResponseTypes": [],
+    }
+    return with_request(mapping, request)
+
+
+def with_request(before: Document, request: Mapping[str, Any]) -> Document:
     """Return a mapping changed by a request; InvalidParameterValueException for settings that aren't emulated."""
     if others := sorted(request.keys() - EMULATED):
         raise invalid(f"slslab does not emulate {', '.join(others)} of an event source mapping of SQS.")
-    scaling = request.get("ScalingConfig", {"MaximumConcurrency": before.most_concurrent})
-    types = request.get("FunctionResponseTypes", ["ReportBatchItemFailures"] * before.reports_failures)
-    mapping = replace(
-        before,
-        enabled=request.get("Enabled", before.enabled),
-        batch_size=request.get("BatchSize", before.batch_size),
-        window_s=request.get("MaximumBatchingWindowInSeconds", before.window_s),
-        reports_failures="ReportBatchItemFailures" in types,
-        most_concurrent=scaling.get("MaximumConcurrency"),
-    )
-    if mapping.queue.endswith(".fifo"):
+    mapping = {**before, **{name: request[name] for name in SETTINGS if name in request}}
+    if not mapping.get("ScalingConfig"):
+        mapping.pop("ScalingConfig", None)
+    if "Enabled" in request:
+        mapping["State"] = "Enabled" if request["Enabled"] else "Disabled"
+    size, window_s = mapping["BatchSize"], mapping["MaximumBatchingWindowInSeconds"]
+    if mapping["EventSourceArn"].endswith(".fifo"):
         # documented: services-sqs-parameters.html; assumed: the text.
-        if mapping.window_s:
+        if window_s:
             raise invalid("Batching window is not supported for FIFO queues")
-        if mapping.batch_size > BATCH_SIZE:
+        if size > BATCH_SIZE:
             raise invalid(f"The batch size of a FIFO queue must be at most {BATCH_SIZE}")
-    elif mapping.batch_size > BATCH_SIZE and not mapping.window_s:
+    elif size > BATCH_SIZE and not window_s:
         raise invalid("Maximum batch window in seconds must be greater than 0 if maximum batch size is greater than 10")
     return mapping
-
-
-def _plain(function: Reference) -> Reference:
-    """Return a reference of this account and Region, however it was written."""
-    return parse(function_arn(function.name, function.qualifier))

@@ -13,7 +13,7 @@ from typing import Any
 from slslab.aws.errors import ServiceError, conflict, invalid, missing, violation
 from slslab.aws.limits import Limits
 from slslab.lambda_.api import FUNCTIONS_ONLY, Answer, Call, Operations
-from slslab.lambda_.attachments import Alias, EventInvokeConfig, FunctionUrl
+from slslab.lambda_.attachments import Alias, FunctionUrl
 from slslab.lambda_.configuration import ACTIVE, CREATING, UPDATING, Function, check_kind, settings
 from slslab.lambda_.layers import LayerVersions, timestamp
 from slslab.lambda_.packages import Code, Packages
@@ -36,7 +36,8 @@ class Entry:
     tags: dict[str, str]
     versions: dict[str, Function] = field(default_factory=dict)
     aliases: dict[str, Alias] = field(default_factory=dict)
-    events: dict[str, EventInvokeConfig] = field(default_factory=dict)
+    # The API's FunctionEventInvokeConfig by qualifier.
+    events: dict[str, dict[str, Any]] = field(default_factory=dict)
     reserved: int | None = None
     # The last published version, and the revision of $LATEST that it was made of.
     published: tuple[str, str] = ("0", "")

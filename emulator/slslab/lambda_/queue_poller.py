@@ -11,7 +11,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cached_property
@@ -23,7 +23,6 @@ from slslab.aws.arns import REGION
 from slslab.aws.errors import ServiceError
 from slslab.aws.limits import MB
 from slslab.aws.queue_messages import message_bytes
-from slslab.lambda_.attachments import EventSourceMapping
 from slslab.lambda_.events import Response
 from slslab.lambda_.functions import Target
 from slslab.lambda_.invocation import InvocationService, new_trace_id
@@ -96,9 +95,8 @@ class QueueClient:
 class QueuePoller:
     """Polls from its creation until `close`, on its own thread. Everything else runs on the creator's event loop.
 
-    `target` returns what to invoke, with batches of up to the mapping's `batch_size` messages or 6 MB, gathered for up
-    to `window_s` after the first. `on_poll` is called for each request that AWS would bill, with its bytes; a batch's
-    requests follow its invocation. With `reports_failures` the function's answer names the messages that failed.
+    `target` returns what to invoke. `mapping` is the API's EventSourceMappingConfiguration. `on_poll` is called for
+    each request that AWS would bill, with its bytes; a batch's requests follow its invocation.
     """
 
     def __init__(
@@ -107,14 +105,14 @@ class QueuePoller:
         service: InvocationService,
         target: Callable[[], Target],
         on_poll: Callable[[int], None],
-        mapping: EventSourceMapping,
+        mapping: Mapping[str, Any],
     ) -> None:
         self._queue = queue
         self._service = service
         self._target = target
         self._on_poll = on_poll
-        self._mapping = mapping
-        self._most = mapping.most_concurrent or MOST_AT_ONCE
+        self._mapping, self._arn, self._size = mapping, mapping["EventSourceArn"], mapping["BatchSize"]
+        self._most = mapping.get("ScalingConfig", {}).get("MaximumConcurrency") or MOST_AT_ONCE
         # For how long the queue has been idle since the last billed request, s.
         self._idle_s = 0.0
         # Since when at least FIRST_AT_ONCE invocations have been running.
@@ -124,7 +122,7 @@ class QueuePoller:
         self._changed = asyncio.Event()
         self._batches: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
-        self._thread = ThreadPoolExecutor(1, f"poller of {mapping.queue}")
+        self._thread = ThreadPoolExecutor(1, f"poller of {self._arn}")
         self._polling = self._loop.create_task(self._poll())
 
     async def close(self) -> None:
@@ -140,7 +138,7 @@ class QueuePoller:
                     batch = await self._loop.run_in_executor(self._thread, self._gather)
                 except Exception as error:  # whatever fails, the next poll may succeed
                     if not self._closed.is_set():
-                        LOG.error("%s cannot be polled: %s", self._mapping.queue, error)
+                        LOG.error("%s cannot be polled: %s", self._arn, error)
                         await self._loop.run_in_executor(self._thread, self._closed.wait, AGAIN_S)
                     continue
                 if batch:
@@ -149,13 +147,13 @@ class QueuePoller:
                     task.add_done_callback(self._end)
 
     def _gather(self) -> list[Message]:
-        batch = self._receive(self._mapping.batch_size)
-        end, size = time.monotonic() + self._mapping.window_s, sum(map(message_bytes, batch))
-        while batch and len(batch) < self._mapping.batch_size and size < 6 * MB and not self._closed.is_set():
+        batch = self._receive(self._size)
+        end, size = time.monotonic() + self._mapping["MaximumBatchingWindowInSeconds"], sum(map(message_bytes, batch))
+        while batch and len(batch) < self._size and size < 6 * MB and not self._closed.is_set():
             if time.monotonic() >= end:
                 break
             try:
-                more = self._receive(self._mapping.batch_size - len(batch))
+                more = self._receive(self._size - len(batch))
             except QUEUE_ERRORS:
                 break  # process what was received; the next poll reports the error
             batch, size = batch + more, size + sum(map(message_bytes, more))
@@ -188,14 +186,14 @@ class QueuePoller:
         self._batches.discard(task)
         self._changed.set()
         if not task.cancelled() and (error := task.exception()) is not None and not self._closed.is_set():
-            LOG.error("a batch of %s stays in its queue: %s", self._mapping.queue, error)
+            LOG.error("a batch of %s stays in its queue: %s", self._arn, error)
 
     async def _process(self, batch: list[Message]) -> None:
-        event = json.dumps({"Records": [_record(message, self._mapping.queue) for message in batch]}).encode()
+        event = json.dumps({"Records": [_record(message, self._arn) for message in batch]}).encode()
         try:
             response = await self._service.invoke(self._target(), event, new_trace_id())
         except ServiceError as error:
-            LOG.warning("a batch of %s stays in its queue: %s", self._mapping.queue, error.message)
+            LOG.warning("a batch of %s stays in its queue: %s", self._arn, error.message)
             return
         finally:
             # A batch of several polls is billed as the fewest that could have received it.
@@ -211,7 +209,7 @@ class QueuePoller:
         """Return the ids of failed messages (documented: services-sqs-errorhandling.html, success conditions)."""
         if response.function_error is not None:
             return sent
-        if not self._mapping.reports_failures:
+        if not self._mapping["FunctionResponseTypes"]:
             return set()
         try:
             answer = json.loads(response.payload)
