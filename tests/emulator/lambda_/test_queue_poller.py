@@ -5,8 +5,7 @@ import json
 import threading
 from typing import Any
 
-from slslab.lambda_.event_sources import new_mapping
-from slslab.lambda_.queue_poller import QueuePoller
+from slslab.lambda_.event_sources import QueuePoller, new_mapping
 from slslab.lambda_.references import Reference
 
 JOBS = "arn:aws:sqs:us-east-1:000000000000:jobs"
