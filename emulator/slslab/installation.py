@@ -32,6 +32,7 @@ EXTRAS = {
     "jinja2": "report",
     "pyarrow": "report",
     "vl_convert": "report",
+    "watchfiles": "report",
     "moto": "stepfunctions",
     "jsonata": "stepfunctions",
     "aiohttp": "aws",

@@ -39,7 +39,7 @@ def root() -> Path:
 
 
 def new_id(architecture: str, model: str) -> str:
-    """Return a sortable, readable, unique id such as 20261121-071530-scatterreduce-mobilenet-3f2a."""
+    """Return a sortable, readable, unique id such as 20261121-071530-ARCHITECTURE-mobilenet-3f2a."""
     now = datetime.now(UTC).strftime(BEGAN)
     name = re.sub(r"[^a-z0-9]+", "-", f"{architecture}-{model}".lower())[:32].strip("-")
     return f"{now}-{name}-{secrets.token_hex(2)}"
@@ -96,6 +96,18 @@ class RunDirectory:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             os.write(descriptor, str(os.getpid()).encode())
         return descriptor
+
+    def process(self) -> int | None:
+        """Return a pidfd (to be closed) of the process that runs it; None if it isn't running or can't be seen."""
+        try:
+            descriptor = os.pidfd_open(int((self.path / LOCK).read_text()))
+        except (OSError, ValueError):
+            return None
+        # The lock shows that the process id hasn't been reused.
+        if self.locked():
+            return descriptor
+        os.close(descriptor)
+        return None
 
     def unlock(self, descriptor: int) -> None:
         """Mark the run as over."""
@@ -211,7 +223,7 @@ class RunDirectory:
             return "running"
         return "done" if "ended_at" in (self.service() or {}) else "interrupted"
 
-    def summary(self) -> dict[str, Any]:
+    def listed(self) -> dict[str, Any]:
         """Return what `runs` lists: the document, or else id, status and plan."""
         document = self.document()
         if document is not None:

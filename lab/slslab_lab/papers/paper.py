@@ -1,17 +1,17 @@
 """Published tables and figures as data: each number as printed, its source, unit and inputs, how it follows from other
 numbers, and which numbers don't add up.
 
-Numbers keep their printed digits, so that derived figures can be checked against the rounding. Names in a file that
-don't fit together are found by the tests (`tests/lab/papers/consistency.py`).
+Numbers keep their printed digits, so that derived figures can be checked against the rounding.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, InstanceOf
+from pydantic import AfterValidator, BeforeValidator, Field, InstanceOf, model_validator
 
 from slslab.errors import RequestError
 from slslab.toml_files import TomlTable, check_schema, read_toml, validate
@@ -24,7 +24,7 @@ Text = Annotated[str, Field(min_length=1)]
 
 
 class PaperError(RequestError):
-    """A paper's file can't be found or read."""
+    """A paper's file can't be found or read, or lacks a table."""
 
 
 def _number(value: object) -> object:
@@ -99,6 +99,45 @@ class Table(TomlTable):
     notes: tuple[Text, ...] = ()
     rows: Annotated[tuple[Row, ...], Field(min_length=1)]
 
+    @model_validator(mode="after")
+    def _columns(self) -> Self:
+        named = (
+            *((f"row {row.name!r}", column) for row in self.rows for column in row.published),
+            *(("formulas", column) for column in self.formulas),
+            *(("unexplained", column) for column in self.unexplained),
+        )
+        for where, column in named:
+            if column not in self.units:
+                raise ValueError(f"{where} has {column!r}, which is not a column in units")
+        for column in self.unexplained:
+            if column in self.formulas:
+                raise ValueError(f"unexplained has {column!r}, which has formulas")
+        for ranking in self.rankings:
+            for way in ranking.ways:
+                if way not in self.formulas.get(ranking.column, {}):
+                    raise ValueError(f"rankings has {ranking.column}.{way}, which is not a formula")
+        return self
+
+    @model_validator(mode="after")
+    def _names(self) -> Self:
+        rows = Counter((row.name, row.group) for row in self.rows)
+        if repeated := [row for row, count in rows.items() if count > 1]:
+            raise ValueError(f"two rows are {repeated[0][0]!r} of group {repeated[0][1]!r}")
+        for row in self.rows:
+            names = Counter([*row.published, *self.inputs_of(row), *self.references_of(row)])
+            if twice := sorted(name for name, count in names.items() if count > 1):
+                raise ValueError(f"row {row.name!r} has {twice[0]!r} twice, as columns, inputs or references")
+        names_by_row = [self.names(row) for row in self.rows]
+        for column, ways in self.formulas.items():
+            for way, formula in ways.items():
+                if unknown := sorted(set(formula.names).difference(*names_by_row)):
+                    raise ValueError(
+                        f"formulas.{column}.{way} names {unknown[0]!r}, which is neither a column nor an input"
+                    )
+                if not any(names_of_row.issuperset(formula.names) for names_of_row in names_by_row):
+                    raise ValueError(f"formulas.{column}.{way} holds for no row: no row has all of its names")
+        return self
+
     def inputs_of(self, row: Row) -> dict[str, str | int | Decimal]:
         """Return a row's inputs, including the shared ones."""
         return {**self.inputs, **row.inputs}
@@ -106,6 +145,10 @@ class Table(TomlTable):
     def references_of(self, row: Row) -> dict[str, Reference]:
         """Return a row's references, including the shared ones."""
         return {**self.references, **row.references}
+
+    def names(self, row: Row) -> set[str]:
+        """Return the names that a formula may use in this row."""
+        return {*_numbers(self, row), *self.references_of(row)}
 
 
 class Working(TomlTable):
@@ -126,6 +169,14 @@ class Working(TomlTable):
     unit: str = ""
     places: Annotated[int, Field(ge=0, le=20)]
     printed: Number | None = None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        if (self.expression is None) != bool(self.table and self.row and self.column and self.way):
+            raise ValueError("it needs either an expression, or table, row, column and way")
+        if bool(self.table) != bool(self.row) or (self.expression and (self.column or self.way)):
+            raise ValueError("a row needs its table, and a column and a way stand in the place of an expression")
+        return self
 
 
 class Discrepancy(TomlTable):
@@ -156,37 +207,88 @@ class Paper(TomlTable):
     tables: Mapping[str, Table]
     discrepancies: tuple[Discrepancy, ...] = ()
 
+    @model_validator(mode="after")
+    def _resolved(self) -> Self:
+        for name, table in self.tables.items():
+            for row in table.rows:
+                for key, reference in table.references_of(row).items():
+                    _check_entry(f"{name}, row {row.name!r}, {key!r}", self._resolve, reference)
+        for number, discrepancy in enumerate(self.discrepancies):
+            for place, working in enumerate(discrepancy.workings):
+                _check_entry(f"discrepancies.{number}.workings.{place}", self._calculate, working)
+        used = {way for table in self.tables.values() for ways in table.formulas.values() for way in ways}
+        if unused := sorted(set(self.ways) - used):
+            raise ValueError(f"ways has {unused[0]!r}, and no formula has that name")
+        return self
+
     def table(self, name: str) -> Table:
-        """Return a table."""
+        """Return a table; PaperError, listing the tables, if it doesn't exist."""
+        if name not in self.tables:
+            raise PaperError(f"{self.name} has no table {name!r}.", f"choose one of {', '.join(self.tables)}.")
         return self.tables[name]
 
     def row(self, table: str, name: str, group: str = "") -> Row:
-        """Return the row with this name and group."""
-        return {(row.name, row.group): row for row in self.tables[table].rows}[name, group]
+        """Return the row with this name and group; PaperError, listing the rows, if it doesn't exist."""
+        rows = {(row.name, row.group): row for row in self.table(table).rows}
+        if (name, group) not in rows:
+            known = "; ".join(f"{row}, {part}" if part else row for row, part in rows)
+            missing = f"{name!r} of group {group!r}" if group else repr(name)
+            raise PaperError(f"{self.name}'s {table} has no row {missing}.", f"choose a name and group: {known}.")
+        return rows[name, group]
 
     def values(self, table: str, row: Row) -> dict[str, Decimal]:
         """Return the numbers that a formula may use in this row: printed columns, inputs, and references."""
-        columns = self.tables[table]
+        columns = self.table(table)
         references = columns.references_of(row).items()
         return {**_numbers(columns, row), **{name: self._resolve(reference) for name, reference in references}}
 
     def operands(self, working: Working) -> tuple[Expression, dict[str, Decimal]]:
-        """Return the expression of a line of arithmetic, and its names' numbers."""
-        values, expression = dict(working.inputs), working.expression
+        """Return the expression of a line of arithmetic, and its names' numbers; PaperError for a missing one."""
+        values = dict(working.inputs)
+        expression = working.expression
         if working.table:
-            values = {**self.values(working.table, self.row(working.table, working.row, working.group)), **values}
-            expression = expression or self.tables[working.table].formulas[working.column][working.way]
+            row = self.row(working.table, working.row, working.group)
+            values = {**self.values(working.table, row), **values}
+            if expression is None:
+                ways = self.table(working.table).formulas.get(working.column, {})
+                if working.way not in ways:
+                    raise PaperError(
+                        f"{working.table} has no formula {working.column}.{working.way}.", "name one that it has."
+                    )
+                expression = ways[working.way]
         assert expression is not None
+        if missing := [name for name in expression.names if name not in values]:
+            raise PaperError(f"{expression.text!r} names {missing[0]!r}, which is not there.", "add it as an input.")
         return expression, {name: values[name] for name in expression.names}
+
+    def _calculate(self, working: Working) -> None:
+        expression, values = self.operands(working)
+        try:
+            expression.evaluate(values)
+        except ZeroDivisionError:
+            raise PaperError(f"{expression.text!r} divides by zero.", "correct its numbers.") from None
 
     def _resolve(self, reference: Reference) -> Decimal:
         row = self.row(reference.table, reference.row, reference.group)
-        return _numbers(self.tables[reference.table], row)[reference.value]
+        numbers = _numbers(self.table(reference.table), row)
+        if reference.value not in numbers:
+            raise PaperError(
+                f"{reference.table}'s row {reference.row!r} has no number {reference.value!r}.",
+                f"name one of {', '.join(numbers)}.",
+            )
+        return numbers[reference.value]
 
 
 def _numbers(table: Table, row: Row) -> dict[str, Decimal]:
     inputs = {name: Decimal(value) for name, value in table.inputs_of(row).items() if not isinstance(value, str)}
     return {**inputs, **row.published}
+
+
+def _check_entry(where: str, look_up: Callable[[Any], object], entry: Reference | Working) -> None:
+    try:
+        look_up(entry)
+    except PaperError as trouble:
+        raise ValueError(f"{where}: {trouble.message.removesuffix('.')}") from trouble
 
 
 def paper_names() -> tuple[str, ...]:

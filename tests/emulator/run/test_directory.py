@@ -2,8 +2,10 @@
 
 import fcntl
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -65,7 +67,7 @@ def test_status(root: Path) -> None:
     assert directory.status() == "running"
     directory.unlock(lock)
     assert directory.status() == "interrupted"
-    assert directory.summary() == {**plan("begun"), "status": "interrupted"}
+    assert directory.listed() == {**plan("begun"), "status": "interrupted"}
 
 
 def test_those_who_ask_do_not_take_each_other_for_the_run(root: Path) -> None:
@@ -90,6 +92,21 @@ def test_a_killed_command_is_not_running(root: Path) -> None:
     assert (running, directory.status()) == ("running", "interrupted")
 
 
+def test_the_process_of_a_run_is_found_for_as_long_as_it_goes_on(root: Path) -> None:
+    directory = make(root, "a", None)
+    assert directory.process() is None
+    lock = directory.lock()
+    process = directory.process()
+    assert process is not None
+    # A signal that none is: only whether it lives.
+    signal.pidfd_send_signal(process, 0)
+    os.close(process)
+    directory.unlock(lock)
+    # As a killed command leaves it.
+    (directory.path / ".lock").write_text(str(os.getpid()))
+    assert directory.process() is None
+
+
 def test_runs_are_listed_of_any_folder(root: Path, tmp_path: Path) -> None:
     make(root, "here")
     make(tmp_path / "elsewhere", "there")
@@ -102,10 +119,10 @@ def test_broken_files_are_named(root: Path) -> None:
     directory = make(root, "one", None)
     (directory.path / "plan.toml").write_text('run = "on')
     with pytest.raises(RunError, match=r"plan.toml is not a plan"):
-        directory.summary()
+        directory.listed()
     (directory.path / "run.json").write_text("[1")
     with pytest.raises(RunError, match=r"run.json is not a run's document"):
-        directory.summary()
+        directory.listed()
 
 
 def test_a_finished_run_is_never_modified(root: Path) -> None:

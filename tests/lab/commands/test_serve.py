@@ -22,6 +22,7 @@ from slslab.errors import RequestError
 from slslab.run.bill import load_book
 from slslab.run.directory import DOCUMENT, RunDirectory
 from slslab_lab.pages.live.app import Pages
+from slslab_lab.pages.live.changes import Changes
 from slslab_lab.pages.live.server import HOST, listening, prepare
 from slslab_lab.pages.live.views import Views
 
@@ -293,15 +294,16 @@ def test_ctrl_c_ends_it_with_all_who_listen(tmp_path: Path) -> None:
 
 
 def test_whoever_leaves_leaves_nothing_behind(tmp_path: Path) -> None:
-    """In this process: streams of events end with their clients."""
+    """In this process: streams of events end with their clients, and watching ends with its block."""
 
     async def look() -> None:
-        pages = Pages(Views(tmp_path, load_book("aws-us-east-1")), asyncio.Event())
+        changes = Changes(tmp_path)
+        pages = Pages(Views(tmp_path, load_book("aws-us-east-1")), changes)
         with listening(0) as listener:
             application = pages.application("token", listener.getsockname()[1])
             config = uvicorn.Config(application, log_config=None, lifespan="off")
             server = uvicorn.Server(config)
-            async with asyncio.timeout(WAIT_S):
+            async with asyncio.timeout(WAIT_S), changes.watching():
                 serving = asyncio.create_task(server._serve([listener]))
                 reader, writer = await asyncio.open_connection(*listener.getsockname())
                 before = asyncio.all_tasks()
@@ -311,9 +313,9 @@ def test_whoever_leaves_leaves_nothing_behind(tmp_path: Path) -> None:
                 await reader.readuntil(b"\r\n\r\n")
                 writer.write(b"GET /events HTTP/1.1\r\nHost: localhost\r\nCookie: " + cookie + b"\r\n\r\n")
                 await reader.readuntil(b"event: changed")
-                assert asyncio.all_tasks() - before
+                assert len(changes._subscribers) == 1
                 writer.close()
-                while asyncio.all_tasks() - before:
+                while changes._subscribers or asyncio.all_tasks() - before:
                     await asyncio.sleep(0.01)
                 server.should_exit = True
                 await serving

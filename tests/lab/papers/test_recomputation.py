@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slslab_lab.papers.expressions import as_text
-from slslab_lab.papers.paper import Paper, load_paper
+from slslab_lab.papers.paper import Paper, PaperError, load_paper
 from slslab_lab.papers.recomputation import (
     AGREES,
     CANNOT,
@@ -368,6 +368,11 @@ def test_the_documentations_paper_can_be_read_and_recomputed(tmp_path: Path) -> 
     assert (shown(row["cost", "exact"], 6), row["cost", "exact"].verdict) == ("0.013442", AGREES)
     assert [work_out(paper, working).shown for working in paper.discrepancies[0].workings] == ["0.013442", "0.1072"]
     assert paper.values("table1", paper.row("table1", "MobileNet", "8 workers"))["hour"] == Decimal("0.526")
+
+
+def test_a_table_that_is_not_there() -> None:
+    with pytest.raises(PaperError, match="barrak-2025 has no table 'table9'"):
+        recompute(BARRAK, "table9")
 
 
 @pytest.mark.parametrize(

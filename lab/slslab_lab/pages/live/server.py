@@ -11,9 +11,10 @@ from pathlib import Path
 import uvicorn
 
 from slslab.aws.gate import BoundedHeads
-from slslab.errors import RequestError, writable
+from slslab.errors import HostError, RequestError, writable
 from slslab.run.bill import DEFAULT_BOOK, load_book
 from slslab_lab.pages.live.app import Pages
+from slslab_lab.pages.live.changes import Changes
 from slslab_lab.pages.live.views import Views
 
 HOST = "127.0.0.1"
@@ -26,7 +27,7 @@ def serve(folder: Path, port: int, ready: Callable[[str], None]) -> None:
 
     `ready` gets the address, with a token that is new at each start and is needed to see anything.
 
-    RequestError if the port is taken or the folder can't be made.
+    RequestError if the port is taken or the folder can't be made; HostError if files can't be watched.
     """
     with listening(port) as listener:
         asyncio.run(_serve(prepare(folder), listener, ready))
@@ -52,9 +53,9 @@ def listening(port: int) -> socket.socket:
 class _Server(uvicorn.Server):
     """Leaves signals to the loop, and ends the event streams, which would never end otherwise."""
 
-    def __init__(self, config: uvicorn.Config, over: asyncio.Event) -> None:
+    def __init__(self, config: uvicorn.Config, changes: Changes) -> None:
         super().__init__(config)
-        self._over = over
+        self._changes = changes
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
         return nullcontext()
@@ -63,14 +64,14 @@ class _Server(uvicorn.Server):
         """Stop; on a second call, without waiting for pages that are still being sent."""
         self.force_exit = self.should_exit
         self.should_exit = True
-        self._over.set()
+        self._changes.end()
 
 
 async def _serve(folder: Path, listener: socket.socket, ready: Callable[[str], None]) -> None:
-    over = asyncio.Event()
+    changes = Changes(folder)
     port, token = listener.getsockname()[1], secrets.token_urlsafe(32)
     config = uvicorn.Config(
-        Pages(Views(folder, load_book(DEFAULT_BOOK)), over).application(token, port),
+        Pages(Views(folder, load_book(DEFAULT_BOOK)), changes).application(token, port),
         http=BoundedHeads,
         log_config=None,
         access_log=False,
@@ -80,9 +81,13 @@ async def _serve(folder: Path, listener: socket.socket, ready: Callable[[str], N
         server_header=False,
         timeout_graceful_shutdown=CLOSE_LIMIT_S,
     )
-    server = _Server(config, over)
+    server = _Server(config, changes)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             asyncio.get_running_loop().add_signal_handler(number, server.stop)
-    ready(f"http://{HOST}:{port}/?token={token}")
-    await server.serve(sockets=[listener])
+    try:
+        async with changes.watching():
+            ready(f"http://{HOST}:{port}/?token={token}")
+            await server.serve(sockets=[listener])
+    except OSError as error:
+        raise HostError(f"{folder} cannot be watched: {error}.", "raise fs.inotify.max_user_watches.") from error
