@@ -9,10 +9,12 @@ https://docs.aws.amazon.com/lambda/latest/dg/urls-configuration.html#urls-cors
 import base64
 import json
 import re
+import secrets
+import string
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qsl, unquote
@@ -29,16 +31,16 @@ from slslab.aws.keys import Keyring, Principal
 from slslab.aws.limits import Limits
 from slslab.aws.signatures import IndexedHeaders
 from slslab.lambda_.api import Answer, Call
-from slslab.lambda_.attachments import BUFFERED, HOST, PREFIX, FunctionUrl, called
 from slslab.lambda_.functions import Entry, FunctionResource, Functions, Policy, Target
 from slslab.lambda_.invocation import InvocationService, new_trace_id
 from slslab.lambda_.layers import NO_RESOURCE
 from slslab.lambda_.policies import allows
-from slslab.lambda_.references import LATEST, function_arn
+from slslab.lambda_.references import LATEST, URL_HOST, URL_PREFIX, function_arn
 
 # documented: urls-auth.html: URLs that were made since October 2025 need both, and since November 2026 all do.
 # (Recorded in September 2026, in an account that still was an exception: the first was enough.)
 ACTIONS = ("lambda:InvokeFunctionUrl", "lambda:InvokeFunction")
+ALPHABET, BUFFERED = string.ascii_lowercase + string.digits, "BUFFERED"
 FORBIDDEN = (
     "Forbidden. For troubleshooting Function URL authorization issues, see: "
     "https://docs.aws.amazon.com/lambda/latest/dg/urls-auth.html"
@@ -297,7 +299,7 @@ def _credentials(cors: Mapping[str, Any]) -> Headers:
 class UrlServer:
     """The ASGI application of one emulator's function URLs; the gate only checks that a request's host is known."""
 
-    prefix, host = PREFIX, HOST
+    prefix, host = URL_PREFIX, URL_HOST
 
     def __init__(self, functions: Functions, service: InvocationService, keys: Keyring, limits: Limits) -> None:
         self._functions = functions
@@ -321,18 +323,18 @@ class UrlServer:
         url_id, path = called(host.partition(":")[0].lower(), scope["raw_path"].decode("latin-1"))
         entry, qualifier, url = self._find(url_id)
         pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
-        if (granted := preflight(url.cors, scope["method"], dict(pairs))) is not None:
+        if (granted := preflight(url.get("Cors", {}), scope["method"], dict(pairs))) is not None:
             return _response(granted)
         policy = entry.policies.get(qualifier, {})
         caller, key_id = None, ""
-        if url.auth_type == "AWS_IAM":
+        if url["AuthType"] == "AWS_IAM":
             caller, key_id, body = await self._signed(scope, receive, headers)
-        _authorize(policy, url, caller)
+        _authorize(policy, url["AuthType"], caller)
         if caller is None:
             body = await read_body(receive, headers, self._limit, "InvokeFunction")
         target = self._target(entry, qualifier)
         request = UrlRequest(
-            url_id=url.id,
+            url_id=url_id,
             host=host,
             method=scope["method"],
             path=path,
@@ -351,17 +353,17 @@ class UrlServer:
             caller=caller.function if caller is not None else "",
             request_id=request_id,
         )
-        streamed = url.invoke_mode not in (None, BUFFERED)
+        streamed = url.get("InvokeMode", BUFFERED) != BUFFERED
         returned = answer(None if result.function_error else result.payload, streamed=streamed)
-        merged = shared(url.cors, headers.get("origin"), returned.headers)
+        merged = shared(url.get("Cors", {}), headers.get("origin"), returned.headers)
         ids = [("x-amzn-requestid", request_id), ("x-amzn-trace-id", trace_id)]
         return _response(UrlAnswer(returned.status, [*merged, *ids], returned.body))
 
-    def _find(self, url_id: str) -> tuple[Entry, str, FunctionUrl]:
+    def _find(self, url_id: str) -> tuple[Entry, str, Mapping[str, Any]]:
         """Return the function that owns this URL. Unknown and disabled ids look the same."""
         for entry in self._functions.entries():
             for qualifier, url in entry.urls.items():
-                if url.id == url_id:
+                if url["Id"] == url_id:
                     return entry, qualifier, url
         raise _forbidden()
 
@@ -385,8 +387,8 @@ class UrlServer:
             raise _forbidden() from error  # its alias was deleted
 
 
-def _authorize(policy: Policy, url: FunctionUrl, caller: Principal | None) -> None:
-    values = {"lambda:FunctionUrlAuthType": url.auth_type, "lambda:InvokedViaFunctionUrl": "true"}
+def _authorize(policy: Policy, auth_type: str, caller: Principal | None) -> None:
+    values = {"lambda:FunctionUrlAuthType": auth_type, "lambda:InvokedViaFunctionUrl": "true"}
     for action in ACTIONS:
         permitted = caller is not None and (caller.actions is None or action in caller.actions)
         if not permitted and not allows(policy, action, caller.arn if caller is not None else None, values):
@@ -416,22 +418,20 @@ class FunctionUrlOperations(FunctionResource):
                 f"Failed to create function url config for [functionArn = {arn}]. Error message:  FunctionUrlConfig "
                 "exists for this Lambda function"
             )
-        url = entry.urls[qualifier or LATEST] = FunctionUrl.of(arn, call.members)
-        return url.document(call.headers["host"])
+        url_id, now = "".join(secrets.choice(ALPHABET) for _ in range(32)), _now()
+        new = {"Id": url_id, "FunctionArn": arn, "CreationTime": now, "LastModifiedTime": now}
+        url = entry.urls[qualifier or LATEST] = _changed(new, call.members)
+        return _document(url, call.headers["host"])
 
     async def _get_function_url_config(self, call: Call) -> Answer:
         entry, qualifier = self._configured(call)
-        return entry.urls[qualifier].listed(call.headers["host"])
+        return _listed(entry.urls[qualifier], call.headers["host"])
 
     async def _update_function_url_config(self, call: Call) -> Answer:
         self._target(call)
         entry, qualifier = self._configured(call)
-        old, given = entry.urls[qualifier], call.members
-        url = FunctionUrl.of(
-            old.arn, {"AuthType": old.auth_type, "Cors": old.cors, "InvokeMode": old.invoke_mode} | given
-        )
-        url = entry.urls[qualifier] = replace(url, id=old.id, created=old.created)
-        return url.document(call.headers["host"]) | {"LastModifiedTime": url.modified}
+        url = entry.urls[qualifier] = _changed(entry.urls[qualifier], call.members) | {"LastModifiedTime": _now()}
+        return _document(url, call.headers["host"]) | {"LastModifiedTime": url["LastModifiedTime"]}
 
     async def _delete_function_url_config(self, call: Call) -> None:
         entry, qualifier = self._configured(call)
@@ -441,7 +441,7 @@ class FunctionUrlOperations(FunctionResource):
         if not self._functions.exists(call.name):
             raise missing("Function does not exist")
         urls = self._functions.entry(call.name).urls
-        return call.page("FunctionUrlConfigs", {key: url.listed(call.headers["host"]) for key, url in urls.items()})
+        return call.page("FunctionUrlConfigs", {key: _listed(url, call.headers["host"]) for key, url in urls.items()})
 
     def _target(self, call: Call) -> tuple[Entry, str | None]:
         try:
@@ -456,3 +456,34 @@ class FunctionUrlOperations(FunctionResource):
         if not self._functions.exists(call.name) or qualifier not in self._functions.entry(call.name).urls:
             raise missing(NO_RESOURCE)
         return self._functions.entry(call.name), qualifier
+
+
+def _changed(url: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a URL with a request's settings; without those that are empty, as in AWS's answers (recorded)."""
+    settings = {name: request[name] for name in ("AuthType", "Cors", "InvokeMode") if name in request}
+    return {name: value for name, value in {**url, **settings}.items() if value}
+
+
+def _document(url: Mapping[str, Any], host: str) -> dict[str, Any]:
+    """Return the members that all answers contain. `host` is the host and port by which the client calls us."""
+    members = {name: value for name, value in url.items() if name not in ("Id", "LastModifiedTime")}
+    return {"FunctionUrl": f"http://{host}{URL_PREFIX}{url['Id']}/", **members}
+
+
+def _listed(url: Mapping[str, Any], host: str) -> dict[str, Any]:
+    """Return the members of GetFunctionUrlConfig's answer."""
+    return {"InvokeMode": BUFFERED, "LastModifiedTime": url["LastModifiedTime"], **_document(url, host)}
+
+
+def called(name: str, path: str) -> tuple[str, str]:
+    """Return the URL id in a request's host or path, and the rest of the path."""
+    if (found := URL_HOST.fullmatch(name)) is not None:
+        return found["id"], path
+    url, slash, rest = path.removeprefix(URL_PREFIX).partition("/")
+    return url, slash + rest or "/"
+
+
+def _now() -> str:
+    """Return the time with nanoseconds, as AWS writes it (recorded)."""
+    now = time.time_ns()
+    return f"{datetime.fromtimestamp(now // 10**9, UTC):%Y-%m-%dT%H:%M:%S}.{now % 10**9:09}Z"
