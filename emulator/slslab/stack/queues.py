@@ -94,7 +94,11 @@ class EmbeddedRabbitMQ(ServerProcess):
         self._user = f"slslab-{secrets.token_hex(4)}"
         self._password = secrets.token_hex(16)
         self._installed = _installed()
-        self.version = self._installed.version
+
+    @property
+    def version(self) -> str:
+        """The server's name and version."""
+        return self._installed.version
 
     @property
     def endpoint(self) -> str:
