@@ -459,7 +459,7 @@ class FunctionUrlOperations(FunctionResource):
 
 
 def _changed(url: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a URL with a request's settings; without those that are empty, as in AWS's answers (recorded)."""
+    """Return a URL with a request's settings, except empty ones, as in AWS's answers (recorded)."""
     settings = {name: request[name] for name in ("AuthType", "Cors", "InvokeMode") if name in request}
     return {name: value for name, value in {**url, **settings}.items() if value}
 
