@@ -9,7 +9,7 @@ from slslab.aws.keys import Keyring
 from slslab.host.server_process import LazyServer
 from slslab.installation import __version__, require
 from slslab.installation import installed as module_installed
-from slslab.stack.access_log import AccessLog
+from slslab.stack.object_store import AccessLog
 
 PORT = 4566
 # The services that are not moto's.

@@ -113,7 +113,8 @@ class Signature:
                 payload,
             )
         )
-        text = f"{ALGORITHM}\n{self.stamp}\n{self.scope}\n{hashlib.sha256(canonical.encode()).hexdigest()}"
+        scope = f"{self.day}/{self.region}/{self.service}/aws4_request"
+        text = f"{ALGORITHM}\n{self.stamp}\n{scope}\n{hashlib.sha256(canonical.encode()).hexdigest()}"
         key = _derived_key(secret, self.day, self.region, self.service)
         if not hmac.compare_digest(hmac.digest(key, text.encode(), "sha256").hex(), self.signature):
             raise _invalid(
@@ -127,11 +128,6 @@ class Signature:
             for name, value in sorted(parameters(query), key=_encoded)
             if not (self.presigned and name == "X-Amz-Signature")
         )
-
-    @property
-    def scope(self) -> str:
-        """The scope of a derived key: day, region and service."""
-        return f"{self.day}/{self.region}/{self.service}/aws4_request"
 
     def check_time(self) -> None:
         """Raise InvalidSignatureException if it was signed too long ago, or in the future."""

@@ -24,8 +24,8 @@ import re
 import secrets
 import shutil
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import ExitStack, closing, suppress
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Self
@@ -355,11 +355,11 @@ class Control:
             except OSError as error:  # the engine's error; the remaining instances end with the emulator
                 LOG.error("the instances of a run could not be ended: %s", error)
             # Callers before the functions they call, and the bucket last: functions write to it until they have ended.
-            await asyncio.to_thread(self._remove_machines, resources["machine"])
-            await asyncio.to_thread(self._remove_functions, resources["function"])
+            await asyncio.to_thread(self._remove, "stepfunctions", _remove_machines, resources["machine"])
+            await asyncio.to_thread(self._remove, "lambda", _remove_functions, resources["function"])
             await self._emulator.service.end(resources["function"])
-            await asyncio.to_thread(self._remove_buckets, resources["bucket"])
-            await asyncio.to_thread(self._remove_tables, resources["table"])
+            await asyncio.to_thread(self._remove, "s3", _remove_buckets, resources["bucket"])
+            await asyncio.to_thread(self._remove, "dynamodb", _remove_tables, resources["table"])
         finally:
             if recording.channel is not None:
                 await recording.channel.close()
@@ -370,47 +370,12 @@ class Control:
             )
             self._recording = None
 
-    def _remove_machines(self, names: set[str]) -> None:
+    def _remove(self, service: str, remove: Callable[[Any, set[str]], None], names: set[str]) -> None:
         if not names:
             return
-        with self._client("stepfunctions") as client:
-            pages = client.get_paginator("list_state_machines").paginate()
-            for arn in [m["stateMachineArn"] for page in pages for m in page["stateMachines"] if m["name"] in names]:
-                running = client.get_paginator("list_executions").paginate(stateMachineArn=arn, statusFilter="RUNNING")
-                for execution in [execution for page in running for execution in page["executions"]]:
-                    client.stop_execution(executionArn=execution["executionArn"])
-                client.delete_state_machine(stateMachineArn=arn)
-
-    def _remove_functions(self, names: set[str]) -> None:
-        with self._client("lambda") as client:
-            pages = client.get_paginator("list_functions").paginate()
-            for name in names & {function["FunctionName"] for page in pages for function in page["Functions"]}:
-                client.delete_function(FunctionName=name)
-
-    def _remove_buckets(self, names: set[str]) -> None:
-        if not names:
-            return
-        with self._client("s3") as client:
-            for name in names & {bucket["Name"] for bucket in client.list_buckets()["Buckets"]}:
-                for page in client.get_paginator("list_objects_v2").paginate(Bucket=name):
-                    entries = [{"Key": entry["Key"]} for entry in page.get("Contents", [])]
-                    if entries:
-                        client.delete_objects(Bucket=name, Delete={"Objects": entries, "Quiet": True})
-                client.delete_bucket(Bucket=name)
-
-    def _remove_tables(self, names: set[str]) -> None:
-        if not names:
-            return
-        with self._client("dynamodb") as client:
-            pages = client.get_paginator("list_tables").paginate()
-            for name in names & {name for page in pages for name in page["TableNames"]}:
-                client.delete_table(TableName=name)
-
-    @contextmanager
-    def _client(self, service: str) -> Iterator[Any]:
         with closing(self._emulator.client(service, read_timeout=REMOVAL_ANSWER_S)) as client:
             try:
-                yield client
+                remove(client, names)
             except (botocore.exceptions.ClientError, botocore.exceptions.BotoCoreError) as error:
                 LOG.error("the resources of a run at %s could not be removed: %s", service, error)
 
@@ -420,6 +385,35 @@ class Control:
         if not re.fullmatch(r"[\w-]+", environment) or not path.exists():
             return _refused(404, f"The environment {environment!r} has no log.")
         return PlainTextResponse(await asyncio.to_thread(path.read_bytes))
+
+
+def _remove_machines(client: Any, names: set[str]) -> None:
+    pages = client.get_paginator("list_state_machines").paginate()
+    for arn in [m["stateMachineArn"] for page in pages for m in page["stateMachines"] if m["name"] in names]:
+        running = client.get_paginator("list_executions").paginate(stateMachineArn=arn, statusFilter="RUNNING")
+        for execution in [execution for page in running for execution in page["executions"]]:
+            client.stop_execution(executionArn=execution["executionArn"])
+        client.delete_state_machine(stateMachineArn=arn)
+
+
+def _remove_functions(client: Any, names: set[str]) -> None:
+    pages = client.get_paginator("list_functions").paginate()
+    for name in names & {function["FunctionName"] for page in pages for function in page["Functions"]}:
+        client.delete_function(FunctionName=name)
+
+
+def _remove_buckets(client: Any, names: set[str]) -> None:
+    for name in names & {bucket["Name"] for bucket in client.list_buckets()["Buckets"]}:
+        for page in client.get_paginator("list_objects_v2").paginate(Bucket=name):
+            if entries := [{"Key": entry["Key"]} for entry in page.get("Contents", [])]:
+                client.delete_objects(Bucket=name, Delete={"Objects": entries, "Quiet": True})
+        client.delete_bucket(Bucket=name)
+
+
+def _remove_tables(client: Any, names: set[str]) -> None:
+    pages = client.get_paginator("list_tables").paginate()
+    for name in names & {name for page in pages for name in page["TableNames"]}:
+        client.delete_table(TableName=name)
 
 
 def _parse_launch(body: Mapping[str, Any]) -> Fleet | None:

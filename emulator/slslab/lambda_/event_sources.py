@@ -1,34 +1,263 @@
 """Event source mappings: messages of SQS queues invoke functions in batches.
 
-https://docs.aws.amazon.com/lambda/latest/dg/with-sqs.html. Texts of errors are measured (recorded from AWS)
-unless a comment says otherwise.
+https://docs.aws.amazon.com/lambda/latest/dg/with-sqs.html, services-sqs-scaling.html, services-sqs-errorhandling.html.
+Texts of errors are measured (recorded from AWS) unless a comment says otherwise. Failed and throttled messages stay in
+the queue until their visibility timeout, as on AWS. AWS then polls more slowly, which isn't emulated. AWS bills the
+requests that move messages, and polls of an idle queue; both are reported.
 """
 
 import asyncio
+import base64
+import json
+import logging
+import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import cached_property
 from typing import Any
 
+from botocore.exceptions import BotoCoreError, ClientError
+
+from slslab.aws.arns import ACCOUNT, REGION
 from slslab.aws.errors import ServiceError, invalid, missing
+from slslab.aws.limits import MB
+from slslab.aws.queue_messages import message_bytes
 from slslab.lambda_.api import Answer, Call, Operations
-from slslab.lambda_.attachments import BATCH_SIZE, EventSourceMapping
-from slslab.lambda_.functions import Functions, check_tags
-from slslab.lambda_.invocation import InvocationService
-from slslab.lambda_.queue_poller import QUEUE_ERRORS, QueueClient, QueuePoller
-from slslab.lambda_.references import Reference, function_arn, parse
+from slslab.lambda_.events import Response
+from slslab.lambda_.functions import Functions, Target, check_tags
+from slslab.lambda_.invocation import InvocationService, new_trace_id
+from slslab.lambda_.references import Reference, parse
 from slslab.lambda_.stack_client import StackClient
 from slslab.run.events import own_event
 
 QUEUE = "arn:aws:sqs:"
-# documented: services-sqs-parameters.html: the parameters of an SQS mapping, except the last two lines.
-EMULATED = frozenset(
-    {
-        *("EventSourceArn", "FunctionName", "UUID", "Enabled", "BatchSize", "MaximumBatchingWindowInSeconds"),
-        *("FunctionResponseTypes", "ScalingConfig", "Tags"),
+# The messages of a batch, unless a mapping says otherwise.
+BATCH_SIZE = 10
+# documented: services-sqs-parameters.html.
+SETTINGS = ("BatchSize", "MaximumBatchingWindowInSeconds", "FunctionResponseTypes", "ScalingConfig")
+EMULATED = frozenset({*SETTINGS, "EventSourceArn", "FunctionName", "UUID", "Enabled", "Tags"})
+# A mapping: the API's EventSourceMappingConfiguration.
+Document = dict[str, Any]
+
+
+# documented: services-sqs-scaling.html: five batches at once, up to 300 more each minute, and 1,250 in all.
+FIRST_AT_ONCE, MORE_PER_S, MOST_AT_ONCE = 5, 5, 1250
+AGAIN_S = 1.0
+# AWS asks an idle queue FIRST_AT_ONCE times at once, and waits 20 s for each answer: 15 requests a minute.
+# assumed: services-sqs-scaling.html names long polls, and their length is the longest that SQS allows.
+LONG_POLL_S = 20
+LOG = logging.getLogger(__name__)
+Message = dict[str, Any]
+
+
+# documented: API_ReceiveMessage.html: at most ten messages.
+MOST_MESSAGES = 10
+# The length of a long poll, seconds. AWS allows 20, but a poll must not be interrupted: SQS doesn't notice that its
+# client has gone, and still sends it the next message (reported for AWS: aws-sdk-java, issue 2083).
+WAIT_S = 1
+# Longer than the wait: a server that does not answer by then has a defect.
+LIMIT_S = 60.0
+# What a call raises if SQS refuses it (ClientError) or doesn't answer; ValueError for an endpoint that isn't a URL.
+QUEUE_ERRORS = (ClientError, BotoCoreError, ValueError)
+
+
+class QueueClient:
+    """A queue of the stack by its name. Every call may raise one of QUEUE_ERRORS."""
+
+    def __init__(self, stack: StackClient, name: str) -> None:
+        self._stack = stack
+        self._name = name
+
+    def attributes(self) -> dict[str, str]:
+        """Return the attributes of the queue."""
+        found: dict[str, str] = self._call("get_queue_attributes", AttributeNames=["All"])["Attributes"]
+        return found
+
+    def receive(self, most: int) -> list[dict[str, Any]]:
+        """Return up to ten messages, or an empty list after a second; binary attributes are Base64, as in events."""
+        number = min(most, MOST_MESSAGES)
+        every = {"AttributeNames": ["All"], "MessageAttributeNames": ["All"]}
+        answer = self._call("receive_message", MaxNumberOfMessages=number, WaitTimeSeconds=WAIT_S, **every)
+        messages: list[dict[str, Any]] = answer.get("Messages", [])
+        for attribute in [each for message in messages for each in message.get("MessageAttributes", {}).values()]:
+            if "BinaryValue" in attribute:
+                attribute["BinaryValue"] = base64.b64encode(attribute["BinaryValue"]).decode()
+        return messages
+
+    def delete(self, receipts: list[str]) -> None:
+        """Delete messages that were received."""
+        for start in range(0, len(receipts), MOST_MESSAGES):
+            chosen = receipts[start : start + MOST_MESSAGES]
+            entries = [{"Id": str(number), "ReceiptHandle": receipt} for number, receipt in enumerate(chosen)]
+            self._call("delete_message_batch", Entries=entries)
+
+    @cached_property
+    def _client(self) -> Any:
+        return self._stack.client("sqs", read_timeout=LIMIT_S)
+
+    @cached_property
+    def _url(self) -> str:
+        return str(self._client.get_queue_url(QueueName=self._name)["QueueUrl"])
+
+    def _call(self, operation: str, **members: Any) -> dict[str, Any]:
+        answer: dict[str, Any] = getattr(self._client, operation)(QueueUrl=self._url, **members)
+        return answer
+
+
+class QueuePoller:
+    """Polls from its creation until `close`, on its own thread. Everything else runs on the creator's event loop.
+
+    `target` returns what to invoke. `mapping` is the API's EventSourceMappingConfiguration. `on_poll` is called for
+    each request that AWS would bill, with its bytes; a batch's requests follow its invocation.
+    """
+
+    def __init__(
+        self,
+        queue: QueueClient,
+        service: InvocationService,
+        target: Callable[[], Target],
+        on_poll: Callable[[int], None],
+        mapping: Mapping[str, Any],
+    ) -> None:
+        self._queue = queue
+        self._service = service
+        self._target = target
+        self._on_poll = on_poll
+        self._mapping, self._arn, self._size = mapping, mapping["EventSourceArn"], mapping["BatchSize"]
+        self._most = mapping.get("ScalingConfig", {}).get("MaximumConcurrency") or MOST_AT_ONCE
+        # For how long the queue has been idle since the last billed request, s.
+        self._idle_s = 0.0
+        # Since when at least FIRST_AT_ONCE invocations have been running.
+        self._busy_s: float | None = None
+        self._closed = threading.Event()
+        # Set when a batch has been processed, or the poller is closed.
+        self._changed = asyncio.Event()
+        self._batches: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+        self._thread = ThreadPoolExecutor(1, f"poller of {self._arn}")
+        self._polling = self._loop.create_task(self._poll())
+
+    async def close(self) -> None:
+        """Wait for the current poll to end; messages that it has received are still processed."""
+        self._closed.set()
+        self._changed.set()
+        await self._polling
+
+    async def _poll(self) -> None:
+        with self._thread:
+            while await self._wait_for_place():
+                try:
+                    batch = await self._loop.run_in_executor(self._thread, self._gather)
+                except Exception as error:  # whatever fails, the next poll may succeed
+                    if not self._closed.is_set():
+                        LOG.error("%s cannot be polled: %s", self._arn, error)
+                        await self._loop.run_in_executor(self._thread, self._closed.wait, AGAIN_S)
+                    continue
+                if batch:
+                    task = self._loop.create_task(self._process(batch))
+                    self._batches.add(task)
+                    task.add_done_callback(self._end)
+
+    def _gather(self) -> list[Message]:
+        batch = self._receive(self._size)
+        end, size = time.monotonic() + self._mapping["MaximumBatchingWindowInSeconds"], sum(map(message_bytes, batch))
+        while batch and len(batch) < self._size and size < 6 * MB and not self._closed.is_set():
+            if time.monotonic() >= end:
+                break
+            try:
+                more = self._receive(self._size - len(batch))
+            except QUEUE_ERRORS:
+                break  # process what was received; the next poll reports the error
+            batch, size = batch + more, size + sum(map(message_bytes, more))
+        return batch
+
+    def _receive(self, most: int) -> list[Message]:
+        messages = self._queue.receive(most)
+        self._idle_s = 0.0 if messages else self._idle_s + WAIT_S
+        if self._idle_s >= LONG_POLL_S / FIRST_AT_ONCE:
+            self._idle_s = 0.0
+            self._loop.call_soon_threadsafe(self._on_poll, 0)
+        return messages
+
+    async def _wait_for_place(self) -> bool:
+        while not self._closed.is_set():
+            running = len(self._batches)
+            if running < FIRST_AT_ONCE:
+                self._busy_s = None
+            elif self._busy_s is None:
+                self._busy_s = time.monotonic()
+            extra = 0 if self._busy_s is None else MORE_PER_S * (time.monotonic() - self._busy_s)
+            if running < min(self._most, FIRST_AT_ONCE + int(extra)):
+                return True
+            self._changed.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), 1 / MORE_PER_S if running < self._most else None)
+        return False
+
+    def _end(self, task: "asyncio.Task[None]") -> None:
+        self._batches.discard(task)
+        self._changed.set()
+        if not task.cancelled() and (error := task.exception()) is not None and not self._closed.is_set():
+            LOG.error("a batch of %s stays in its queue: %s", self._arn, error)
+
+    async def _process(self, batch: list[Message]) -> None:
+        event = json.dumps({"Records": [_record(message, self._arn) for message in batch]}).encode()
+        try:
+            response = await self._service.invoke(self._target(), event, new_trace_id())
+        except ServiceError as error:
+            LOG.warning("a batch of %s stays in its queue: %s", self._arn, error.message)
+            return
+        finally:
+            # A batch of several polls is billed as the fewest that could have received it.
+            for start in range(0, len(batch), MOST_MESSAGES):
+                self._on_poll(sum(map(message_bytes, batch[start : start + MOST_MESSAGES])))
+        failed = self._failed(response, {message["MessageId"] for message in batch})
+        done = [message["ReceiptHandle"] for message in batch if message["MessageId"] not in failed]
+        for _ in range(0, len(done), MOST_MESSAGES):
+            self._on_poll(0)
+        await asyncio.to_thread(self._queue.delete, done)
+
+    def _failed(self, response: Response, sent: set[str]) -> set[str]:
+        """Return the ids of failed messages (documented: services-sqs-errorhandling.html, success conditions)."""
+        if response.function_error is not None:
+            return sent
+        if not self._mapping["FunctionResponseTypes"]:
+            return set()
+        try:
+            answer = json.loads(response.payload)
+            failures = ([] if answer is None else answer.get("batchItemFailures")) or []
+            named = {failure["itemIdentifier"] for failure in failures}
+        except (ValueError, LookupError, TypeError, AttributeError):
+            return sent
+        return named if named <= sent else sent
+
+
+def _record(message: Message, queue_arn: str) -> dict[str, Any]:
+    """Return a message as the function receives it (measured: recorded from AWS)."""
+    attributes = {
+        name: {
+            **{kind[0].lower() + kind[1:]: value for kind, value in given.items()},
+            "stringListValues": [],
+            "binaryListValues": [],
+        }
+        for name, given in (message.get("MessageAttributes") or {}).items()
     }
-)
+    record = {
+        "messageId": message["MessageId"],
+        "receiptHandle": message["ReceiptHandle"],
+        "body": message["Body"],
+        "attributes": message.get("Attributes") or {},
+        "messageAttributes": attributes,
+        "md5OfMessageAttributes": message.get("MD5OfMessageAttributes"),
+        "md5OfBody": message["MD5OfBody"],
+        "eventSource": "aws:sqs",
+        "eventSourceARN": queue_arn,
+        "awsRegion": REGION,
+    }
+    return record
 
 
 class EventSourceMappings(Operations):
@@ -45,31 +274,35 @@ class EventSourceMappings(Operations):
         self._service = service
         self._stack = stack
         self._on_event = on_event
-        self._mappings: dict[str, EventSourceMapping] = {}
+        self._mappings: dict[str, Document] = {}
         self._pollers: dict[str, QueuePoller] = {}
         self._tags: dict[str, dict[str, str]] = {}
 
-    def check(self, request: Mapping[str, Any]) -> QueueClient:
-        """Check a request to create a mapping, and return its queue for `check_queue`."""
+    def check(self, request: Mapping[str, Any]) -> Document:
+        """Check a request to create a mapping, and return the mapping."""
         queue, function = str(request.get("EventSourceArn", "")), parse(request["FunctionName"])
         check_source(queue)
         self._resolve(function)
         for mapping in self._mappings.values():
-            if (mapping.queue, mapping.function) == (queue, _plain(function)):
+            if (mapping["EventSourceArn"], mapping["FunctionArn"]) == (queue, function.arn):
                 raise ServiceError(
                     409,
                     "ResourceConflictException",
                     f'An event source mapping with SQS arn (" {queue} ") and function (" {function.name} ") already '
-                    f"exists. Please update or delete the existing mapping with UUID {mapping.id}",
+                    f"exists. Please update or delete the existing mapping with UUID {mapping['UUID']}",
                 )
-        with_request(EventSourceMapping("", queue, _plain(function)), request)
+        mapping = new_mapping(queue, function, request)
         check_tags(request.get("Tags") or {})
-        return self._queue(queue)
+        if not self._stack.reaches("sqs"):
+            raise invalid(
+                f"The queue {queue} cannot be polled: this emulator has no SQS. `slslab up` has it with slslab[aws]."
+            )
+        return mapping
 
-    def check_queue(self, queue: QueueClient, function: Reference) -> None:
+    def check_queue(self, arn: str, function: Reference) -> None:
         """Ask the queue whether it suits the function; blocks."""
         try:
-            visible_s = int(queue.attributes()["VisibilityTimeout"])
+            visible_s = int(self._queue(arn).attributes()["VisibilityTimeout"])
         except QUEUE_ERRORS as error:
             unanswered = {"Code": "", "Message": f"SQS does not answer: {error}"}
             answer = getattr(error, "response", {}).get("Error", unanswered)
@@ -86,9 +319,9 @@ class EventSourceMappings(Operations):
     def tags(self, arn: str) -> dict[str, str] | None:
         """Return the tags of the mapping with this ARN, to read or change; None for any other ARN."""
         before, found, mapping_id = arn.partition(":event-source-mapping:")
-        return self._tags[self.get(mapping_id).id] if found and before.startswith("arn:") else None
+        return self._tags[self.get(mapping_id)["UUID"]] if found and before.startswith("arn:") else None
 
-    def get(self, mapping_id: str) -> EventSourceMapping:
+    def get(self, mapping_id: str) -> Document:
         """Carry out GetEventSourceMapping."""
         if mapping_id not in self._mappings:
             raise missing("The resource you requested does not exist.")
@@ -98,21 +331,23 @@ class EventSourceMappings(Operations):
         """Stop polling; invocations under way end by themselves."""
         await asyncio.gather(*(poller.close() for poller in self._pollers.values()))
 
-    def _start(self, mapping: EventSourceMapping) -> EventSourceMapping:
-        self._mappings[mapping.id] = mapping = replace(mapping, modified=time.time())
-        if mapping.enabled:
-            self._pollers[mapping.id] = QueuePoller(
-                self._queue(mapping.queue),
+    def _start(self, mapping: Document, change: str) -> Answer:
+        """Register a mapping, poll its queue if it is enabled, and return the answer to its change."""
+        self._mappings[mapping["UUID"]] = mapping = {**mapping, "LastModified": time.time()}
+        function = parse(mapping["FunctionArn"])
+        if mapping["State"] == "Enabled":
+            self._pollers[mapping["UUID"]] = QueuePoller(
+                self._queue(mapping["EventSourceArn"]),
                 self._service,
-                lambda: self._functions.route(mapping.function.name, mapping.function.qualifier),
-                lambda size: self._bill(mapping, size),
+                lambda: self._functions.route(function.name, function.qualifier),
+                lambda size: self._bill(mapping["EventSourceArn"], function.name, size),
                 mapping,
             )
-        return mapping
+        return {**mapping, "State": change}
 
-    def _bill(self, mapping: EventSourceMapping, size: int) -> None:
-        op = "sqs.fifo_poll" if mapping.queue.endswith(".fifo") else "sqs.poll"
-        event = own_event(op, time.monotonic_ns(), "", resource="", function=mapping.function.name)
+    def _bill(self, queue: str, function: str, size: int) -> None:
+        op = "sqs.fifo_poll" if queue.endswith(".fifo") else "sqs.poll"
+        event = own_event(op, time.monotonic_ns(), "", resource="", function=function)
         self._on_event({**event, "bytes": size, "requests": 1, "overhead": False})
 
     def _resolve(self, function: Reference) -> Any:
@@ -122,30 +357,25 @@ class EventSourceMappings(Operations):
             raise invalid("Function does not exist") from error
 
     def _queue(self, arn: str) -> QueueClient:
-        if not self._stack.reaches("sqs"):
-            raise invalid(
-                f"The queue {arn} cannot be polled: this emulator has no SQS. `slslab up` has it with slslab[aws]."
-            )
         return QueueClient(self._stack, arn.rpartition(":")[2])
 
     async def _create_event_source_mapping(self, call: Call) -> Answer:
         assert call.function is not None
-        queue = self.check(call.members)
+        queue = self.check(call.members)["EventSourceArn"]
         await asyncio.to_thread(self.check_queue, queue, call.function)
-        self.check(call.members)  # another request may have created it meanwhile
-        mapping = EventSourceMapping(str(uuid.uuid4()), call.members["EventSourceArn"], _plain(call.function))
-        self._tags[mapping.id] = dict(call.members.get("Tags") or {})
-        return self._start(with_request(mapping, call.members)).document("Creating")
+        mapping = self.check(call.members)  # another request may have created it meanwhile
+        self._tags[mapping["UUID"]] = dict(call.members.get("Tags") or {})
+        return self._start(mapping, "Creating")
 
     async def _get_event_source_mapping(self, call: Call) -> Answer:
-        return self.get(call.members["UUID"]).document()
+        return self.get(call.members["UUID"])
 
     async def _list_event_source_mappings(self, call: Call) -> Answer:
-        queue, wanted = call.members.get("EventSourceArn"), _plain(call.function) if call.function is not None else None
+        queue, wanted = call.members.get("EventSourceArn"), call.function.arn if call.function is not None else None
         found = {
-            mapping.id: mapping.document()
-            for mapping in self._mappings.values()
-            if queue in (None, mapping.queue) and wanted in (None, mapping.function)
+            identifier: mapping
+            for identifier, mapping in self._mappings.items()
+            if queue in (None, mapping["EventSourceArn"]) and wanted in (None, mapping["FunctionArn"])
         }
         return call.page("EventSourceMappings", found)
 
@@ -153,20 +383,20 @@ class EventSourceMappings(Operations):
         """Settings that the request doesn't name stay. Once this returns, a disabled mapping takes no message."""
         mapping = self.get(call.members["UUID"])
         if call.function is not None:
-            mapping = replace(mapping, function=_plain(call.function))
-            self._resolve(mapping.function)
-        mapping, before = with_request(mapping, call.members), self._pollers.pop(mapping.id, None)
-        document = self._start(mapping).document("Updating")
+            mapping = {**mapping, "FunctionArn": call.function.arn}
+            self._resolve(call.function)
+        mapping, before = with_request(mapping, call.members), self._pollers.pop(mapping["UUID"], None)
+        document = self._start(mapping, "Updating")
         if before is not None:
             await before.close()
         return document
 
     async def _delete_event_source_mapping(self, call: Call) -> Answer:
         mapping = self.get(call.members["UUID"])
-        del self._mappings[mapping.id], self._tags[mapping.id]
-        if before := self._pollers.pop(mapping.id, None):
+        del self._mappings[mapping["UUID"]], self._tags[mapping["UUID"]]
+        if before := self._pollers.pop(mapping["UUID"], None):
             await before.close()
-        return mapping.document("Deleting")
+        return {**mapping, "State": "Deleting"}
 
 
 def check_source(arn: str) -> None:
@@ -177,31 +407,39 @@ def check_source(arn: str) -> None:
         raise invalid(f"slslab emulates event source mappings of SQS, not of {arn.split(':')[2]}.")
 
 
-def with_request(before: EventSourceMapping, request: Mapping[str, Any]) -> EventSourceMapping:
+def new_mapping(queue: str, function: Reference, request: Mapping[str, Any]) -> Document:
+    """Return the mapping that a request creates; InvalidParameterValueException for settings that aren't emulated."""
+    identifier = str(uuid.uuid4())
+    mapping = {
+        "UUID": identifier,
+        "BatchSize": BATCH_SIZE,
+        "MaximumBatchingWindowInSeconds": 0,
+        "EventSourceArn": queue,
+        "EventSourceMappingArn": f"arn:aws:lambda:{REGION}:{ACCOUNT}:event-source-mapping:{identifier}",
+        "FunctionArn": function.arn,
+        "State": "Enabled",
+        "StateTransitionReason": "USER_INITIATED",
+        "FunctionResponseTypes": [],
+    }
+    return with_request(mapping, request)
+
+
+def with_request(before: Document, request: Mapping[str, Any]) -> Document:
     """Return a mapping changed by a request; InvalidParameterValueException for settings that aren't emulated."""
     if others := sorted(request.keys() - EMULATED):
         raise invalid(f"slslab does not emulate {', '.join(others)} of an event source mapping of SQS.")
-    scaling = request.get("ScalingConfig", {"MaximumConcurrency": before.most_concurrent})
-    types = request.get("FunctionResponseTypes", ["ReportBatchItemFailures"] * before.reports_failures)
-    mapping = replace(
-        before,
-        enabled=request.get("Enabled", before.enabled),
-        batch_size=request.get("BatchSize", before.batch_size),
-        window_s=request.get("MaximumBatchingWindowInSeconds", before.window_s),
-        reports_failures="ReportBatchItemFailures" in types,
-        most_concurrent=scaling.get("MaximumConcurrency"),
-    )
-    if mapping.queue.endswith(".fifo"):
+    mapping = {**before, **{name: request[name] for name in SETTINGS if name in request}}
+    if not mapping.get("ScalingConfig"):
+        mapping.pop("ScalingConfig", None)
+    if "Enabled" in request:
+        mapping["State"] = "Enabled" if request["Enabled"] else "Disabled"
+    size, window_s = mapping["BatchSize"], mapping["MaximumBatchingWindowInSeconds"]
+    if mapping["EventSourceArn"].endswith(".fifo"):
         # documented: services-sqs-parameters.html; assumed: the text.
-        if mapping.window_s:
+        if window_s:
             raise invalid("Batching window is not supported for FIFO queues")
-        if mapping.batch_size > BATCH_SIZE:
+        if size > BATCH_SIZE:
             raise invalid(f"The batch size of a FIFO queue must be at most {BATCH_SIZE}")
-    elif mapping.batch_size > BATCH_SIZE and not mapping.window_s:
+    elif size > BATCH_SIZE and not window_s:
         raise invalid("Maximum batch window in seconds must be greater than 0 if maximum batch size is greater than 10")
     return mapping
-
-
-def _plain(function: Reference) -> Reference:
-    """Return a reference of this account and Region, however it was written."""
-    return parse(function_arn(function.name, function.qualifier))

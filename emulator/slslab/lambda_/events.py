@@ -21,13 +21,13 @@ from slslab.aws.errors import ServiceError, invalid, missing
 from slslab.aws.json_text import parse_json
 from slslab.aws.limits import Limits
 from slslab.lambda_.api import Answer, Call
-from slslab.lambda_.attachments import EventInvokeConfig
 from slslab.lambda_.functions import FunctionResource, Functions, Target
 from slslab.lambda_.references import LATEST, function_arn, parse
 from slslab.lambda_.stack_client import Attributes
 
 BUCKET, FUNCTION, QUEUE = "arn:aws:s3:::", "arn:aws:lambda:", "arn:aws:sqs:"
 TOPIC = "arn:aws:sns:"
+RETRYING = ("MaximumRetryAttempts", "MaximumEventAgeInSeconds")
 LONGEST_THROTTLE_S = 300.0
 # documented: invocation-async-retain-records.html, "the first 1 KB of the error message".
 LONGEST_MESSAGE = 1024
@@ -139,7 +139,7 @@ class Asynchronous:
             if self._closing:
                 return
             await (self._wait_for_room(name, delay_s) if throttled else asyncio.sleep(delay_s))
-        destination = destinations.get("OnSuccess" if condition == "Success" else "OnFailure")
+        destination = destinations.get("OnSuccess" if condition == "Success" else "OnFailure", {}).get("Destination")
         letters = request.target.function.stored.get("DeadLetterConfig")
         try:
             if destination:
@@ -231,46 +231,46 @@ class EventInvokeConfigs(FunctionResource):
     """The operations on how events are retried, and where their records go."""
 
     async def _put_function_event_invoke_config(self, call: Call) -> Answer:
-        return self.put(call.name, call.qualifier, call.members, keep=False).document()
+        return self.put(call.name, call.qualifier, call.members, keep=False)
 
     async def _update_function_event_invoke_config(self, call: Call) -> Answer:
-        return self.put(call.name, call.qualifier, call.members, keep=True).document()
+        return self.put(call.name, call.qualifier, call.members, keep=True)
 
     async def _get_function_event_invoke_config(self, call: Call) -> Answer:
-        return self.get(call.name, call.qualifier).document()
+        return self.get(call.name, call.qualifier)
 
     async def _list_function_event_invoke_configs(self, call: Call) -> Answer:
         if not self._functions.exists(call.name):
             raise missing("The function doesn't exist.")
-        configs = self._functions.entry(call.name).events
-        return call.page("FunctionEventInvokeConfigs", {key: configs[key].document() for key in configs})
+        return call.page("FunctionEventInvokeConfigs", self._functions.entry(call.name).events)
 
     async def _delete_function_event_invoke_config(self, call: Call) -> None:
         self.get(call.name, call.qualifier)  # raises if there is none
         del self._functions.entry(call.name).events[call.qualifier or LATEST]
 
-    def put(self, name: str, qualifier: str | None, request: Mapping[str, Any], *, keep: bool) -> EventInvokeConfig:
+    def put(self, name: str, qualifier: str | None, request: Mapping[str, Any], *, keep: bool) -> dict[str, Any]:
         """Carry out PutFunctionEventInvokeConfig, or with `keep` its Update, which keeps unnamed settings."""
-        given = [request.get(member) for member in ("MaximumRetryAttempts", "MaximumEventAgeInSeconds")]
-        if given == [None, None] and not request.get("DestinationConfig"):
+        given = {
+            name: request[name] for name in ("MaximumRetryAttempts", "MaximumEventAgeInSeconds") if name in request
+        }
+        if not given and not request.get("DestinationConfig"):
             raise invalid("You must specify at least one of error handling or destination setting.")
         try:
             self._functions.resolve(name, qualifier)
         except ServiceError as error:
             raise missing("The function doesn't exist.") from error
-        before = self.get(name, qualifier) if keep else EventInvokeConfig()
-        retries, age_s = given
-        config = EventInvokeConfig(
-            function_arn(name, qualifier or LATEST),
-            before.maximum_retry_attempts if retries is None else retries,
-            before.maximum_event_age_s if age_s is None else age_s,
-            {**before.destinations, **self._destinations(name, request.get("DestinationConfig") or {})},
-            datetime.now(UTC).timestamp(),
-        )
-        self._functions.entry(name).events[qualifier or LATEST] = config
+        before = self.get(name, qualifier) if keep else {"DestinationConfig": {"OnSuccess": {}, "OnFailure": {}}}
+        destinations = self._destinations(name, request.get("DestinationConfig") or {})
+        config = self._functions.entry(name).events[qualifier or LATEST] = {
+            **before,
+            **given,
+            "LastModified": datetime.now(UTC).timestamp(),
+            "FunctionArn": function_arn(name, qualifier or LATEST),
+            "DestinationConfig": before["DestinationConfig"] | destinations,
+        }
         return config
 
-    def get(self, name: str, qualifier: str | None) -> EventInvokeConfig:
+    def get(self, name: str, qualifier: str | None) -> dict[str, Any]:
         """Carry out GetFunctionEventInvokeConfig."""
         found = self._find(name, qualifier)
         if found is None:
@@ -278,22 +278,20 @@ class EventInvokeConfigs(FunctionResource):
             raise missing(f"The function {arn} doesn't have an EventInvokeConfig")
         return found
 
-    def handling(self, target: Target) -> tuple[int, int, Mapping[str, str]]:
+    def handling(self, target: Target) -> tuple[int, int, Mapping[str, Any]]:
         """Return what applies to an event of this target: its retries, its maximum age, s, and its destinations."""
-        limits = self._functions.limits
-        config = self._find(target.function.name, target.qualifier) or EventInvokeConfig()
-        retries, age_s = config.maximum_retry_attempts, config.maximum_event_age_s
+        limits, config = self._functions.limits, self._find(target.function.name, target.qualifier) or {}
         return (
-            limits.event_retries.default if retries is None else retries,
-            limits.event_age_s.default if age_s is None else age_s,
-            config.destinations,
+            config.get("MaximumRetryAttempts", limits.event_retries.default),
+            config.get("MaximumEventAgeInSeconds", limits.event_age_s.default),
+            config.get("DestinationConfig", {}),
         )
 
-    def _find(self, name: str, qualifier: str | None) -> EventInvokeConfig | None:
+    def _find(self, name: str, qualifier: str | None) -> dict[str, Any] | None:
         return self._functions.entry(name).events.get(qualifier or LATEST) if self._functions.exists(name) else None
 
-    def _destinations(self, name: str, given: Mapping[str, Any]) -> dict[str, str]:
-        found: dict[str, str] = {}
+    def _destinations(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
         for kind in [kind for kind in ("OnSuccess", "OnFailure") if "Destination" in given.get(kind, {})]:
             arn = str(given[kind]["Destination"])
             if arn.startswith(FUNCTION):
@@ -308,5 +306,5 @@ class EventInvokeConfigs(FunctionResource):
                     f"slslab can't send events to {arn}: name a function, an SQS queue, an SNS topic, or for failures "
                     "an S3 bucket (arn:aws:s3:::BUCKET)."
                 )
-            found[kind] = arn
+            found[kind] = {"Destination": arn} if arn else {}
         return found

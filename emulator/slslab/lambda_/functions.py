@@ -4,6 +4,7 @@ Error types, status codes and messages are measured (recorded from AWS) unless a
 https://docs.aws.amazon.com/lambda/latest/api/API_Operations.html
 """
 
+import random
 import re
 import uuid
 from collections.abc import Callable, Mapping
@@ -13,7 +14,6 @@ from typing import Any
 from slslab.aws.errors import ServiceError, conflict, invalid, missing, violation
 from slslab.aws.limits import Limits
 from slslab.lambda_.api import FUNCTIONS_ONLY, Answer, Call, Operations
-from slslab.lambda_.attachments import Alias, EventInvokeConfig, FunctionUrl
 from slslab.lambda_.configuration import ACTIVE, CREATING, UPDATING, Function, check_kind, settings
 from slslab.lambda_.layers import LayerVersions, timestamp
 from slslab.lambda_.packages import Code, Packages
@@ -35,13 +35,15 @@ class Entry:
     latest: Function
     tags: dict[str, str]
     versions: dict[str, Function] = field(default_factory=dict)
-    aliases: dict[str, Alias] = field(default_factory=dict)
-    events: dict[str, EventInvokeConfig] = field(default_factory=dict)
+    # In the API's form: AliasConfiguration by name, FunctionEventInvokeConfig by qualifier.
+    aliases: dict[str, dict[str, Any]] = field(default_factory=dict)
+    events: dict[str, dict[str, Any]] = field(default_factory=dict)
     reserved: int | None = None
     # The last published version, and the revision of $LATEST that it was made of.
     published: tuple[str, str] = ("0", "")
-    # By qualifier, "$LATEST" for the function itself.
-    urls: dict[str, FunctionUrl] = field(default_factory=dict)
+    # By qualifier, "$LATEST" for the function itself. A URL has `Id`, the first label of its host, and the
+    # members of the API's answers.
+    urls: dict[str, dict[str, Any]] = field(default_factory=dict)
     policies: dict[str, Policy] = field(default_factory=dict)
 
     def forget(self, qualifier: str) -> None:
@@ -57,7 +59,7 @@ class Entry:
         """Give an alias, a version or $LATEST a new revision id, as AWS also does if environments stay."""
         revision = str(uuid.uuid4())
         if qualifier in self.aliases:
-            self.aliases[qualifier] = replace(self.aliases[qualifier], revision_id=revision)
+            self.aliases[qualifier] = {**self.aliases[qualifier], "RevisionId": revision}
         elif qualifier in self.versions:
             self.versions[qualifier] = replace(self.versions[qualifier], revision_id=revision)
         else:
@@ -106,14 +108,13 @@ class Functions:
         """Return the version that a name and a qualifier (a version, an alias or $LATEST) refer to."""
         entry = self.entry(name, qualifier)
         alias = entry.aliases.get(qualifier or "")
-        return Target(self.version(entry, alias.version if alias else qualifier, qualifier), qualifier)
+        return Target(self.version(entry, alias["FunctionVersion"] if alias else qualifier, qualifier), qualifier)
 
     def route(self, name: str, qualifier: str | None = None) -> Target:
         """Return the version that an invocation goes to: an alias with weights chooses one by chance."""
         entry = self.entry(name, qualifier or LATEST)
         alias = entry.aliases.get(qualifier or "")
-        version = qualifier if alias is None else alias.choose() if alias.weights else alias.version
-        return Target(self.version(entry, version, qualifier), qualifier)
+        return Target(self.version(entry, _drawn(alias) if alias else qualifier, qualifier), qualifier)
 
     def version(self, entry: Entry, version: str | None, qualifier: str | None) -> Function:
         """Return a version; ResourceNotFoundException, which names the qualifier, if it is missing."""
@@ -214,7 +215,9 @@ class Functions:
         if qualifier is None:
             del self._entries[name]
             return
-        aliases = sorted(alias.name for alias in entry.aliases.values() if qualifier in (alias.version, *alias.weights))
+        aliases = sorted(
+            name for name, alias in entry.aliases.items() if qualifier in (alias["FunctionVersion"], *weights(alias))
+        )
         if aliases:
             # assumed: the error's type is documented, its text is not.
             raise conflict(f"Version {qualifier} is used by the aliases {', '.join(aliases)}: delete them first.")
@@ -265,6 +268,21 @@ class Functions:
         entry.versions[number] = _stamped(version)
         entry.renew_revision_id()
         return entry.versions[number]
+
+
+def weights(alias: Mapping[str, Any]) -> dict[str, float]:
+    """Return the share of an alias's invocations that another version gets."""
+    return dict(alias.get("RoutingConfig", {}).get("AdditionalVersionWeights", {}))
+
+
+def _drawn(alias: Mapping[str, Any]) -> str:
+    """Return the version that an alias's invocation goes to."""
+    drawn = random.random()
+    for version, weight in weights(alias).items():
+        if drawn < weight:
+            return version
+        drawn -= weight
+    return str(alias["FunctionVersion"])
 
 
 def _stamped(function: Function) -> Function:

@@ -68,7 +68,7 @@ class PolicyOperations(FunctionResource):
 
 def _revision(entry: Entry, qualifier: str | None) -> str:
     if qualifier in entry.aliases:
-        return entry.aliases[qualifier].revision_id
+        return str(entry.aliases[qualifier]["RevisionId"])
     return entry.versions.get(qualifier or "", entry.latest).revision_id
 
 

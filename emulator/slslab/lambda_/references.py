@@ -12,6 +12,10 @@ from slslab.aws.errors import constraint, invalid, missing
 from slslab.aws.keys import Principal
 
 LATEST = "$LATEST"
+# Programs call a function's URL by its path at the emulator's own address, because some resolvers don't know that names
+# below localhost mean loopback (RFC 6761). A browser may call it by its host, so that each URL has its own origin.
+URL_PREFIX = "/lambda-url/"
+URL_HOST = re.compile(rf"(?P<id>[a-z0-9]{{32}})\.lambda-url\.{REGION}\.localhost")
 PATTERN = re.compile(
     r"(arn:aws[a-zA-Z-]*:lambda:)?((?P<region>[a-z]{2,}(-[a-z]+)+-\d):)?((?P<account>\d{12}):)?(function:)?"
     r"(?P<name>[a-zA-Z0-9-_.]+)(:(?P<qualifier>\$?[a-zA-Z0-9-_.]+))?"

@@ -11,9 +11,8 @@ from slslab.host.server_process import ServerProcess
 from slslab.host.session import Session
 from slslab.installation import ENDPOINTS, __version__, plugin
 from slslab.stack import Stack
-from slslab.stack.access_log import AccessLog
 from slslab.stack.channels import channel_server
-from slslab.stack.object_store import EmbeddedObjectStore
+from slslab.stack.object_store import AccessLog, EmbeddedObjectStore
 from slslab.stack.queues import EmbeddedRabbitMQ, queue_kind
 from slslab.stack.state_machines import EmbeddedStateMachines
 from slslab.stack.tensors import EmbeddedTensorDatabases

@@ -10,9 +10,8 @@ from botocore.exceptions import ClientError
 from slslab.aws.arns import ACCOUNT, REGION
 from slslab.aws.limits import lambda_limits
 from slslab.aws.requests import members
-from slslab.lambda_.attachments import EventSourceMapping
 from slslab.lambda_.configuration import settings
-from slslab.lambda_.event_sources import check_source, with_request
+from slslab.lambda_.event_sources import check_source, new_mapping
 from slslab.lambda_.policies import function_statement
 from slslab.lambda_.references import function_arn, parse
 from slslab.statemachines.definitions import SETTINGS, check_settings, problems
@@ -200,7 +199,7 @@ def _check_mapping(properties: Properties) -> Iterator[str]:
         request = members("lambda", "CreateEventSourceMapping", json.dumps(properties).encode())
         queue = str(request.get("EventSourceArn", ""))
         check_source(queue)
-        with_request(EventSourceMapping("", queue, parse(request["FunctionName"])), request)
+        new_mapping(queue, parse(request["FunctionName"]), request)
 
     yield from refused(create)
 

@@ -26,7 +26,7 @@ from slslab.aws.limits import MB
 from slslab.aws.queue_messages import payload_bytes
 from slslab.aws.signatures import IndexedHeaders
 from slslab.installation import lacking
-from slslab.lambda_.attachments import HOST, PREFIX
+from slslab.lambda_.references import URL_HOST, URL_PREFIX
 from slslab_aws.edge.forwarding import Forwarder, Unreachable
 from slslab_aws.services import SERVICES
 
@@ -48,7 +48,7 @@ DEPLOYING = ("cloudformation", "serverlessrepo")
 class Edge:
     """The ASGI application of the endpoint. `own` are the URLs of our services; all others are behind a Unix socket.
 
-    `log` is a descriptor that gets a line for each request of a function to SQS (`slslab.stack.access_log.AccessLog`).
+    `log` is a descriptor that gets a line for each request of a function to SQS (`AccessLog` reads it).
     """
 
     def __init__(self, own: Mapping[str, str], forwarder: Forwarder, keys: Keyring, log: int | None = None) -> None:
@@ -100,7 +100,7 @@ class Edge:
 class FunctionUrls:
     """Forwards requests that the gate takes for calls of a function URL, from any caller: Lambda decides."""
 
-    prefix, host = PREFIX, HOST
+    prefix, host = URL_PREFIX, URL_HOST
 
     def __init__(self, forwarder: Forwarder, endpoint: str) -> None:
         self._forwarder = forwarder

@@ -13,7 +13,6 @@ from tests.emulator.lambda_.registry import make_functions
 from slslab.aws.errors import ServiceError, invalid, throttled
 from slslab.aws.limits import lambda_limits
 from slslab.lambda_ import events
-from slslab.lambda_.attachments import Alias
 from slslab.lambda_.events import Asynchronous, EventInvokeConfigs, Request, Response
 from slslab.lambda_.functions import Functions, Target
 from slslab.lambda_.references import function_arn
@@ -216,7 +215,7 @@ def test_a_function_as_destination_receives_the_record(make: Callable[..., Platf
 
 def test_a_qualifier_has_a_configuration_of_its_own(make: Callable[..., Platform]) -> None:
     functions = configured()
-    functions.entry("f").aliases["live"] = Alias("f", "live", "$LATEST", "", "")
+    functions.entry("f").aliases["live"] = {"Name": "live", "FunctionVersion": "$LATEST"}
     EventInvokeConfigs(functions).put("f", "live", {"MaximumRetryAttempts": 0}, keep=False)
     platform = make(functions, FAILED)
     platform.run(functions.resolve("f", "live"))

@@ -5,10 +5,10 @@ import json
 import threading
 from typing import Any
 
-from slslab.lambda_.attachments import EventSourceMapping
-from slslab.lambda_.queue_poller import QueuePoller
+from slslab.lambda_.event_sources import QueuePoller, new_mapping
 from slslab.lambda_.references import Reference
 
+JOBS = "arn:aws:sqs:us-east-1:000000000000:jobs"
 LIMIT_S = 60
 
 
@@ -56,7 +56,7 @@ def test_a_poller_that_ends_waits_for_its_poll_and_processes_what_this_receives(
             service,  # type: ignore[arg-type]
             lambda: None,  # type: ignore[arg-type,return-value]
             billed.append,
-            EventSourceMapping("m", "arn:aws:sqs:us-east-1:000000000000:jobs", Reference("f"), window_s=20),
+            new_mapping(JOBS, Reference("f"), {"MaximumBatchingWindowInSeconds": 20}),
         )
         assert await asyncio.to_thread(queue.waiting.wait, LIMIT_S)
         closing = asyncio.create_task(poller.close())
@@ -91,7 +91,7 @@ def test_an_idle_queue_costs_fifteen_requests_a_minute() -> None:
             Service(),  # type: ignore[arg-type]
             lambda: None,  # type: ignore[arg-type,return-value]
             billed.append,
-            EventSourceMapping("m", "arn:aws:sqs:us-east-1:000000000000:jobs", Reference("f"), window_s=0),
+            new_mapping(JOBS, Reference("f"), {}),
         )
         assert await asyncio.to_thread(queue.waiting.wait, LIMIT_S)
         queue.sent.set()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slslab.lambda_.url_payloads import FAILED, UrlAnswer, UrlRequest, answer
+from slslab.lambda_.urls import FAILED, UrlAnswer, UrlRequest, answer
 
 JSON = ("content-type", "application/json")
 

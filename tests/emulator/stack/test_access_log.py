@@ -19,8 +19,7 @@ from slslab.aws.keys import Keyring
 from slslab.host import output
 from slslab.object_store.application import Application
 from slslab.object_store.storage import Store
-from slslab.stack.access_log import AccessLog
-from slslab.stack.object_store import EmbeddedObjectStore
+from slslab.stack.object_store import AccessLog, EmbeddedObjectStore
 
 
 class Counted:
