@@ -16,7 +16,7 @@ class GpuWorker(InstanceWorker):
     def synchronise(self, state: WorkerState, gradient: torch.Tensor) -> torch.Tensor:
         position = state.position
         read: dict[int, torch.Tensor] = {}
-        if self.attack is not None and self.attack.omniscient and self.rank in self.attack.ranks:
+        if self.attack.omniscient and self.rank in self.attack.ranks:
             # An attacker reads the honest gradients, which it needs later anyway, before it puts its own.
             honest = [rank for rank in range(self.plan.workers) if rank not in self.attack.ranks]
             read = {rank: self._get(position, rank) for rank in honest}
