@@ -21,8 +21,8 @@ class GpuWorker(InstanceWorker):
             honest = [rank for rank in range(self.plan.workers) if rank not in self.attack.ranks]
             read = {rank: self._get(position, rank) for rank in honest}
             gradient = self.attack.of_honest(list(read.values()))
-        body, metadata = gradients.as_bytes(gradient), {"dtype": "float32"}
-        self.objects.put(self._key(position, self.rank), body, "synchronise", overhead=False, metadata=metadata)
+        key = self._key(position, self.rank)
+        self.objects.put(key, gradients.as_bytes(gradient), "synchronise", overhead=False)
         if self.rank == 0 and position >= 2:
             # Rank 0 has read all gradients of the step before. Workers put those after reading these.
             for rank in range(self.plan.workers):
