@@ -78,8 +78,8 @@ def failed(kind: str, name: str, error: Exception) -> PlanError:
 
 
 def _of_file(name: str, path: str, read: Callable[[Path], Any]) -> Source:
-    file, hint = Path(path).expanduser(), "give the path of a .csv or .npz file."
-    return _described(read_file(name, file, lambda found: arranged(name, read(found)), hint), file)
+    file = Path(path).expanduser()
+    return _described(read_file(name, file, lambda found: arranged(name, read(found))), file)
 
 
 def _described(dataset: Dataset, *files: Path) -> Source:

@@ -110,8 +110,7 @@ def _dense(rows: SparseRows, path: str) -> NDArray[np.float32]:
 
 
 def _read_libsvm(name: str) -> tuple[SparseRows, Labels]:
-    hint = "libsvm:FILE names a file in LIBSVM's format."
-    return read_file(f"libsvm:{name}", Path(name).expanduser(), _parse_libsvm, hint)
+    return read_file(f"libsvm:{name}", Path(name).expanduser(), _parse_libsvm)
 
 
 def _parse_libsvm(path: Path) -> tuple[SparseRows, Labels]:
