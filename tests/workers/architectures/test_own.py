@@ -144,7 +144,6 @@ def test_workers_with_flipped_labels_flip_those_of_all_classes(flowers: str) -> 
     values = {"model": "own.learning:mlp", "dataset": f"{flowers}:species", "workers": 5, "batches": 2, "batch_size": 8}
     plan = make_plan(architectures()["allreduce"], values, {"attack": "label-flip:4", "combine": "median"})
     attack = Attack.of(plan)
-    assert attack is not None
     assert attack.classes == spec_of(plan).outputs == 3
     targets: Any = np.array([0, 1, 2])
     assert attack.targets(4, targets).tolist() == [2, 1, 0]

@@ -127,7 +127,7 @@ def test_a_file_that_is_too_large_as_an_array_is_refused(tmp_path: Path, monkeyp
         datasets.load(f"libsvm:{path}")
 
 
-@pytest.mark.parametrize(("content", "said"), [(None, "No such file"), (b"\xff\xfe1 1:1", "it is not a text")])
+@pytest.mark.parametrize(("content", "said"), [(None, "No such file"), (b"\xff\xfe1 1:1", "it isn't UTF-8 text")])
 def test_a_file_that_cannot_be_read_is_refused(content: bytes | None, said: str, tmp_path: Path) -> None:
     path = tmp_path / "rows.txt"
     if content is not None:

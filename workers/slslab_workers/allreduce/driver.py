@@ -55,6 +55,6 @@ class AllReduce(FunctionArchitecture):
         robust.check(plan, why, "choose gpu, where all workers read them.")
         if adds_up(plan.options):
             robust.refuse(plan, "a parameter server only has their sum", "choose another --channel.")
-        if (attack := attacks.Attack.of(plan)) is not None and 0 in attack.ranks:
+        if 0 in attacks.Attack.of(plan).ranks:
             robust.refuse_untrusted(plan, "rank 0")
         return channel_requirements(plan, algorithms.largest_bytes(plan))

@@ -46,6 +46,5 @@ class Memcached(KeyedChannel):
         stream.line()  # END
         return metadata, body
 
-    def remove(self, key: str) -> int:
+    def remove(self, key: str) -> None:
         self._connection.ask((b"DELETED", b"NOT_FOUND"), f"delete {key}\r\n".encode())
-        return 0

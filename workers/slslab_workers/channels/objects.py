@@ -125,8 +125,8 @@ class ObjectChannel(Channel, Protocol):
         """Return the object under a key; raise Absent, or Unchanged if that avoids fetching the bytes."""
 
     @abstractmethod
-    def remove(self, key: str) -> int:
-        """Remove a key, if it exists; return the bytes billed for that, 0 for a server without a price."""
+    def remove(self, key: str) -> int | None:
+        """Remove a key, if it exists; return the bytes that AWS bills for that, None if it doesn't bill by them."""
 
     def resource(self, key: str) -> str:
         """Return the name of a key in the trace."""
@@ -163,7 +163,7 @@ class ObjectChannel(Channel, Protocol):
     def delete(self, key: str, phase: str, *, overhead: bool = True) -> None:
         """Delete one object, if it exists."""
         with self.request(f"{self.name}.delete", phase, self.resource(key), overhead=overhead) as event:
-            event.bytes = self.remove(key)
+            event.bytes = self.remove(key) or 0
 
     def find(self, prefix: str, keys: Collection[str], phase: str) -> Collection[str]:  # noqa: ARG002
         """Return the keys that may exist; all begin with the prefix. By default return all, because most stores can't
@@ -221,9 +221,8 @@ class Objects(ObjectChannel):
         body = _read(answer["Body"], int(answer["ContentLength"]))
         return Object(body, str(answer["ETag"]), answer["Metadata"])
 
-    def remove(self, key: str) -> int:
+    def remove(self, key: str) -> None:
         self._client.delete_object(Bucket=self.bucket, Key=key)
-        return 0
 
     def list(self, prefix: str, phase: str) -> list[str]:
         """Return the keys that begin with the prefix, in lexicographic order; each page of 1,000 takes a request."""

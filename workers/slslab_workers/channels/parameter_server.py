@@ -62,6 +62,5 @@ class ParameterServer(KeyedChannel):
         stream = self._connection.stream
         return bytes(stream.body(int(metadata_bytes))), stream.body(int(size))
 
-    def remove(self, key: str) -> int:
+    def remove(self, key: str) -> None:
         self._connection.ask((b"ok",), f"delete {key}\r\n".encode())
-        return 0

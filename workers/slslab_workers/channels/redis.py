@@ -26,6 +26,5 @@ class Redis(KeyedChannel):
         metadata, body = self._connection.command(("HMGET", key, "metadata", "body"), ANSWER_S)
         return None if metadata is None else (bytes(metadata), body)
 
-    def remove(self, key: str) -> int:
+    def remove(self, key: str) -> None:
         self._connection.command(("DEL", key), ANSWER_S)
-        return 0

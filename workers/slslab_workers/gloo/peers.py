@@ -8,7 +8,6 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
-from types import TracebackType
 from typing import Any, Self
 
 import torch
@@ -52,9 +51,7 @@ class Peers:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._group = self._store = None
 
     def all_reduce(self, vector: torch.Tensor, name: str) -> None:

@@ -46,11 +46,11 @@ def add_up(parts: Sequence["torch.Tensor"]) -> "torch.Tensor":
     workers, total = len(parts), parts[0].clone()
     size = _chunk(total.numel(), workers)
     for chunk in range(workers):
-        place = slice(chunk * size, (chunk + 1) * size)
+        numbers = slice(chunk * size, (chunk + 1) * size)
         # Adding two numbers gives the same bits in either order.
-        total[place] = parts[chunk - 1][place]
+        total[numbers] = parts[chunk - 1][numbers]
         for rank in range(chunk - 2, chunk - 1 - workers, -1):
-            total[place] += parts[rank][place]
+            total[numbers] += parts[rank][numbers]
     return total
 
 

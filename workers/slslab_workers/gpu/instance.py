@@ -16,13 +16,13 @@ class GpuWorker(InstanceWorker):
     def synchronise(self, state: WorkerState, gradient: torch.Tensor) -> torch.Tensor:
         position = state.position
         read: dict[int, torch.Tensor] = {}
-        if self.attack is not None and self.attack.omniscient and self.rank in self.attack.ranks:
+        if self.attack.omniscient and self.rank in self.attack.ranks:
             # An attacker reads the honest gradients, which it needs later anyway, before it puts its own.
             honest = [rank for rank in range(self.plan.workers) if rank not in self.attack.ranks]
             read = {rank: self._get(position, rank) for rank in honest}
             gradient = self.attack.of_honest(list(read.values()))
-        body, metadata = gradients.as_bytes(gradient), {"dtype": "float32"}
-        self.objects.put(self._key(position, self.rank), body, "synchronise", overhead=False, metadata=metadata)
+        key = self._key(position, self.rank)
+        self.objects.put(key, gradients.as_bytes(gradient), "synchronise", overhead=False)
         if self.rank == 0 and position >= 2:
             # Rank 0 has read all gradients of the step before. Workers put those after reading these.
             for rank in range(self.plan.workers):

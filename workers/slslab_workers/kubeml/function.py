@@ -89,20 +89,20 @@ class Function(ExitStack):
         return joined([objects.get(key, phase) for key in keys])
 
     def _await_merge(self, queues: Queues, round_: int) -> None:
-        place = [self.epoch, round_]
+        awaited = [self.epoch, round_]
         while True:
             message = queues.consume(
                 settings.function_queue(self.plan, self.rank),
                 max(0.0, remaining_s(self.context)),
                 PHASE,
-                overhead=lambda body: json.loads(body)["merged"] != place,
+                overhead=lambda body: json.loads(body)["merged"] != awaited,
             )
             if message is None:
                 raise TimeoutError(
                     f"Function {self.rank} waited for merge {round_} of epoch {self.epoch} until its time-out."
                 )
             acknowledge(message)
-            if json.loads(message.body)["merged"] == place:
+            if json.loads(message.body)["merged"] == awaited:
                 return
 
 

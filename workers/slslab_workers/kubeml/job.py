@@ -91,8 +91,8 @@ class Job:
         content = json.loads(body)
         if content["type"] in (settings.STOP, settings.FAILED):
             return True
-        place = content["epoch"], content["round"]
-        return place != (self._epoch, self._round) or content["function"] in self._reports
+        reported = content["epoch"], content["round"]
+        return reported != (self._epoch, self._round) or content["function"] in self._reports
 
     def _note(self, message: Mapping[str, Any]) -> None:
         """Keep a report; a function that failed takes part in no later round of its epoch."""

@@ -1,6 +1,5 @@
 """All functions and the job in one process, on one device: the same documents, local steps and merges."""
 
-from statistics import fmean
 from typing import Any
 
 import torch
@@ -12,7 +11,7 @@ from slslab_workers.kubeml.scheduling import weighted
 from slslab_workers.kubeml.settings import PARALLELISM, STATIC, Tensors, epoch_of
 from slslab_workers.kubeml.shares import DOCUMENT, document_count, split
 from slslab_workers.plan import Plan, PlanError
-from slslab_workers.training.replicas import Epoch, Judgement, Replicas
+from slslab_workers.training.replicas import Judgement, Replicas
 
 
 class KubeMLReplicas(Replicas):
@@ -29,12 +28,6 @@ class KubeMLReplicas(Replicas):
         """Raise PlanError if the number of functions depends on time."""
         if plan.options[PARALLELISM.name] != STATIC:
             raise PlanError("The number of functions depends on how long epochs take.", f"give --parallelism {STATIC}.")
-
-    def train_epoch(self) -> Epoch:
-        """Train one epoch, from merge to merge."""
-        self._losses, self._compute_s = [], 0.0
-        self.advance()
-        return Epoch(fmean(self._losses), len(self._losses), self.states[0].updates, None, self._compute_s)
 
     def advance(self) -> None:
         """Train all rounds of an epoch."""
@@ -60,9 +53,9 @@ class KubeMLReplicas(Replicas):
         """Evaluate like the functions, each on its share of the test documents."""
         dataset, model = self.samples.dataset, self.states[0].model
         shares = split(document_count(len(dataset.test_labels)), self.plan.workers)
-        places = [slice(share.start * DOCUMENT, share.stop * DOCUMENT) for share in shares if share]
+        parts = [slice(share.start * DOCUMENT, share.stop * DOCUMENT) for share in shares if share]
         judged = [
-            validate(model, dataset.test_images[place], dataset.test_labels[place], dataset.policy) for place in places
+            validate(model, dataset.test_images[part], dataset.test_labels[part], dataset.policy) for part in parts
         ]
         return Judgement(*weighted(judged), None)
 

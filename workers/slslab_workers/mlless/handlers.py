@@ -223,8 +223,7 @@ class MLLessWorker(Worker):
         if self._tensors is not None:
             self._tensors.set(key, vector.numpy(), "synchronise", overhead=overhead)
         else:
-            metadata = {"dtype": "float32"}
-            self.objects.put(key, gradients.as_bytes(vector), "synchronise", overhead=overhead, metadata=metadata)
+            self.objects.put(key, gradients.as_bytes(vector), "synchronise", overhead=overhead)
 
     def _get(self, key: str, *, overhead: bool) -> torch.Tensor:
         if self._tensors is not None:

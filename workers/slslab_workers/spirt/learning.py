@@ -52,10 +52,8 @@ def compute_gradients(peer: Peer, event: Mapping[str, Any]) -> dict[str, Any]:
     if has_buffers(model):
         write_buffers(model, torch.from_numpy(peer.database.get(peer.keys.buffers(peer.epoch), "fetch")))
     inputs, targets = step.fetch_minibatch(peer.objects, plan, peer.rank, peer.epoch, batch)
-    if (attack := Attack.of(plan)) is not None:
-        targets = attack.targets(peer.rank, targets)
     device = next(model.parameters()).device
-    inputs, targets = inputs.to(device), targets.to(device)
+    inputs, targets = inputs.to(device), Attack.of(plan).targets(peer.rank, targets).to(device)
     with peer.tracer.span("compute", "compute") as span:
         loss, gradient = accumulated(model, inputs, targets, int(peer.options["accumulate"]))
         gradient, span.loss = gradient.cpu(), loss

@@ -73,8 +73,8 @@ class Peer(ExitStack):
         database = database or self.database
         value = database.command("GET", key)
         if value is None:
-            place = f"the database {database.host}:{database.port}"
-            raise Forgotten(f"Peer {self.rank} asked for {key} in epoch {self.epoch}, and {place} has lost it.")
+            lost_by = f"the database {database.host}:{database.port}"
+            raise Forgotten(f"Peer {self.rank} asked for {key} in epoch {self.epoch}, and {lost_by} has lost it.")
         return bytes(value)
 
     def trusted(self) -> dict[int, dict[str, Any]]:

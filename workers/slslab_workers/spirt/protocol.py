@@ -64,7 +64,7 @@ def _averaged(run: Recorded, rank: int, epoch: int, peers: list[int]) -> list[Me
     ]
     average, attack = keys.average(epoch), Attack.of(run.plan)
     # An attacker's replacement counts as overhead, so the average itself is never read.
-    everyone = None if attack is not None and attack.replaces(rank) else dict.fromkeys(peers, 1)
+    everyone = None if attack.replaces(rank) else dict.fromkeys(peers, 1)
     if texts:
         # The script returns the mean.
         messages.append(Message("average", Name(by_script(keys.json_gradients(epoch)), rank, *at), {}))

@@ -60,7 +60,7 @@ def _average(peer: Peer) -> None:
 
 def _attack(peer: Peer) -> None:
     attack, key = Attack.of(peer.plan), peer.keys.average(peer.epoch)
-    if attack is not None and attack.replaces(peer.rank):
+    if attack.replaces(peer.rank):
         average = peer.database.get(key, "synchronise")
         made = attack.vector(peer.rank, average, peer.epoch * peer.plan.batches)
         peer.database.set(key, made, "synchronise")

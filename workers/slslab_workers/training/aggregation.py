@@ -14,31 +14,17 @@ if TYPE_CHECKING:
     import torch
 
 Rule = Callable[["torch.Tensor", int, int], "torch.Tensor"]
-
-
-def mean(total: "torch.Tensor", workers: int, senders: int) -> "torch.Tensor":  # noqa: ARG001
-    """Divide by the number of all workers, so that every gradient counts as 1/n, whenever a filter lets it pass.
-
-    It doesn't depend on the other senders of the step.
-    """
-    return total.div_(workers)
-
-
-def mean_over_senders(total: "torch.Tensor", workers: int, senders: int) -> "torch.Tensor":  # noqa: ARG001
-    """Divide by the workers that sent something, as Barrak et al.'s released code does.
-
-    An update may contain the gradients of many steps. The released Adam doesn't depend on this scale; SGD does.
-    """
-    return total.div_(senders)
-
-
-def plain_sum(total: "torch.Tensor", workers: int, senders: int) -> "torch.Tensor":  # noqa: ARG001
-    """Return the sum unchanged, as Barrak et al.'s released code does."""
-    return total
-
-
 RULES: Mapping[str, Rule] = MappingProxyType(
-    {"mean": mean, "sum": plain_sum, "mean-over-workers": mean, "mean-over-senders": mean_over_senders}
+    {
+        "mean": lambda total, workers, _senders: total.div_(workers),
+        # As in Barrak et al.'s released code.
+        "sum": lambda total, _workers, _senders: total,
+        # Every gradient counts as 1/n, whenever a filter lets it pass, whatever others send in the step.
+        "mean-over-workers": lambda total, workers, _senders: total.div_(workers),
+        # As in Barrak et al.'s released code. An update may contain the gradients of many steps. The released Adam
+        # doesn't depend on this scale; SGD does.
+        "mean-over-senders": lambda total, _workers, senders: total.div_(senders),
+    }
 )
 
 

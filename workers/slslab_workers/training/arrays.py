@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slslab_workers.plan import PlanError
-from slslab_workers.training.datasets import Dataset, Labels, Policy, Source, kept, split, standard
+from slslab_workers.training.datasets import Dataset, Labels, Policy, Source, kept, read_file, split, standard
 
 SPLIT = ("x_train", "y_train", "x_test", "y_test")
 HINT = f"give x and y, or {', '.join(SPLIT)}: samples (N, ...) and labels (N,)."
@@ -78,12 +78,8 @@ def failed(kind: str, name: str, error: Exception) -> PlanError:
 
 
 def _of_file(name: str, path: str, read: Callable[[Path], Any]) -> Source:
-    place = Path(path).expanduser()
-    try:
-        return _described(kept((name, place.stat().st_mtime_ns), lambda: arranged(name, read(place))), place)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it isn't UTF-8 text"
-        raise PlanError(f"{place} can't be read: {reason}.", "give the path of a .csv or .npz file.") from error
+    file = Path(path).expanduser()
+    return _described(read_file(name, file, lambda found: arranged(name, read(found))), file)
 
 
 def _described(dataset: Dataset, *files: Path) -> Source:

@@ -75,7 +75,7 @@ NAMES = (*OWN, LABELS, *OMNISCIENT)
 
 @dataclass(frozen=True)
 class Attack:
-    """An attack by the workers with these ranks, in ascending order; `classes` is the number of labels."""
+    """An attack by the workers with these ranks, in ascending order, or by none; `classes` is the number of labels."""
 
     name: str
     ranks: tuple[int, ...]
@@ -83,11 +83,11 @@ class Attack:
     classes: int
 
     @classmethod
-    def of(cls, plan: Plan) -> Self | None:
-        """Return the plan's attack, or None; raise PlanError if it can't be read or leaves too few honest workers."""
+    def of(cls, plan: Plan) -> Self:
+        """Return the plan's attack; raise PlanError if it can't be read or leaves too few honest workers."""
         text = str(ATTACK.of(plan.options))
         if text == ATTACK.default:
-            return None
+            return cls(text, (), plan.seed, 0)
         name, _, listed = text.partition(":")
         choose("attack", name, dict.fromkeys(NAMES))
         words = listed.split(",")
@@ -145,7 +145,7 @@ def check(plan: Plan, why: str = "", hint: str = "") -> None:
     `why` is the reason if attackers can't read all honest workers' gradients, and `hint` what to do about it.
     """
     attack = Attack.of(plan)
-    if attack is None:
+    if not attack.ranks:
         return
     if trains_locally(plan.options):
         raise PlanError(

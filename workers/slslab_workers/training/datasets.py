@@ -264,6 +264,15 @@ def kept(version: object, read: Callable[[], T]) -> T:
     return found
 
 
+def read_file(name: str, path: Path, read: Callable[[Path], T]) -> T:
+    """Return what a file holds, which is read again once it changed; raise PlanError if it can't be read."""
+    try:
+        return kept((name, path.stat().st_mtime_ns), lambda: read(path))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it isn't UTF-8 text"
+        raise PlanError(f"{path} can't be read: {reason}.", "give the path of a .csv, .npz or LIBSVM file.") from error
+
+
 # The version of what was read last, and what it was, which other threads may replace.
 _last_read: tuple[object, Any] = (None, None)
 

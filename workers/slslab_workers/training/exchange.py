@@ -103,7 +103,7 @@ class ObjectWorker(Worker):
 
     def put_vector(self, key: str, vector: torch.Tensor) -> None:
         """Put a vector, with the votes to leave so far."""
-        metadata = {"dtype": "float32", "leaving": str(int(self.leaving))}
+        metadata = {"leaving": str(int(self.leaving))}
         self.exchanged.put(key, gradients.as_bytes(vector), "synchronise", overhead=False, metadata=metadata)
 
     def wait_for_vector(self, key: str) -> torch.Tensor:

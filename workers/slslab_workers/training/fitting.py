@@ -73,7 +73,7 @@ def check_choices(plan: Plan, source: Source) -> None:
         raise PlanError(f"--buffers {chosen} doesn't apply: {plan.model} has no buffers.", "leave it out.")
     if is_asynchronous(plan.options):
         raise PlanError(f"S-ASP exchanges models two by two, and --buffers {chosen} needs all.", "leave it out.")
-    if robust.name_of(plan.options) is not None or Attack.of(plan) is not None:
+    if robust.name_of(plan.options) is not None or Attack.of(plan).ranks:
         raise PlanError(
             f"Attacks and rules against them are for gradients, which buffers would follow with --buffers {chosen}.",
             "leave out --buffers, or --attack and --combine.",

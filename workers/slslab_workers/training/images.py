@@ -33,9 +33,9 @@ MNIST_POLICY = Policy((0.1307,), (0.3081,), 0, False)
 
 def folder(path: str) -> Source:
     """Return a folder of images; raise PlanError if it has no class folders."""
-    place = Path(path).expanduser()
-    _, classes = _class_folders(place)
-    return Source((3, SIDE, SIDE), len(classes), lambda _samples, _seed, report: _folder(path, place, report))
+    directory = Path(path).expanduser()
+    _, classes = _class_folders(directory)
+    return Source((3, SIDE, SIDE), len(classes), lambda _samples, _seed, report: _folder(path, directory, report))
 
 
 def _digits(*_: object) -> Dataset:

@@ -62,12 +62,9 @@ class Trainer:
         inputs, targets = self.fetch(state)
         if self.robust == robust.ZENO:
             self.trusted = inputs, targets
-        if self.attack is not None:
-            targets = self.attack.targets(self.rank, targets)
-        loss, gradient = self.compute(state, inputs, targets)
+        loss, gradient = self.compute(state, inputs, self.attack.targets(self.rank, targets))
         state.losses.append(loss)
-        if self.attack is not None:
-            gradient = self.attack.gradient(self.rank, gradient, state.position)
+        gradient = self.attack.gradient(self.rank, gradient, state.position)
         return gradient if self.local is not None else self.with_buffers(state, gradient)
 
     def enter_step(self, state: WorkerState) -> None:

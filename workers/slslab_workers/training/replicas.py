@@ -136,7 +136,7 @@ class Replicas:
         An attack that needs the honest workers' gradients waits until all of them are known.
         """
         parts = (self.attacked(rank, self.gradient(rank, epoch, step)) for rank in range(self.plan.workers))
-        if self.attack is None or not self.attack.omniscient:
+        if not self.attack.omniscient:
             yield from parts
             return
         computed, attackers = list(parts), self.attack.ranks
@@ -145,7 +145,7 @@ class Replicas:
 
     def attacked(self, rank: int, gradient: torch.Tensor) -> torch.Tensor:
         """Return the vector (P,) that a worker sends: its gradient, or what its attack makes from it."""
-        return gradient if self.attack is None else self.attack.gradient(rank, gradient, self.position)
+        return self.attack.gradient(rank, gradient, self.position)
 
     def _train_locally(self, local: ModelAveraging, parts: Iterator[torch.Tensor]) -> None:
         for state, gradient in zip(self.states, parts, strict=True):
@@ -202,9 +202,7 @@ class Replicas:
         inputs, targets = inputs.to(self.device), targets.to(self.device)
         if rank == 0 and self.robust == robust.ZENO:
             self._trusted = inputs, targets
-        if self.attack is not None:
-            targets = self.attack.targets(rank, targets)
-        model = self.turn_to(rank)
+        model, targets = self.turn_to(rank), self.attack.targets(rank, targets)
         began = time.monotonic()
         loss, gradient = self.compute(model, inputs, targets)
         gradient = gradient.cpu()

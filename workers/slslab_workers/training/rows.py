@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slslab_workers.plan import PlanError
-from slslab_workers.training.datasets import Dataset, Labels, Report, Source, kept, split, standardised
+from slslab_workers.training.datasets import Dataset, Labels, Report, Source, read_file, split, standardised
 from slslab_workers.training.sparse_rows import SparseRows
 
 Rows = NDArray[np.float32] | SparseRows
@@ -110,12 +110,7 @@ def _dense(rows: SparseRows, path: str) -> NDArray[np.float32]:
 
 
 def _read_libsvm(name: str) -> tuple[SparseRows, Labels]:
-    path = Path(name).expanduser()
-    try:
-        return kept((f"libsvm:{name}", path.stat().st_mtime_ns), lambda: _parse_libsvm(path))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not a text"
-        raise PlanError(f"{path} cannot be read: {reason}.", "libsvm:FILE names a file in LIBSVM's format.") from error
+    return read_file(f"libsvm:{name}", Path(name).expanduser(), _parse_libsvm)
 
 
 def _parse_libsvm(path: Path) -> tuple[SparseRows, Labels]:

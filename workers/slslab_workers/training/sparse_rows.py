@@ -58,9 +58,9 @@ class SparseRows:
         """Return the rows as PyTorch's sparse tensor (COO: its CSR needs MKL, which not every processor has)."""
         import torch
 
-        places = torch.from_numpy(np.stack([self._row_of_each(), self.columns.astype(np.int64)]))
+        coordinates = torch.from_numpy(np.stack([self._row_of_each(), self.columns.astype(np.int64)]))
         values = torch.from_numpy(self.values)
-        return torch.sparse_coo_tensor(places, values, self.shape, is_coalesced=True, check_invariants=True)
+        return torch.sparse_coo_tensor(coordinates, values, self.shape, is_coalesced=True, check_invariants=True)
 
     def to_bytes(self) -> bytes:
         """Return the columns, the values, and the number of entries per row: 8 bytes per entry and 4 per row."""
