@@ -41,3 +41,11 @@ def test_a_relative_link_leads_to_a_committed_file_and_heading(page: str) -> Non
 
 def test_there_are_pages_with_links() -> None:
     assert {"README.md", "CONTRIBUTING.md", "docs/README.md", "docs/replay.md"} <= set(PAGES)
+
+
+def test_what_contributing_names_is_in_the_file_next_to_it() -> None:
+    named = re.findall(r"`([\w.]+)` in \[`[^`]+`\]\(([^)]+)\)", prose("CONTRIBUTING.md"))
+    assert len(named) >= 8
+    for name, path in named:
+        definition = rf"^( *def {name}\(|{name}\b.*=|\[{re.escape(name)}\])"
+        assert re.search(definition, (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE), f"{name} in {path}"
