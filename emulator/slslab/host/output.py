@@ -7,10 +7,11 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from slslab_workers.trace.event import FIELDS, REQUIRED, wrong_field
@@ -238,11 +239,20 @@ class FunctionLog:
 
 
 class TraceFrames:
-    """Parses the frames that workers write (4-byte big-endian length, JSON) and passes their events to `on_event`."""
+    """Parses the frames that a `writer` sends (4-byte big-endian length, JSON) and passes their events to `on_event`.
 
-    def __init__(self, environment: str, on_event: Callable[[dict[str, Any]], None]) -> None:
-        self._environment = environment
+    These are records for the log, with the fields in `source`, whatever the writer says of these.
+    """
+
+    def __init__(
+        self,
+        writer: str,
+        on_event: Callable[[dict[str, Any]], None],
+        source: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self._writer = writer
         self._on_event = on_event
+        self._source = source
         self._buffer = bytearray()
         self._broken = False
         self._invalid = 0
@@ -262,16 +272,16 @@ class TraceFrames:
             frame = bytes(self._buffer[4 : 4 + size])
             del self._buffer[: 4 + size]
             if (event := _event(frame)) is not None:
-                self._on_event(event)
+                self._on_event({**event, **self._source})
             else:
-                LOG.error("%s wrote an invalid trace record: %r", self._environment, frame[:200])
+                LOG.error("%s wrote an invalid trace record: %r", self._writer, frame[:200])
                 self._invalid += 1
             if self._invalid == MOST_INVALID:
                 self._end(f"{MOST_INVALID} invalid trace records")
                 return
 
     def _end(self, what: str) -> None:
-        LOG.error("%s wrote %s: its trace ends here", self._environment, what)
+        LOG.error("%s wrote %s: its trace ends here", self._writer, what)
         self._broken = True
         self._buffer.clear()
 

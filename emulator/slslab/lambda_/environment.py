@@ -103,7 +103,8 @@ class Environment:
     def _begin(self) -> None:
         host = self._host
         self._runtime = RuntimeApi(self._owns, host.limits.response_bytes, host.address, self._wake)
-        self.trace = TraceFrames(self.id, self._trace).feed
+        source = {"function": self.function.name, "environment": self.id}
+        self.trace = TraceFrames(self.id, self._trace, source).feed
         self.sandbox: Sandbox | None = None
         self._end: asyncio.Future[None] | None = None
         self._tasks: Tasks | None = None
@@ -339,10 +340,10 @@ class Environment:
     def _trace(self, event: dict[str, Any]) -> None:
         if self._memory.takes(event):
             return
-        number = str(event.get("resource")).partition(" ")[0]
-        if event.get("op") == "fault" and number.isdecimal() and int(number) < FAULTS:
+        number = event["resource"].partition(" ")[0]
+        if event["op"] == "fault" and number.isdecimal() and int(number) < FAULTS:
             self._host.happened.add(int(number))
-        self._host.record({**event, "record": "event", "function": self.function.name, "environment": self.id})
+        self._host.record(event)
 
     def processors(self) -> tuple[int, ...]:
         """Return the cores that this environment sees; environments take turns. An empty tuple means all cores."""

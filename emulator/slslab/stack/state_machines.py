@@ -14,7 +14,6 @@ from slslab.host.lazy_server import LazyServer
 from slslab.host.server_process import listening_socket
 from slslab.installation import require
 
-OWNER = "states"
 PASSED_LIMITS = ("definition_bytes", "state_payload_bytes", "history_events", "map_concurrency")
 
 
@@ -68,8 +67,6 @@ class EmbeddedStateMachines(LazyServer):
 
     def _launch_at(self, listener: socket.socket) -> None:
         limits = {name: getattr(self._limits, name) for name in PASSED_LIMITS}
-        owner = {"record": "event", "function": OWNER, "environment": OWNER}
-        on_event = self._on_event
         self._launch_service(
             "slslab.statemachines",
             listener,
@@ -77,5 +74,5 @@ class EmbeddedStateMachines(LazyServer):
             {"lambda_endpoint": self._lambda_endpoint, "limits": limits},
             # Python's own allocator keeps a whole arena for a single history in it; malloc returns pages.
             {"PYTHONMALLOC": "malloc"},
-            on_event=None if on_event is None else lambda event: on_event({**event, **owner}),
+            on_event=self._on_event,
         )

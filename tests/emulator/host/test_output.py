@@ -148,6 +148,13 @@ def test_frames_are_events_wherever_they_are_cut() -> None:
     assert events == [{"record": "event", **event} for event in sent]
 
 
+def test_the_source_of_an_event_is_not_what_its_writer_says() -> None:
+    events: list[dict[str, Any]] = []
+    source = {"function": "f", "environment": "f-0001"}
+    TraceFrames("f-0001", events.append, source).feed(frame(EVENT | {"function": "other"}))
+    assert events == [{"record": "event", **EVENT, **source}]
+
+
 def test_a_frame_that_is_too_large_ends_the_trace(caplog: pytest.LogCaptureFixture) -> None:
     events: list[dict[str, Any]] = []
     frames = TraceFrames("f-0001", events.append)

@@ -107,8 +107,7 @@ class ContainerFleet:
         document.write_text(json.dumps(event))
         self.logs.mkdir(parents=True, exist_ok=True)
         log = (self.logs / f"{id_}.log").open("wb", buffering=0)
-        source = {"record": "event", "function": module, "environment": id_, "invocation": id_}
-        frames = TraceFrames(id_, lambda event: self.on_event({**event, **source}))
+        frames = TraceFrames(id_, self.on_event, {"function": module, "environment": id_, "invocation": id_})
         configure = partial(self._configuration, module, device)
         container = Container(self.containers, home, {EVENT: document}, configure, log.write, frames.feed)
         try:

@@ -217,7 +217,7 @@ class RunningInstances:
 
     def _attend(self) -> None:
         self._running = list(self._launched)
-        frames = {instance.trace: TraceFrames(instance.id, self._listener(instance)) for instance in self._launched}
+        frames = {instance.trace: self._frames(instance.id) for instance in self._launched}
         try:
             for instance in self._launched:
                 self._launcher.on_event(
@@ -281,9 +281,9 @@ class RunningInstances:
         for instance in self._running:
             instance.kill()
 
-    def _listener(self, instance: _Instance) -> Callable[[dict[str, Any]], None]:
-        source = {"function": self._module, "environment": instance.id, "invocation": instance.id}
-        return lambda event: self._launcher.on_event({**event, "record": "event", **source})
+    def _frames(self, id_: str) -> TraceFrames:
+        source = {"function": self._module, "environment": id_, "invocation": id_}
+        return TraceFrames(id_, self._launcher.on_event, source)
 
 
 def failure(id_: str, rank: int, exit_code: int, log: Path) -> RunFailed:
