@@ -24,7 +24,7 @@ import psutil
 
 from slslab.aws.keys import Keyring
 from slslab.errors import HostError
-from slslab.host.output import PipeReader, TraceFrames
+from slslab.host.output import PipeReader, TraceLines
 from slslab.host.priority import weigh_session
 from slslab.host.processes import tied_to_this_process
 from slslab.host.service_process import KEYS_VARIABLE
@@ -171,7 +171,7 @@ class ServerProcess:
         """
         trace = None
         if on_event is not None:
-            self._trace = PipeReader(f"trace of {module}", TraceFrames(module, on_event).feed)
+            self._trace = PipeReader(f"trace of {module}", TraceLines(module, on_event).feed)
             trace = self._trace.writing
         # This process may itself have a trace descriptor.
         variables = {name: value for name, value in variables.items() if name != "SLSLAB_TRACE_FD"}

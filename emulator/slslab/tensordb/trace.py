@@ -1,4 +1,4 @@
-"""Write trace events of script executions, in the workers' framed format (docs/trace.md)."""
+"""Write trace events of script executions, as workers write theirs (docs/trace.md)."""
 
 import os
 import threading
@@ -8,7 +8,7 @@ from slslab.tensordb.executions import Report
 from slslab_workers.channels.events import environment_sink
 from slslab_workers.trace.event import Event
 
-# A longer frame than a pipe's atomic write could interleave with another writer's.
+# A longer line than a pipe's atomic write could interleave with another writer's.
 RESOURCE_LENGTH = 1024
 
 
