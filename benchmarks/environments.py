@@ -37,7 +37,7 @@ from slslab.aws.limits import MB
 from slslab.errors import SlslabError
 from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.environment import FREEZE_AFTER_S, Environment
-from slslab.lambda_.sandbox import Sandbox
+from slslab.lambda_.hosts import Sandbox
 from slslab.testing import RUNTIME
 
 KINDS = ("process", "docker")

@@ -45,8 +45,8 @@ def round_costs(name: str) -> StepCosts:
     for role in architecture.pattern(workload).roles:
         named = "g4dn.xlarge" if role.kind == "instance" else f"slslab-{role.function or 'worker'}"
         functions[unit_of(role)] = Track(named, role.kind, -1, (), MEMORY_MB, init_cpu_ns=10**9)
-        for place, parts in patterns.places(role, workload):
-            for activity in patterns.activities(parts, place):
+        for slot, parts in patterns.slots(role, workload):
+            for activity in patterns.activities(parts, slot):
                 fixed = 1000 * MS if activity.op == "compute" else MS
                 key = (unit_of(role), name_of(activity), activity.phase, False)
                 costs[key] = Cost(fixed, 0.0, 1.0, 0.0, 1.0, activity.op == "compute", 100_000)

@@ -12,7 +12,7 @@ from docs.pages.results import replayed
 from slslab.report.formats import listed, significant, span
 from slslab.report.page import Document
 from slslab.run.metrics import grouped
-from slslab_lab.pages.grids import grids, notes
+from slslab_lab.pages.reproduction import notes, tables
 from slslab_lab.studies import find_committed, gradssharding
 from slslab_lab.studies.patterns import TABLES
 
@@ -226,7 +226,7 @@ def _plans(document: Document) -> Iterator[str]:
 def _details(document: Document) -> Iterator[str]:
     yield "## Rounds of GradsSharding, λ-FL and LIFL"
     yield "\n".join(f"- {sentence}" for sentence in (*document["findings"], *notes(document)[1:]))
-    for grid in grids(document):
+    for grid in tables(document):
         yield f"### {grid.caption}"
         yield render(grid)
     fit = document["fit"]

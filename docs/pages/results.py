@@ -8,8 +8,7 @@ from pathlib import Path
 from docs.pages.markdown import insert, paragraph, render
 
 from slslab.report.page import Document
-from slslab_lab.pages.grids import grids, notes, reasons
-from slslab_lab.pages.verdicts import model_errors
+from slslab_lab.pages.reproduction import model_errors, notes, reasons, tables
 from slslab_lab.studies.catalogue import STUDIES
 
 TITLE = "# Results"
@@ -57,7 +56,7 @@ def reproduction(document: Document) -> Iterator[str]:
     if found := document.get("findings"):
         yield _list(found)
     yield _list([*model_errors(document), *notes(document)])
-    for table in grids(document):
+    for table in tables(document):
         yield f"### {table.caption}"
         yield render(table)
         if table.note:
@@ -75,7 +74,7 @@ def insert_study(name: str, page: Path) -> str:
     """Return a page with a study's findings and tables between its marks; ValueError without marks."""
     document = replayed(name)
     parts = [*map(paragraph, document["findings"])]
-    for table in grids(document):
+    for table in tables(document):
         parts += [f"**{table.caption}**", render(table)]
     text = "\n\n".join((*parts, *map(paragraph, document["notes"])))
     return insert(page.read_text(encoding="utf-8"), BEGIN.format(name), END.format(name), text)

@@ -32,7 +32,6 @@ if TYPE_CHECKING:  # pytest imports this module at every start, even if no test 
     from slslab.report.predictions import Requests
     from slslab.run.bill import Bill
     from slslab.run.records import InvocationRecord
-    from slslab.stack.access_log import Logged
     from slslab.stack.assembly import EmbeddedStack
     from slslab.stack.object_store import EmbeddedObjectStore
     from slslab.stack.state_machines import EmbeddedStateMachines
@@ -203,9 +202,9 @@ def _shared(emulator_settings: dict[str, Any]) -> Iterator[_Shared]:
 
     asked: list[dict[str, Any]] = []
 
-    def on_request(logged: Logged) -> None:
-        if logged.function:
-            asked.append(logged.event())
+    def on_request(event: dict[str, Any]) -> None:
+        if event["function"]:
+            asked.append(event)
 
     keys = emulator_settings.get("keys") or Keyring.of(emulator_settings.get("variables") or {})
     with EmbeddedStack(session=emulator_settings.get("session"), keys=keys, on_request=on_request) as stack:

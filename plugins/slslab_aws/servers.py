@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from slslab.aws.keys import Keyring
-from slslab.host.lazy_server import LazyServer
-from slslab.host.server_process import listening_socket
+from slslab.host.server_process import LazyServer
 from slslab.installation import __version__, require
 from slslab.installation import installed as module_installed
 from slslab.stack.access_log import AccessLog
@@ -71,6 +70,7 @@ class Edge(LazyServer):
 
     name = f"slslab {__version__}"
     title = "The endpoint of all services"
+    _port_option = "--edge-port"
     hint = "run `slslab doctor`."
 
     def __init__(
@@ -98,14 +98,9 @@ class Edge(LazyServer):
         self._undo.enter_context(self.services)
         return super()._start()
 
-    def _listen(self) -> socket.socket:
-        listener = listening_socket("127.0.0.1", self._port, "--edge-port")
-        self.endpoint = "http://{}:{}".format(*listener.getsockname())
-        return listener
-
     def _launch_at(self, listener: socket.socket) -> None:
         log = None if self._access_log is None else self._access_log.writer
         own = {name: url for name, url in self._endpoints.items() if name in OWN}
         options = {"endpoints": own, "path": self.services.path, "log": log}
-        inherited = [self.services.directory, *([] if log is None else [log])]
+        inherited = [self.services.directory, log]
         self._launch_service("slslab_aws.edge", listener, self._keys, options, inherited=inherited)

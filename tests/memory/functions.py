@@ -16,10 +16,10 @@ from slslab.aws.limits import lambda_limits
 from slslab.host.procfs import NO_STALLS
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.environment import Environment, LocalHost
-from slslab.lambda_.event_handling import EventInvokeConfigs
+from slslab.lambda_.events import EventInvokeConfigs
 from slslab.lambda_.functions import Functions
 from slslab.lambda_.invocation import InvocationService, new_trace_id
-from slslab.lambda_.log_events import EnvironmentLogs, LogEvents
+from slslab.lambda_.log_events import LogEvents
 from slslab.lambda_.packages import Code
 from slslab.run.records import InvocationRecord
 from slslab_lab.runs.recorder import Recorder
@@ -61,19 +61,19 @@ class Lambda:
         self, kernel: Kernel, recorder: Recorder, home: Path, store: Callable[[str, str, bytes], object]
     ) -> None:
         self._kernel = kernel
-        self._log_events = LogEvents(home)
         limits = lambda_limits()
+        self._log_events = LogEvents(home, home / "logs", limits.log_tail_bytes)
         self._functions = Functions(limits)
         unpacked: Any = SimpleNamespace(remove_unused=lambda _codes: None)
         stack: Any = SimpleNamespace(store=store, send=None)
-        keys, logs = Keyring(), EnvironmentLogs(home / "logs", limits.log_tail_bytes, self._log_events)
+        keys = Keyring()
         hosts = Memory(kernel)
         hosts.share(
             emulator_id="memory",
             home=home / "environments",
             variables={},
             credentials=lambda name: keys.function(name).variables(),
-            open_log=logs.open,
+            open_log=self._log_events.open,
             record=recorder.event,
         )
 

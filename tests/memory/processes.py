@@ -176,7 +176,7 @@ class Process(Strand):
 
 
 class Sandbox:
-    """What confines a process; see `slslab.lambda_.sandbox.Sandbox`."""
+    """What confines a process; see `slslab.lambda_.hosts.Sandbox`."""
 
     failure, freezes, ended_ns = "", True, None
 

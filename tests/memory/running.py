@@ -240,7 +240,6 @@ def _replaced(
         "slslab_workers.driver.job.ThreadPoolExecutor": pool,
         "slslab_workers.gradssharding.driver.ThreadPoolExecutor": pool,
         "slslab_workers.kubeml.driver.ThreadPoolExecutor": pool,
-        "slslab_workers.kubeml.driver.wait": partial(wait, clock),
         # AWS, and the code of functions, which nobody unpacks.
         "boto3.session.Session": lambda: SimpleNamespace(client=lambda service, **_: clients[service]),
         f"{DRIVER}.package": lambda *_modules: b"",

@@ -16,18 +16,19 @@ from slslab_workers.gloo import architecture as gloo
 from slslab_workers.gpu import architecture as gpu
 from slslab_workers.mlless import architecture as mlless
 from slslab_workers.patterns import (
+    DRIVER,
     OWN,
     Activity,
     Counts,
     Gathering,
     Pattern,
-    Place,
     Role,
     Signal,
+    Slot,
     Workload,
     activities,
     count,
-    places,
+    slots,
 )
 from slslab_workers.plan import PlanError
 from slslab_workers.scatterreduce import architecture as scatterreduce
@@ -99,8 +100,8 @@ def test_logs_grow_by_a_line_of_100_bytes_and_are_no_part_of_the_protocol(
     for role in found.roles:
         logged = [
             (activity.op, activity.bytes)
-            for place, parts in places(role, found.workload)
-            for activity in activities(parts, place)
+            for slot, parts in slots(role, found.workload)
+            for activity in activities(parts, slot)
             if activity.phase == "log"
         ]
         each = {"allreduce": 5 if 0 in role.ranks else 6, "scatterreduce": 6, "mlless": 7}[name] * batches
@@ -115,10 +116,10 @@ def test_mlless_with_a_filter_is_the_closed_form_given_who_sends(workers: int, s
     found = pattern_of("mlless", workers, steps, 1, LENET, share=share)
     updates = [0] * steps
     for role in found.roles:
-        for place, parts in places(role, found.workload):
-            updates_of_one = sum(activity.op == "tensor.set" for activity in activities(parts, place))
-            if place.step >= 0:
-                updates[place.step] += updates_of_one * len(role.ranks)
+        for slot, parts in slots(role, found.workload):
+            updates_of_one = sum(activity.op == "tensor.set" for activity in activities(parts, slot))
+            if slot.step >= 0:
+                updates[slot.step] += updates_of_one * len(role.ranks)
     assert count(found) == without_zeros(mlless_counts(workers, steps, 1, LENET, updates=updates))
 
 
@@ -126,9 +127,9 @@ def test_a_third_of_the_updates_is_spread_over_workers_and_steps() -> None:
     found = pattern_of("mlless", 6, 3, 1, LENET, share=1 / 3)
     sent: dict[int, list[int]] = {}
     for role in found.roles[:-1]:
-        in_steps = [parts for place, parts in places(role, found.workload) if place.step >= 0]
-        place = Place(0, 0, 0, 1)
-        sends = [sum(one.op == "tensor.set" for one in activities(parts, place)) for parts in in_steps]
+        in_steps = [parts for slot, parts in slots(role, found.workload) if slot.step >= 0]
+        slot = Slot(0, 0, 0, 1)
+        sends = [sum(one.op == "tensor.set" for one in activities(parts, slot)) for parts in in_steps]
         sent |= dict.fromkeys(role.ranks, sends)
     assert sorted(sent) == list(range(6))
     assert all(sum(steps) == 1 for steps in sent.values())
@@ -159,8 +160,8 @@ def test_bundles_do_not_grow_with_the_workers(name: str) -> None:
             1
             for role in found.roles
             if role.ranks
-            for place, parts in places(role, found.workload)
-            for _ in activities(parts, place)
+            for slot, parts in slots(role, found.workload)
+            for _ in activities(parts, slot)
         )
 
     assert size(4096) == size(1024)
@@ -170,22 +171,22 @@ def test_bundles_do_not_grow_with_the_workers(name: str) -> None:
     ("since", "until", "expected"),
     [(0, None, [0, 1, 2, 3]), (1, None, [1, 2, 3]), (0, -1, [0, 1, 2]), (-1, None, [3]), (0, 1, [0]), (5, None, [])],
 )
-def test_an_activity_takes_place_where_its_slice_says(since: int, until: int | None, expected: list[int]) -> None:
+def test_an_activity_runs_where_its_slice_says(since: int, until: int | None, expected: list[int]) -> None:
     activity = Activity("update", "update", since=since, until=until)
-    assert [number for number in range(4) if activity.takes_place(Place(0, number, number, 4))] == expected
+    assert [number for number in range(4) if activity.runs_in(Slot(0, number, number, 4))] == expected
 
 
 def test_what_is_done_no_times_does_not_take_place() -> None:
-    assert not Activity("object.get", "synchronise", times=0).takes_place(Place(0, 0, 0, 1))
+    assert not Activity("object.get", "synchronise", times=0).runs_in(Slot(0, 0, 0, 1))
 
 
 def test_places_are_in_the_order_of_a_run() -> None:
     one, two, after = Activity("one", "other"), Activity("two", "other"), Activity("after", "other")
     role = Role(range(1), start=(one,), steps=((one,), (two,)), epoch=(after,), end=(two,))
     found = [
-        (place.epoch, place.step, activity.op)
-        for place, parts in places(role, Workload(1, 3, 2, 1))
-        for activity in activities(parts, place)
+        (slot.epoch, slot.step, activity.op)
+        for slot, parts in slots(role, Workload(1, 3, 2, 1))
+        for activity in activities(parts, slot)
     ]
     steps = [(0, 0, "one"), (0, 1, "two"), (0, 2, "one"), (0, -1, "after")]
     steps += [(1, 0, "two"), (1, 1, "one"), (1, 2, "two"), (1, -1, "after")]
@@ -196,8 +197,8 @@ def test_steps_take_turns_in_functions_of_a_step_too() -> None:
     start, one, two = Activity("start", "other"), Activity("one", "other"), Activity("two", "other")
     role = Role(range(1), each="step", start=(start,), steps=((one,), (two,), (two,)))
     found = [
-        (place.epoch, place.step, [activity.op for activity in activities(parts, place)])
-        for place, parts in places(role, Workload(1, 3, 2, 1))
+        (slot.epoch, slot.step, [activity.op for activity in activities(parts, slot)])
+        for slot, parts in slots(role, Workload(1, 3, 2, 1))
     ]
     turns = [(0, "one"), (1, "two"), (2, "two")]
     assert found == [(epoch, step, ["start", turn]) for epoch in range(2) for step, turn in turns]
@@ -206,8 +207,8 @@ def test_steps_take_turns_in_functions_of_a_step_too() -> None:
 def test_gathered_activities_are_counted() -> None:
     get = Activity("object.get", "synchronise", bytes=8, needs=(Signal("gradient", of=OWN),), protocol=True)
     role = Role(range(3), steps=((Gathering(((get,), (get,))),),))
-    driver = {"queue.deliver": 4}
-    assert count(Pattern(Workload(3, 2, 1, 2), (role,), driver=driver)) == Counts(
+    driver = Role(range(DRIVER, 0), steps=((Activity("queue.deliver", "synchronise", times=2, protocol=True),),))
+    assert count(Pattern(Workload(3, 2, 1, 2), (role,), driver=(driver,))) == Counts(
         {"queue.deliver": 4, "object.get": 12}, 0, 96
     )
 

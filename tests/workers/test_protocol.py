@@ -89,7 +89,7 @@ def test_allreduce() -> None:
 
 def test_exchanges_after_several_steps() -> None:
     run = small(epochs=4, batches=3, options={"algorithm": "ma", "local-passes": 2})
-    assert [wait.place for wait in of(run).waits] == [(1, 2), (3, 2)]
+    assert [wait.step for wait in of(run).waits] == [(1, 2), (3, 2)]
     assert len(of(run).minibatches) == 2 * 4 * 3
 
 

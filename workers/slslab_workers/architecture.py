@@ -200,6 +200,8 @@ class Architecture(Interface):
     # Its name in papers, if that differs from `name`; and the papers that describe it.
     title: ClassVar[str] = ""
     paper: ClassVar[str] = ""
+    # The number of its colour on pages, 1 to 8, where names contain the first word of `title`. Empty: by its row.
+    colour: ClassVar[str] = ""
     # Other spellings of --workers, if its authors call workers something else.
     workers_also: tuple[str, ...] = ()
     options: tuple[Option, ...] = ()
@@ -230,6 +232,17 @@ class Architecture(Interface):
     def concurrency(self, plan: Plan) -> int:
         """Return how many functions the plan needs at once; by default the most environments of a phase."""
         return max(phase.environments for phase in self.resident_set(plan))
+
+    def memory_sizes(self, plan: Plan) -> dict[str, int]:
+        """Return the memory sizes of the plan's functions, MB, by the options that set them.
+
+        By default, sizes that the architecture itself chooses are left out.
+        """
+        own = {option.name: int(plan.options[option.name]) for option in self.options if option.memory}
+        return {
+            "memory": plan.memory_mb,
+            **{name: size for name, size in own.items() if size or self.complete({})[name]},
+        }
 
     def counts(
         self,
@@ -326,7 +339,7 @@ class Architecture(Interface):
             options={**plan.options, **{each.name: each.default for each in self.options if each.name == "partition"}},
         )
 
-    def deployment(self, plan: Plan, cloud: Cloud, progress: Progress) -> Any | None:  # noqa: ARG002
+    def deployment(self, plan: Plan, cloud: Cloud, progress: Progress) -> Any:  # noqa: ARG002
         """Return the `slslab_workers.driver.deployment.Deployment` that `drive` runs, with its functions.
 
         `slslab export sam` makes a template from it. By default return None: the export doesn't support it.
@@ -334,7 +347,9 @@ class Architecture(Interface):
         return None
 
     def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
-        """Run the plan through AWS's APIs; raise RunFailed if a worker fails."""
+        """Run the plan, by default its deployment, through AWS's APIs; raise RunFailed if a worker fails."""
+        outcome: Outcome = self.deployment(plan, cloud, progress).run()
+        return outcome
 
     def run_scripts_alone(self, plan: Plan, cloud: Cloud, parameters: int) -> None:  # noqa: ARG002
         """Run the plan's scripts that `alone` leaves out on the first tensor database, while nothing else runs.
@@ -417,7 +432,7 @@ def read_plan(document: Mapping[str, Any]) -> Plan:
     """Return the plan that a run recorded, with all options; raise PlanError as `Plan.from_document` does.
 
     Plans of schema 1 leave out options that had their defaults. The defaults haven't changed since: when one does, fill
-    in its old value here. There is one exception: before MLLess had the option `mean-over`, it divided by the senders.
+    in its old value here. There is one exception: before the option `mean-over`, sums were divided by the senders.
     No code that reads a plan depends on it.
     """
     plan = Plan.from_document(document)

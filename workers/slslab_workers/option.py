@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from slslab_workers.plan import KINDS, LEAST_MEMORY_MB, MOST_MEMORY_MB, PlanError, Value
+from slslab_workers.plan import KINDS, PlanError, Value
 
 Choice = TypeVar("Choice")
 
@@ -39,11 +39,6 @@ class Option:
             hint = f"give a value of type {self.type.__name__}."
         if not fits:
             raise PlanError(f"The option {self.name} cannot be {value!r}.", hint)
-        if self.memory and not LEAST_MEMORY_MB <= int(value) <= MOST_MEMORY_MB and (value or self.default):
-            default = "" if self.default else ", or 0 for the default"
-            raise PlanError(
-                f"{self.name} is {value}.", f"choose {LEAST_MEMORY_MB} to {MOST_MEMORY_MB} MB, as Lambda has{default}."
-            )
 
 
 def choose(kind: str, name: str, choices: Mapping[str, Choice]) -> Choice:

@@ -9,8 +9,8 @@ SCHEMA = 2
 VCPU_MB = 1769
 # The variable of a function with the memory of its platform's GPU, MiB.
 GPU_MEMORY = "SLSLAB_GPU_MEMORY_MB"
-# documented: https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
-LEAST_MEMORY_MB, MOST_MEMORY_MB = 128, 10_240
+# The largest memory size that is chosen for a function. `slslab.aws.limits` says what Lambda accepts.
+MOST_MEMORY_MB = 10_240
 Value = str | int | float | bool
 MEMORY_FORMATS = ("default", "channels-last")
 CHOICES = {
@@ -22,16 +22,12 @@ CHOICES = {
     "memory_format": MEMORY_FORMATS,
     "record": ("together", "alone"),
 }
-# Lambda's time-outs are at most 900 s, and seeds of NumPy's and torch's generators have 32 bits. The other limits are
-# far beyond what any host can do.
+# Seeds of NumPy's and torch's generators have 32 bits. The other limits are far beyond what any host can do.
 LIMITS = {
     "workers": (1, 4096),
     **dict.fromkeys(("batch_size", "batches", "epochs"), (1, 10**6)),
-    "timeout": (1, 900),
     "seed": (0, 2**32 - 1),
 }
-# Functions of other platforms are made by AWS's API, too, in whose model no time-out is longer.
-LONGEST_TIMEOUT_S = 5400
 KINDS: Mapping[Any, tuple[type, ...]] = {
     int: (int,),
     float: (int, float),
@@ -111,18 +107,23 @@ class Plan:
             if kinds is not None and type(value) not in kinds:
                 raise PlanError(f"{entry.name} is {value!r}.", f"it must be a value of type {kinds[-1].__name__}.")
         for name, (least, most) in LIMITS.items():
-            if name == "timeout" and self.platform is not None:
-                most = LONGEST_TIMEOUT_S
             if not least <= getattr(self, name) <= most:
-                unit = " s" if name == "timeout" else ""
-                raise PlanError(f"{_option(name)} is {getattr(self, name)}.", f"give {least:,} to {most:,}{unit}.")
+                raise PlanError(f"{_option(name)} is {getattr(self, name)}.", f"give {least:,} to {most:,}.")
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices and not (name == "placement" and self.placement is None):
                 raise PlanError(
                     f"There is no {name.replace('_', ' ')} {getattr(self, name)!r}.",
                     f"choose one of {', '.join(choices)}.",
                 )
-        self._check_platform()
+        if self.platform is not None and (self.stack, self.environment, self.account) != (
+            "embedded",
+            "process",
+            "default",
+        ):
+            raise PlanError(
+                "Functions of a --platform are processes of this host, and belong to no AWS account.",
+                "leave out --stack, --environment and --account.",
+            )
         if not 0 < self.lr < math.inf:
             raise PlanError(f"--lr is {self.lr}.", "give a number above 0.")
         for name in ("momentum", "weight_decay"):
@@ -145,22 +146,6 @@ class Plan:
             raise PlanError(
                 "Solo profiles are measured on this host, but a cluster's nodes are other machines.",
                 "record it in a run without --environment ray.",
-            )
-
-    def _check_platform(self) -> None:
-        if self.platform is not None:
-            if (self.stack, self.environment, self.account) != ("embedded", "process", "default"):
-                raise PlanError(
-                    "Functions of a --platform are processes of this host, and belong to no AWS account.",
-                    "leave out --stack, --environment and --account.",
-                )
-            # The most is in the platform's profile.
-            if self.memory_mb < LEAST_MEMORY_MB:
-                raise PlanError(f"--memory is {self.memory_mb}.", f"give at least {LEAST_MEMORY_MB} MB.")
-        elif not LEAST_MEMORY_MB <= self.memory_mb <= MOST_MEMORY_MB:
-            raise PlanError(
-                f"Lambda has no functions of {self.memory_mb} MB.",
-                f"choose {LEAST_MEMORY_MB} to {MOST_MEMORY_MB} MB.",
             )
 
     @property

@@ -190,21 +190,21 @@ def _rules(shape: Any) -> dict[str, str]:
 
 
 def _as_in_messages(names: Sequence[str]) -> list[str]:
-    """Return an enumeration's values in the order of AWS's messages: within one place, the latest comes first."""
+    """Return an enumeration's values in the order of AWS's messages: within one slot, the latest comes first."""
     latest_first = names[::-1]
-    return sorted(latest_first, key=_place)
+    return sorted(latest_first, key=_slot)
 
 
-def _place(value: str) -> int:
-    """Return an enumeration value's position in AWS's messages: its place in a Java hash table with 32 places, where
-    values in the same place are listed latest first.
+def _slot(value: str) -> int:
+    """Return an enumeration value's position in AWS's messages: its slot in a Java hash table with 32 slots, where
+    values in the same slot are listed latest first.
 
     measured: messages of Step Functions, DynamoDB, Cognito, SES and Lambda with two to six values.
     """
-    place = 0
+    slot = 0
     for character in value:
-        place = (31 * place + ord(character)) % 32
-    return place
+        slot = (31 * slot + ord(character)) % 32
+    return slot
 
 
 @cache

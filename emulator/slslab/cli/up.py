@@ -2,7 +2,7 @@
 
 import shlex
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -11,12 +11,16 @@ from click.core import ParameterSource
 
 from slslab.cli.terminal import json_option, print_document
 from slslab.errors import RequestError
-from slslab.report import doctor
+from slslab.installation import lacking
+from slslab.report.page import WORDS, Table
 from slslab.up.options import Options
+from slslab_workers.channels.endpoints import QUEUE_URL, TENSOR_URLS
 
 # Options that only one kind of stack has.
 OF_EMBEDDED = {known.name for known in fields(Options)} - {"tensor_databases"}
 OF_COMPOSE = {"offline"}
+# Endpoints with other variables than AWS_ENDPOINT_URL_ and their name.
+VARIABLES = {"aws": "AWS_ENDPOINT_URL", "states": "AWS_ENDPOINT_URL_SFN", "tensors": TENSOR_URLS, "queue": QUEUE_URL}
 
 
 def _stack_option(default: str | None, text: str) -> Callable[[Any], Any]:
@@ -82,7 +86,38 @@ def up(
 
 
 def _print(described: Mapping[str, Any], json_: bool) -> None:
-    print_document(described, lambda: doctor.service(described), json_)
+    print_document(described, lambda: service_tables(described), json_)
+
+
+def service_tables(described: Mapping[str, Any]) -> Iterator[Table]:
+    """Yield tables of a running stack's endpoints, and of its services if they were examined."""
+    yield _endpoints(described)
+    if "services" in described:
+        rows = [
+            (
+                each["part"],
+                each["name"],
+                "healthy" if each["healthy"] else each["trouble"],
+                "\n".join(each["host"].split()),
+            )
+            for each in described["services"]
+        ]
+        yield Table(("service", "version", "health", "address"), rows, words=WORDS)
+
+
+def _endpoints(described: Mapping[str, Any]) -> Table:
+    endpoints = {
+        VARIABLES.get(name, f"AWS_ENDPOINT_URL_{name.upper()}"): " ".join(url) if name == "tensors" else url
+        for name, url in described["endpoints"].items()
+    }
+    names = ("confinement", "isolation", "logs", "record", "pid", "environment")
+    facts = {name: str(described[name]) for name in names if name in described}
+    if "states" not in described["endpoints"] and described.get("kind") == "embedded":
+        facts["Step Functions"] = f"{lacking('moto').hint} adds it"
+    if "aws" not in described["endpoints"] and described.get("kind") == "embedded":
+        facts["one endpoint"] = f"{lacking('aiohttp').hint} adds it"
+    facts["keys"] = 'eval "$(slslab env)"'
+    return Table(("slslab is up", ""), list((endpoints | facts).items()), words=WORDS)
 
 
 def _up_compose(offline: bool, tensor_databases: int | None, detach: bool, json_: bool) -> None:

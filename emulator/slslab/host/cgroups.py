@@ -22,7 +22,7 @@ LEAF = "slslab-command"
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """The place where control groups can be made: a parent directory for each controller, and the cgroup version."""
+    """Where control groups can be made: a parent directory for each controller, and the cgroup version."""
 
     version: int
     parents: dict[str, Path]

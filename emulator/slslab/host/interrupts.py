@@ -13,15 +13,15 @@ class Interrupts:
     """Decides where the main thread may be interrupted."""
 
     def __init__(self) -> None:
-        self._place: object = None
+        self._at: object = None
 
     def may_raise(self, frame: FrameType | None) -> bool:
         """Return whether a handler may raise in this frame; if not, it asks again soon.
 
-        A thread that is still at the same place is waiting, and an exception there only ends the wait.
+        A thread that is still at the same instruction is waiting, and an exception there only ends the wait.
         """
-        place = frame and (frame.f_code, frame.f_lasti)
-        waits, self._place = place == self._place, place
+        at = frame and (frame.f_code, frame.f_lasti)
+        waits, self._at = at == self._at, at
         return waits or not _is_delicate(frame)
 
 

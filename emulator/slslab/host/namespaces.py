@@ -6,25 +6,19 @@ its init cleans up. All use the host's network, because functions reach the stac
 disturbing each other, as on Lambda; it isn't a security boundary.
 """
 
-import asyncio
 import contextlib
 import json
 import os
-import signal
 import site
 import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
-
-from slslab.host.output import Stream
-from slslab.host.procfs import Sample, ThreadTimes, process_tree
 
 SPAWNER = Path(__file__).with_name("spawner.py")
 SYSTEM_PATHS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc")
@@ -114,124 +108,11 @@ class Spawner:
         self._process.wait()
 
 
-class Processes:
-    """The processes of one environment: its init, and below it the runtime with everything that it starts.
-
-    `started` resolves to the init's process id (0 if it didn't start), and `began` to the runtime's counters at its
-    first instruction, or when it failed before. `exited` resolves to the exit code (negative for a signal); after
-    `kill`, only once all processes are gone. `failure` says why the runtime did not start.
-    """
-
-    def __init__(self, spawner: Spawner, request: Mapping[str, Any], log: int, trace: int) -> None:
-        loop = asyncio.get_running_loop()
-        self.exited: asyncio.Future[int] = loop.create_future()
-        # Resolves to the exit code, or when init has ended without reporting it.
-        self._over: asyncio.Future[int] = loop.create_future()
-        self._killed = False
-        self.failure = ""
-        self._namespaced = bool(spawner.isolation.mode)
-        self.started: asyncio.Future[int] = loop.create_future()
-        self.began: asyncio.Future[Sample] = loop.create_future()
-        self._init: int | None = None
-        self._pidfd = -1
-        self._lines = b""
-        self._first: list[int] = []
-        self._status = Stream(self._feed, self._end)
-        status = self._status.open()
-        try:
-            spawner.spawn(request, log, trace, status)
-        except OSError:
-            self._status.close()
-            raise
-        finally:
-            os.close(status)
-
-    def pids(self) -> list[int]:
-        """Return the runtime and its descendants by their ids on this host."""
-        return process_tree(self._init)[1:] if self._init is not None else []
-
-    async def kill(self, pids: Iterable[int]) -> None:
-        """Kill everything, and return when these processes have ended. The caller passes all that it knows.
-
-        When a namespace's end kills them, its init's end is visible before theirs. Until they have ended, too, their
-        memory is charged to a control group that others may use again.
-        """
-        await self.started
-        self._killed = True
-        held = [descriptor for pid in pids if (descriptor := _open_process(pid)) is not None]
-        for descriptor in () if self._namespaced else held:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-        if self._pidfd >= 0:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-            os.close(self._pidfd)
-            self._pidfd = -1
-        try:
-            await asyncio.gather(asyncio.shield(self._over), *map(_ended, held))
-        finally:
-            if not self.exited.done():
-                self.exited.set_result(self._over.result() if self._over.done() else -signal.SIGKILL)
-        self._init = None  # its number may be reused
-        self._status.close()
-
-    def _feed(self, chunk: bytes) -> None:
-        *lines, self._lines = (self._lines + chunk).split(b"\n")
-        for line in lines:
-            word, _, rest = line.decode(errors="replace").partition(" ")
-            if word == "started" and not self.started.done():
-                self._init = int(rest)
-                with contextlib.suppress(ProcessLookupError):  # it has exited and was reaped
-                    self._pidfd = os.pidfd_open(self._init)
-                self.started.set_result(self._init)
-            elif word == "began":
-                self._first = [int(number) for number in rest.split()]
-            elif word == "exited":
-                self._set_over(os.waitstatus_to_exitcode(int(rest)))
-            elif word == "failed":
-                self.failure = rest
-        # The two lines come from two processes, in any order.
-        if self._first and self._init is not None and not self.began.done():
-            wall_ns, cpu_ns, delay_ns = self._first
-            runtime = process_tree(self._init)[1:2]
-            self.began.set_result(Sample(wall_ns, cpu_ns, 0, dict.fromkeys(runtime, ThreadTimes(cpu_ns, delay_ns))))
-
-    def _end(self) -> None:
-        if not self.began.done():
-            self.began.set_result(Sample(time.monotonic_ns(), 0, 0, {}))
-        if not self.started.done():
-            self.started.set_result(0)
-        self._set_over(-signal.SIGKILL)
-
-    def _set_over(self, code: int) -> None:
-        """Note the runtime's exit code. Killing init leaves its children running until their namespace has ended."""
-        if not self._over.done():
-            self._over.set_result(code)
-            if not self._killed:
-                self.exited.set_result(code)
-
-
 def package_directories() -> list[str]:
     """Return where this Python finds installed packages."""
     packages = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
     user = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
     return list(dict.fromkeys([*packages, *user]))
-
-
-def _open_process(pid: int) -> int | None:
-    with contextlib.suppress(ProcessLookupError):
-        return os.pidfd_open(pid)
-    return None
-
-
-async def _ended(process: int) -> None:
-    loop, ended = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_reader(process, ended.set)
-    try:
-        await ended.wait()
-    finally:
-        loop.remove_reader(process)
-        os.close(process)
 
 
 @cache

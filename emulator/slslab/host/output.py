@@ -157,8 +157,8 @@ def _begun(text: bytes) -> int:
 class FunctionLog:
     """The log of one environment: a file, and the tail that Invoke returns.
 
-    `tail` holds the last bytes of the present or latest invocation's log. `wrote` is called with each piece's place in
-    the file and whether it is one record. Of the printed lines, only the ones that `keeps` accepts are written.
+    `tail` holds the last bytes of the present or latest invocation's log. `wrote` is called with each piece's position
+    in the file and whether it is one record. Of the printed lines, only the ones that `keeps` accepts are written.
     """
 
     def __init__(

@@ -1,4 +1,5 @@
-"""Run servers as child processes: start them, wait for them, report why one didn't start, and stop them."""
+"""Run servers as child processes, at once or with their first request: start them, wait for them, report why one didn't
+start, and stop them."""
 
 import errno
 import json
@@ -13,6 +14,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -26,7 +28,6 @@ from slslab.aws.keys import Keyring
 from slslab.errors import HostError
 from slslab.host.output import PipeReader, TraceLines
 from slslab.host.priority import weigh_session
-from slslab.host.processes import tied_to_this_process
 from slslab.host.service_process import KEYS_VARIABLE
 
 # The user's settings for AWS itself, and proxies, which don't lead to this host.
@@ -53,6 +54,9 @@ MEMORY_SHARE = 0.5
 class ServerProcess:
     """A server in a child process that ends with this one; a context manager.
 
+    `on_event` receives the records that a module of ours writes to the descriptor named by SLSLAB_TRACE_FD, in a thread
+    of its own.
+
     A subclass starts the server in `_start`, and sets `title`, and a better `hint`, for the error if that fails. The
     directory `_data` is removed after the server's end. If the server prints `port_taken`, another process has bound
     its port meanwhile, and the start is repeated with another port. Any interruption of the start, even Ctrl-C, stops
@@ -64,8 +68,11 @@ class ServerProcess:
     port_taken = ""
     _data: Path | None = None
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, environment: Mapping[str, str], on_event: Callable[[dict[str, Any]], None] | None = None
+    ) -> None:
         self._environment = environment
+        self._on_event = on_event
         self._process: subprocess.Popen[bytes] | None = None
         self._trace: PipeReader | None = None
 
@@ -147,13 +154,12 @@ class ServerProcess:
         options: Mapping[str, Any],
         variables: Mapping[str, str] = MappingProxyType({}),
         *,
-        inherited: Sequence[int] = (),
-        on_event: Callable[[dict[str, Any]], None] | None = None,
+        inherited: Sequence[int | None] = (),
     ) -> None:
         """Launch a module that calls `serve_child`; its service gets this socket, these keys and these options."""
         given = json.dumps({"listener": listener.fileno(), **options})
         variables = {**without_foreign(os.environ), KEYS_VARIABLE: keys.text(), **variables}
-        self._launch_module(module, [given], variables, inherited=[listener.fileno(), *inherited], on_event=on_event)
+        self._launch_module(module, [given], variables, inherited=[listener.fileno(), *inherited])
 
     def _launch_module(
         self,
@@ -161,17 +167,15 @@ class ServerProcess:
         arguments: Sequence[str],
         variables: Mapping[str, str],
         *,
-        inherited: Sequence[int] = (),
-        on_event: Callable[[dict[str, Any]], None] | None = None,
+        inherited: Sequence[int | None] = (),
     ) -> None:
         """Launch a module of this package that ends when its standard input closes, and reports on standard output.
 
-        The module also gets the descriptors in `inherited`. `on_event` receives the records that it writes to the
-        descriptor named by SLSLAB_TRACE_FD, in a thread of its own.
+        The module also gets the descriptors in `inherited` that aren't None.
         """
         trace = None
-        if on_event is not None:
-            self._trace = PipeReader(f"trace of {module}", TraceLines(module, on_event).feed)
+        if self._on_event is not None:
+            self._trace = PipeReader(f"trace of {module}", TraceLines(module, self._on_event).feed)
             trace = self._trace.writing
         # This process may itself have a trace descriptor.
         variables = {name: value for name, value in variables.items() if name != "SLSLAB_TRACE_FD"}
@@ -183,7 +187,7 @@ class ServerProcess:
                 variables,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                pass_fds=[*inherited, *([] if trace is None else [trace])],
+                pass_fds=[descriptor for descriptor in (*inherited, trace) if descriptor is not None],
             )
         finally:
             if trace is not None:
@@ -256,6 +260,74 @@ class ServerProcess:
             shutil.rmtree(self._data, ignore_errors=True)
 
 
+class LazyServer(ServerProcess):
+    """A module of this package behind a socket that listens from the start.
+
+    The socket is bound here and passed on. A client that connects before the process is ready waits in the socket's
+    queue. A subclass launches the module with it in `_launch_at`; it may make another socket than HTTP's in `_listen`.
+    Without `lazy` the process starts at once, in the background.
+    """
+
+    lazy = True
+    _port, _port_option = 0, "--port"
+    _answered = False
+
+    @property
+    def memory_mb(self) -> int:
+        """The memory that the process may use, MB: enough for a thousand threads with stacks of 4 MB."""
+        # assumed. measured: after a first request, Step Functions, the endpoint and moto's services use 43 to 97 MB.
+        return min(4096, super().memory_mb)
+
+    @property
+    def pid(self) -> int | None:  # type: ignore[override]
+        """The process id; None before the process has started."""
+        return None if self._process is None else self._process.pid
+
+    def ready(self) -> None:
+        """Wait until it answers, unless it hasn't been started yet. Raises HostError if it exited instead."""
+        if self._process is None:
+            return
+        with self._asking:
+            self._answered = self._answered or self._report() is not None
+        if not self._answered:
+            raise self._did_not_start(self.output())
+
+    def _listen(self) -> socket.socket:
+        listener = listening_socket("127.0.0.1", self._port, self._port_option)
+        self.endpoint = "http://{}:{}".format(*listener.getsockname())
+        return listener
+
+    def _launch_at(self, listener: socket.socket) -> None:
+        """Launch the module, which inherits the socket."""
+        raise NotImplementedError
+
+    def _start(self) -> bool:
+        self._asking = threading.Lock()
+        listener = self._undo.enter_context(self._listen())
+        if not self.lazy:
+            self._hand_over(listener)
+            return True
+        ending = os.eventfd(0)
+        self._undo.callback(os.close, ending)
+        waiting = threading.Thread(target=self._wait_for_request, args=(listener, ending), daemon=True)
+        waiting.start()
+        self._undo.callback(waiting.join)
+        self._undo.callback(os.eventfd_write, ending, 1)
+        return True
+
+    def _wait_for_request(self, listener: socket.socket, ending: int) -> None:
+        poll = select.poll()
+        for descriptor in (listener.fileno(), ending):
+            poll.register(descriptor, select.POLLIN)
+        if ending not in dict(poll.poll()):
+            self._hand_over(listener)
+
+    def _hand_over(self, listener: socket.socket) -> None:
+        self._launch_at(listener)
+        # If the process exits, its clients' connections break; with the socket open here, they would wait forever.
+        listener.close()
+
+
 def listening_socket(host: str, port: int, option: str = "--port") -> socket.socket:
     """Return a socket that listens at this address, for an HTTP server.
 
@@ -305,3 +377,26 @@ def free_ports(count: int) -> list[int]:
                 holder.bind(("127.0.0.1", candidate))
                 ports.append(holder.getsockname()[1])
     return ports
+
+
+DESCRIPTORS = 65_536
+
+
+def tied_to_this_process() -> list[str]:
+    """Return a command prefix that makes the kernel kill the command when this process exits.
+
+    The prefix is empty where that isn't possible; the reaper kills such processes.
+    """
+    setpriv = shutil.which("setpriv")
+    # The kernel watches the thread that starts the command; any thread but the main one may end before the process.
+    if setpriv is None or threading.current_thread() is not threading.main_thread():
+        return []
+    return [setpriv, "--pdeathsig", "KILL"]
+
+
+def raise_descriptor_limit() -> None:
+    """Raise the soft limit of open files: an environment needs a dozen in this process, so 1,024 run out soon."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))

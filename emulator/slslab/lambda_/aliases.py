@@ -10,8 +10,7 @@ from typing import Any
 from slslab.aws.errors import conflict, invalid, missing
 from slslab.lambda_.api import Answer, Call
 from slslab.lambda_.attachments import Alias
-from slslab.lambda_.functions import Entry, FunctionResource
-from slslab.lambda_.policies import check_revision
+from slslab.lambda_.functions import Entry, FunctionResource, check_revision
 from slslab.lambda_.references import LATEST, function_arn
 
 

@@ -18,6 +18,7 @@ from botocore import xform_name
 from botocore.model import StructureShape
 from starlette.applications import Starlette
 from starlette.datastructures import QueryParams
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -123,7 +124,8 @@ def application(handlers: Mapping[str, Handler], more: Sequence[BaseRoute]) -> A
     """
     # Starlette's own routes and their layers would take a tenth of an invocation's CPU time.
     routes = _routes(handlers)
-    others = Starlette(routes=[*more], exception_handlers={404: _no_operation, 405: _no_operation, **ERRORS})
+    kinds = (HTTPException, ServiceError, ClientDisconnect, Exception)
+    others = Starlette(routes=[*more], exception_handlers=dict.fromkeys(kinds, _answer_error))
     others.router.redirect_slashes = False  # unknown paths get AWS's answer
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -142,11 +144,10 @@ def application(handlers: Mapping[str, Handler], more: Sequence[BaseRoute]) -> A
         try:
             response = await answers[chosen](scope)
         except Exception as error:
-            handle = next(handle for kind, handle in ERRORS.items() if isinstance(error, kind))
-            await (await handle(Request(scope), error))(scope, receive, send)
-            if handle is _internal_error:
-                raise
-            return
+            await (await _answer_error(Request(scope), error))(scope, receive, send)
+            if isinstance(error, ServiceError | ClientDisconnect):
+                return
+            raise
         await response(scope, receive, send)
 
     return answer
@@ -213,12 +214,12 @@ def _answering(operation: str, handler: Handler | None) -> Answering:
 
 
 async def _read_members(scope: Scope, operation: str, headers: IndexedHeaders, body: bytes) -> Members:
-    places = _places(operation)
-    elsewhere: dict[str, Any] = {name: _typed(scope["path_params"][key], kind) for name, key, kind in places["uri"]}
-    elsewhere |= {name: headers[key] for name, key, _ in places["header"] if key in headers}
+    locations = _locations(operation)
+    elsewhere: dict[str, Any] = {name: _typed(scope["path_params"][key], kind) for name, key, kind in locations["uri"]}
+    elsewhere |= {name: headers[key] for name, key, _ in locations["header"] if key in headers}
     if scope["query_string"]:
         query = QueryParams(scope["query_string"])
-        for name, key, kind in places["querystring"]:
+        for name, key, kind in locations["querystring"]:
             value = (query.getlist(key) or None) if kind == "list" else _typed(query.get(key), kind)
             if value is not None:
                 elsewhere[name] = value
@@ -239,15 +240,15 @@ def _typed(text: str | None, kind: str) -> Any:
 
 
 @cache
-def _places(operation: str) -> dict[str, list[tuple[str, str, str]]]:
+def _locations(operation: str) -> dict[str, list[tuple[str, str, str]]]:
     """Return the members that aren't in a request's body by their location: name, key there and type."""
-    places: dict[str, list[tuple[str, str, str]]] = {"uri": [], "header": [], "querystring": []}
+    locations: dict[str, list[tuple[str, str, str]]] = {"uri": [], "header": [], "querystring": []}
     for name, member in input_shape("lambda", operation).members.items():
         location = member.serialization.get("location")
         if location is not None:
             key = member.serialization.get("name", name)
-            places[location].append((name, key.lower() if location == "header" else key, member.type_name))
-    return places
+            locations[location].append((name, key.lower() if location == "header" else key, member.type_name))
+    return locations
 
 
 def _json(document: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> WholeResponse:
@@ -255,8 +256,14 @@ def _json(document: Mapping[str, Any], status: int = 200, headers: Mapping[str, 
     return WholeResponse(json.dumps(document).encode(), status, headers, "application/json")
 
 
-async def _service_error(_request: Request, error: Exception) -> WholeResponse:
-    assert isinstance(error, ServiceError)
+async def _answer_error(request: Request, error: Exception) -> WholeResponse:
+    """Answer with AWS's error. A defect of the emulator looks like AWS's own; the server's log has the stack trace."""
+    if isinstance(error, ClientDisconnect):
+        return WholeResponse(b"", 400)
+    if isinstance(error, HTTPException):
+        error = _not_emulated(f"the operation {request.method} {request.url.path}")
+    elif not isinstance(error, ServiceError):
+        error = ServiceError(500, "ServiceException", f"{type(error).__name__}: {error}")
     members, kind = _error_members(error.error_type), "User" if error.status < 500 else "Service"
     document = {"Type": kind} if error.typed and "Type" in members else {}
     document |= {"Message" if "Message" in members else "message": error.message, **error.fields}
@@ -270,27 +277,7 @@ def _error_members(error_type: str) -> Collection[str]:
     return shape.members if isinstance(shape, StructureShape) else UNMODELLED.get(error_type, ("Type", "message"))
 
 
-async def _disconnected(_request: Request, _error: Exception) -> WholeResponse:
-    return WholeResponse(b"", 400)  # the client has closed its connection
-
-
-async def _internal_error(request: Request, error: Exception) -> WholeResponse:
-    """Answer a defect of the emulator as AWS answers its own; the server's log has the stack trace."""
-    return await _service_error(request, ServiceError(500, "ServiceException", f"{type(error).__name__}: {error}"))
-
-
 def _not_emulated(operation: str) -> ServiceError:
     return ServiceError(
         404, "UnknownOperationException", f"slslab does not emulate {operation}; docs/services.md lists what it does."
     )
-
-
-async def _no_operation(request: Request, _error: Exception) -> WholeResponse:
-    return await _service_error(request, _not_emulated(f"the operation {request.method} {request.url.path}"))
-
-
-ERRORS: Mapping[Any, Callable[[Request, Exception], Awaitable[WholeResponse]]] = {
-    ServiceError: _service_error,
-    ClientDisconnect: _disconnected,
-    Exception: _internal_error,
-}

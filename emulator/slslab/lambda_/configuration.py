@@ -2,6 +2,9 @@
 
 Constraints follow the Lambda API reference, CreateFunction and UpdateFunctionConfiguration:
 https://docs.aws.amazon.com/lambda/latest/api/API_CreateFunction.html
+
+Some settings are checked, stored and returned as on AWS, but have no effect here. A function that has one says so once
+in its log; `slslab limits` lists all.
 """
 
 import hashlib
@@ -19,7 +22,6 @@ from slslab.aws.requests import input_shape
 from slslab.lambda_.layers import LayerVersion
 from slslab.lambda_.packages import Code
 from slslab.lambda_.references import LATEST, function_arn
-from slslab.lambda_.stored_settings import REFUSED, stored
 
 ROLE = re.compile(r"arn:(aws[a-zA-Z-]*)?:iam::\d{12}:role/?[a-zA-Z_0-9+=,.@\-_/]+")
 RUNTIMES = tuple(f"python3.{minor}" for minor in range(8, 16))
@@ -70,7 +72,7 @@ class Function:
     """One version of a function: its configuration and its code.
 
     `revision` changes with configuration and code; environments of an older revision are outdated. `revision_id` is the
-    API's, which changes more often. `stored` are settings without an effect that answers repeat (`stored_settings`).
+    API's, which changes more often. `stored` are settings without an effect that answers repeat.
     """
 
     name: str
@@ -285,3 +287,63 @@ def _logging(config: Mapping[str, str]) -> dict[str, str]:
 
 def _camel(key: str) -> str:
     return key[0].lower() + key[1:]
+
+
+# What each would do on AWS, for the log and for `slslab limits`.
+WITHOUT_EFFECT: Mapping[str, str] = {
+    "DeadLetterConfig": "failed events go to a queue only where AWS_ENDPOINT_URL_SQS names a service that has it",
+    "FileSystemConfigs": "no file system is mounted",
+    "KMSKeyArn": "nothing is encrypted",
+    "SnapStart": "environments start from their beginning, and are billed so",
+    "TracingConfig": "no traces go to X-Ray",
+    "VpcConfig": "functions have this host's network",
+}
+# Settings of Lambda Managed Instances, code signing, durable functions and tenants: accepting them would be an empty
+# promise.
+REFUSED = (
+    *("AcceleratorConfig", "CapacityProviderConfig", "CodeSigningConfigArn", "DurableConfig", "RuntimeConfig"),
+    "TenancyConfig",
+)
+# A setting with this value has no effect on AWS either.
+NEUTRAL: Mapping[str, Any] = {"TracingConfig": {"Mode": "PassThrough"}, "SnapStart": {"ApplyOn": "None"}}
+
+
+def stored(request: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the stored settings after a request, as in AWS's answers; `before` are the earlier ones."""
+    settings = {**before}
+    for name in WITHOUT_EFFECT:
+        if name in request:
+            settings[name] = SHOWN[name](request[name])
+    return {name: value for name, value in settings.items() if value not in (None, NEUTRAL.get(name))}
+
+
+def without_effect(settings: Mapping[str, Any]) -> list[str]:
+    """Return a line for each stored setting that would do something on AWS.
+
+    A dead letter queue may exist; if it doesn't, the log says so when a letter is sent.
+    """
+    empty = {name for name in settings if name == "VpcConfig" and not settings[name]["SubnetIds"]}
+    left = [name for name in settings if name not in {"DeadLetterConfig", *empty}]
+    return [f"{name} is stored, and has no effect here: {WITHOUT_EFFECT[name]}." for name in left]
+
+
+def _vpc(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the API's VpcConfigResponse. The subnets' VPC isn't known here, so its id is made from theirs."""
+    subnets = list(config.get("SubnetIds") or ())
+    return {
+        "Ipv6AllowedForDualStack": bool(config.get("Ipv6AllowedForDualStack")),
+        "SecurityGroupIds": list(config.get("SecurityGroupIds") or ()),
+        "SubnetIds": subnets,
+        "VpcId": f"vpc-{hashlib.sha256(','.join(subnets).encode()).hexdigest()[:17]}" if subnets else "",
+    }
+
+
+# As in AWS's answers (measured: recorded from AWS; assumed for a key and file systems). None removes a setting.
+SHOWN: Mapping[str, Callable[[Any], Any]] = {
+    "DeadLetterConfig": lambda config: {"TargetArn": config["TargetArn"]} if config.get("TargetArn") else None,
+    "FileSystemConfigs": lambda configs: list(configs) or None,
+    "KMSKeyArn": lambda arn: arn or None,
+    "SnapStart": dict,
+    "TracingConfig": dict,
+    "VpcConfig": _vpc,
+}

@@ -29,9 +29,9 @@ from slslab.host.session import Session
 from slslab.host.spawner import TRACE_DESCRIPTOR, open_directory
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.environment import Environment, LocalHost
-from slslab.lambda_.merged_layers import Layers
+from slslab.lambda_.hosts import Sandbox, in_wrapper
+from slslab.lambda_.layers import Layers
 from slslab.lambda_.packages import Image
-from slslab.lambda_.sandbox import Sandbox, in_wrapper
 
 # The container's own init, which reaps orphans and ends with the runtime.
 OWN_PROCESSES = 1
@@ -141,7 +141,7 @@ class ContainerSandboxes(Containers, LocalHost):
         memory = (function.memory_mb + function.ephemeral_mb) * MB
         host = api.create_host_config(
             binds=[
-                f"{self.engine.host_path(path)}:{place}:ro" for path, place in self._directories(environment, shared)
+                f"{self.engine.host_path(path)}:{target}:ro" for path, target in self._directories(environment, shared)
             ],
             tmpfs={"/tmp": f"size={function.ephemeral_mb}m,mode=1777,nosuid,nodev,exec"},
             read_only=True,

@@ -25,25 +25,23 @@ from slslab.host.cgroups import Hierarchy
 from slslab.host.managed import Managed
 from slslab.host.namespaces import Isolation
 from slslab.host.priority import high_priority
-from slslab.host.processes import raise_descriptor_limit
 from slslab.host.reaper import marked_processes
-from slslab.host.server_process import listening_socket
+from slslab.host.server_process import listening_socket, raise_descriptor_limit
 from slslab.host.session import Session
 from slslab.installation import require
 from slslab.lambda_.aliases import Aliases
 from slslab.lambda_.api import application, body_limit
-from slslab.lambda_.archives import Archives
 from slslab.lambda_.environment import LocalHost
-from slslab.lambda_.event_handling import EventInvokeConfigs
 from slslab.lambda_.event_sources import EventSourceMappings
+from slslab.lambda_.events import EventInvokeConfigs
 from slslab.lambda_.faults import FunctionFaults, read_function_plan
 from slslab.lambda_.functions import FunctionOperations, Functions
 from slslab.lambda_.hosts import Hosts
 from slslab.lambda_.invocation import InvocationService
 from slslab.lambda_.layers import LayerOperations
-from slslab.lambda_.log_events import EnvironmentLogs, LogEvents
+from slslab.lambda_.log_events import LogEvents
 from slslab.lambda_.packages import Packages
-from slslab.lambda_.permissions import PolicyOperations
+from slslab.lambda_.policies import PolicyOperations
 from slslab.lambda_.process_sandbox import ProcessSandboxes
 from slslab.lambda_.server import Server
 from slslab.lambda_.settings import SettingOperations
@@ -140,30 +138,30 @@ class Emulator(Managed):
         if self._owns_session:
             stack.enter_context(self._session)
         stack.enter_context(self._hosts)
-        log_events = LogEvents(self.home)
-        stack.callback(log_events.close)
+        self._log_events = LogEvents(self.home, self.logs, self.limits.log_tail_bytes)
+        stack.callback(self._log_events.close)
         self._server = Server(listening_socket(*self._address))
         stack.callback(self._server.close)
         self.endpoint = self._server.endpoint
         self._stack = StackClient(self.endpoint, self._advertise or self.endpoint, self._variables, self.keys.owner)
-        self._environment_logs = EnvironmentLogs(self.logs, self.limits.log_tail_bytes, log_events)
         self._hosts.share(
             emulator_id=self.id,
             home=self.home / "environments",
             variables=self._stack.variables,
             credentials=lambda name: self.keys.function(name).variables(),
-            open_log=self._environment_logs.open,
+            open_log=self._log_events.open,
             record=self._pass_on_event,
         )
         functions = Functions(self.limits)
-        self.packages = Packages(self.home / "functions", self.limits, self._stack.fetch, self._hosts.find_image)
+        self.packages = Packages(
+            self.home / "functions", self.limits, self._stack.fetch, self._hosts.find_image, self.keys.owner
+        )
         stack.callback(self.packages.close)
         for root in self._code_roots:
             self.packages.allow(root)
         self.service = InvocationService(
             functions, self.packages, self._hosts, self.limits, self._pass_on_event, self._pass_on_record, self._stack
         )
-        archives = Archives(self.packages, self.keys)
         sources = EventSourceMappings(functions, self.service, self._stack, self._pass_on_event)
 
         async def finish() -> None:
@@ -172,8 +170,8 @@ class Emulator(Managed):
             await self._hosts.end()
 
         groups = (
-            FunctionOperations(functions, self.packages, archives, self._hosts.prepare, self.service.retire),
-            LayerOperations(functions.layers, self.packages, archives, self.service.remove_unused_packages),
+            FunctionOperations(functions, self.packages, self._hosts.prepare, self.service.retire),
+            LayerOperations(functions.layers, self.packages, self.service.remove_unused_packages),
             SettingOperations(functions, sources, self.limits),
             EventInvokeConfigs(functions),
             Aliases(functions),
@@ -185,7 +183,7 @@ class Emulator(Managed):
         handlers = {name: handler for group in groups for name, handler in group.handlers().items()}
         # Environments end before the server does, so that a caller that waits for an invocation gets its answer.
         names = [] if self._advertise is None else [urlsplit(self._advertise).hostname or ""]
-        served = application(handlers, [archives.route(), log_events.route(), *self._routes])
+        served = application(handlers, [self.packages.route(), self._log_events.route(), *self._routes])
         limit = partial(body_limit, self.limits)
         urls = UrlServer(functions, self.service, self.keys, self.limits)
         stack.enter_context(self._server.serving(served, finish, names, self.keys, limit, urls))
@@ -249,7 +247,7 @@ class Emulator(Managed):
 
     @logs.setter
     def logs(self, directory: Path) -> None:
-        self._logs = self._environment_logs.directory = directory
+        self._logs = self._log_events.directory = directory
 
     def cpu_seconds(self) -> float:
         """Return the CPU time that the emulator itself has used: its API, its clocks and its records."""

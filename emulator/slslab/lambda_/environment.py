@@ -19,11 +19,20 @@ from slslab.host.output import TraceLines
 from slslab.host.procfs import Pressure, Sample, Tasks, make_sample
 from slslab.lambda_.clock import LambdaClock, PublishedClock
 from slslab.lambda_.configuration import Function
-from slslab.lambda_.hosts import Ending, ExecutionEnvironment, Host, Hosts, PhaseEnd, State, confinement, environment_id
+from slslab.lambda_.hosts import (
+    Ending,
+    ExecutionEnvironment,
+    Host,
+    Hosts,
+    PhaseEnd,
+    Sandbox,
+    State,
+    confinement,
+    environment_id,
+    variables,
+)
 from slslab.lambda_.memory import TICK_S, MemoryMeter, held_bytes
 from slslab.lambda_.runtime_api import NextInvocation, RuntimeApi
-from slslab.lambda_.sandbox import Sandbox
-from slslab.lambda_.variables import variables
 
 # Don't freeze and thaw between invocations in quick succession; background work continues for this long.
 FREEZE_AFTER_S = 0.005

@@ -16,8 +16,7 @@ from slslab.lambda_.api import Answer, Call, Operations
 from slslab.lambda_.attachments import BATCH_SIZE, EventSourceMapping
 from slslab.lambda_.functions import Functions, check_tags
 from slslab.lambda_.invocation import InvocationService
-from slslab.lambda_.queue_client import QUEUE_ERRORS, QueueClient
-from slslab.lambda_.queue_poller import QueuePoller
+from slslab.lambda_.queue_poller import QUEUE_ERRORS, QueueClient, QueuePoller
 from slslab.lambda_.references import Reference, function_arn, parse
 from slslab.lambda_.stack_client import StackClient
 from slslab.run.events import own_event

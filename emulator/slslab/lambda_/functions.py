@@ -4,28 +4,28 @@ Error types, status codes and messages are measured (recorded from AWS) unless a
 https://docs.aws.amazon.com/lambda/latest/api/API_Operations.html
 """
 
-import asyncio
 import re
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from slslab.aws.errors import ServiceError, conflict, invalid, missing, violation
 from slslab.aws.limits import Limits
 from slslab.lambda_.api import FUNCTIONS_ONLY, Answer, Call, Operations
-from slslab.lambda_.archives import Archives
 from slslab.lambda_.attachments import Alias, EventInvokeConfig, FunctionUrl
 from slslab.lambda_.configuration import ACTIVE, CREATING, UPDATING, Function, check_kind, settings
 from slslab.lambda_.layers import LayerVersions, timestamp
 from slslab.lambda_.packages import Code, Packages
-from slslab.lambda_.policies import Policy, check_revision
 from slslab.lambda_.references import LATEST, function_arn, parse
 
 TAGS = 50
 NAME_LENGTH = 64
 ALIAS = re.compile(r"(?!\d+$)[a-zA-Z0-9-_]+")
+
+Statement = dict[str, Any]
+# The statements of one resource, by their ids.
+Policy = dict[str, Statement]
 
 
 @dataclass
@@ -271,6 +271,17 @@ def _stamped(function: Function) -> Function:
     return replace(function, last_modified=timestamp(), revision=str(uuid.uuid4()), revision_id=str(uuid.uuid4()))
 
 
+def check_revision(request: Mapping[str, Any], current: str, where: str = "GetFunction/GetAlias") -> None:
+    """Raise PreconditionFailedException if a request names another revision than the current one."""
+    if request.get("RevisionId") not in (None, current):
+        raise ServiceError(
+            412,
+            "PreconditionFailedException",
+            "The Revision Id provided does not match the latest Revision Id. "
+            f"Call the {where} API to retrieve the latest Revision Id",
+        )
+
+
 def check_tags(tags: Mapping[str, str]) -> None:
     """Raise InvalidParameterValueException for more tags than a resource may have."""
     if len(tags) > TAGS:
@@ -304,36 +315,24 @@ class FunctionOperations(FunctionResource):
         self,
         functions: Functions,
         packages: Packages,
-        archives: Archives,
         prepare: Callable[[Function], None],
         retire: Callable[[], None],
     ) -> None:
         super().__init__(functions)
         self._packages = packages
-        self._archives = archives
         self._prepare, self._retire = prepare, retire
 
     async def _create_function(self, call: Call) -> Answer:
         name, _ = self._functions.check_creation(call.members)
-        async with self._stored(name, call.members.get("Code") or {}) as code:
+        async with self._packages.stored(name, call.members.get("Code") or {}, self._retire) as code:
             answer = self._functions.create(call.members, code)
             self._prepare(self._functions.entry(name).latest)
             return answer
 
     async def _update_function_code(self, call: Call) -> Answer:
         self._functions.entry(call.unqualified)  # raises before its code is stored
-        async with self._stored(call.name, call.members) as code:
-            answer = self._functions.update_code(call.name, call.members, code)
-        return answer
-
-    @asynccontextmanager
-    async def _stored(self, name: str, code: Mapping[str, Any]) -> AsyncIterator[Code]:
-        stored = await asyncio.wrap_future(self._packages.start_storing(name, code))
-        try:
-            yield stored
-        finally:
-            self._packages.release(stored)
-            self._retire()
+        async with self._packages.stored(call.name, call.members, self._retire) as code:
+            return self._functions.update_code(call.name, call.members, code)
 
     async def _list_functions(self, call: Call) -> Answer:
         every = call.members.get("FunctionVersion") == "ALL"
@@ -361,7 +360,7 @@ class FunctionOperations(FunctionResource):
         """Return the API's FunctionCodeLocation; a directory used in place has its own repository type."""
         if code.image is None:
             kind = "Local" if code.archive is None else "S3"
-            return {"RepositoryType": kind, "Location": self._archives.location(code, host)}
+            return {"RepositoryType": kind, "Location": self._packages.location(code, host)}
         # The repository without its tag; a colon before the last slash is a registry's port. A local image doesn't
         # have a registry's digest, so the engine's id is used instead.
         head, slash, tail = code.image.uri.partition("@")[0].rpartition("/")

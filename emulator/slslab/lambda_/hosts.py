@@ -1,5 +1,6 @@
-"""The hosts of execution environments: this one, or several."""
+"""The hosts of execution environments, this one or several, and what an environment needs from its sandbox."""
 
+import asyncio
 import signal
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -8,11 +9,17 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from slslab.aws.arns import REGION
 from slslab.aws.errors import invalid
 from slslab.aws.limits import Limits
+from slslab.host.cgroup_accounts import GroupAccounts
 from slslab.host.cgroups import Hierarchy
+from slslab.host.connections import Address
 from slslab.host.managed import Managed
 from slslab.host.namespaces import Isolation
+from slslab.host.output import Stream
+from slslab.host.procfs import Sample
+from slslab.host.reaper import MARK
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.log_events import EnvironmentLog
 from slslab.lambda_.packages import Image
@@ -197,3 +204,90 @@ def terms(budgets_mb: Iterable[int]) -> str:
 def confinement(hierarchy: Hierarchy, isolation: Isolation) -> str:
     """Return what confines environments, in one line."""
     return f"{hierarchy.description}; {isolation.description}"
+
+
+class Sandbox(Protocol):
+    """One runtime with everything that it starts. `ProcessSandbox` and `Container` document each method.
+
+    Its output comes in `streams`: the log and the trace. `began` becomes the state of its accounts when the runtime's
+    first instruction ran, or when it failed to start. `exited` becomes the runtime's exit code (negative for a signal);
+    `ended_ns` is when it ended (CLOCK_MONOTONIC), if that is known before its exit code. `failure` is why it did not
+    start, empty if it did; `accounts` are its control group's, if it has one; `freezes` is whether it can be frozen.
+    """
+
+    streams: tuple[Stream, ...]
+    began: asyncio.Future[Sample]
+    exited: asyncio.Future[int]
+    ended_ns: int | None
+    failure: str
+    freezes: bool
+
+    @property
+    def accounts(self) -> GroupAccounts | None: ...
+
+    def pids(self) -> list[int]: ...
+
+    async def owns(self, client: Address, server: Address) -> bool: ...
+
+    def files_bytes(self) -> int | None: ...
+
+    async def limit_cpu(self, share: float) -> None: ...
+
+    async def freeze(self) -> None: ...
+
+    async def thaw(self) -> None: ...
+
+    async def end(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+def in_wrapper(variables: Mapping[str, str], program: list[str]) -> list[str]:
+    """Return the command line of a runtime, or of its wrapper script if the function has one.
+
+    documented: runtimes-modify.html, "Wrapper scripts": the script gets the runtime's command line as its arguments.
+    The shell exits with status 127 if the script is missing.
+    """
+    wrapper = variables.get("AWS_LAMBDA_EXEC_WRAPPER")
+    return ["/bin/sh", "-c", 'exec "$@"', "/var/runtime/bootstrap", wrapper, *program] if wrapper else program
+
+
+# documented: configuration-envvars.html; the addresses are measured. Nothing listens there: traces are not emulated.
+XRAY = {
+    "AWS_XRAY_CONTEXT_MISSING": "LOG_ERROR",
+    "AWS_XRAY_DAEMON_ADDRESS": "169.254.79.129:2000",
+    "_AWS_XRAY_DAEMON_ADDRESS": "169.254.79.129",
+    "_AWS_XRAY_DAEMON_PORT": "2000",
+}
+
+
+def variables(function: Function, hosts: Hosts, log_stream: str, address: str) -> dict[str, str]:
+    """Return a function's variables; its own replace shared ones. `address` is its Runtime API's."""
+    return {
+        "LANG": "en_US.UTF-8",
+        "TZ": ":UTC",
+        **XRAY,
+        **hosts.variables,
+        **function.variables,
+        "_HANDLER": function.handler,
+        "AWS_REGION": REGION,
+        "AWS_DEFAULT_REGION": REGION,
+        "AWS_EXECUTION_ENV": f"AWS_Lambda_{function.runtime or 'Image'}",
+        "AWS_LAMBDA_FUNCTION_NAME": function.name,
+        "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(function.memory_mb),
+        "AWS_LAMBDA_FUNCTION_VERSION": function.version,
+        "AWS_LAMBDA_INITIALIZATION_TYPE": "on-demand",
+        **_logging(function),
+        "AWS_LAMBDA_LOG_STREAM_NAME": log_stream,
+        "AWS_LAMBDA_RUNTIME_API": address,
+        **hosts.credentials(function.name),
+        MARK: hosts.emulator_id,
+    }
+
+
+def _logging(function: Function) -> dict[str, str]:
+    """Return the variables for the runtime's logging (measured: the format is set once LoggingConfig was given)."""
+    config = function.logging
+    given = {"AWS_LAMBDA_LOG_FORMAT": config.get("LogFormat", "Text")} if config else {}
+    level = {"AWS_LAMBDA_LOG_LEVEL": config["ApplicationLogLevel"]} if "ApplicationLogLevel" in config else {}
+    return {"AWS_LAMBDA_LOG_GROUP_NAME": function.log_group, **given, **level}

@@ -112,11 +112,7 @@ class InvocationService(Operations):
             request_id = await self.accept_event(target, call.body, trace_id)
             return WholeResponse(b"", 202, {"x-amzn-RequestId": request_id, "X-Amzn-Trace-Id": trace_id})
         result = await self.invoke(target, call.body, trace_id, context, call.caller.function)
-        answered = {
-            "x-amzn-RequestId": result.request_id,
-            "X-Amzn-Trace-Id": trace_id,
-            "X-Amz-Executed-Version": result.version,
-        }
+        answered = _answered(result, trace_id)
         if result.function_error is not None:
             answered["X-Amz-Function-Error"] = result.function_error
         if headers.get("x-amz-log-type") == "Tail":
@@ -138,12 +134,7 @@ class InvocationService(Operations):
             complete["LogResult"] = base64.b64encode(result.log_tail).decode()
         chunk = event_message("PayloadChunk", "application/octet-stream", result.payload) if result.payload else b""
         end = event_message("InvokeComplete", "application/json", json.dumps(complete).encode())
-        answered = {
-            "x-amzn-RequestId": result.request_id,
-            "X-Amzn-Trace-Id": trace_id,
-            "X-Amz-Executed-Version": result.version,
-            "x-amzn-remapped-content-type": "application/json",
-        }
+        answered = {**_answered(result, trace_id), "x-amzn-remapped-content-type": "application/json"}
         return WholeResponse(chunk + end, 200, answered, MEDIA_TYPE)
 
     def invoke(
@@ -367,6 +358,11 @@ class InvocationService(Operations):
         if outcome.report.kind == "response":
             return "", outcome.report.body
         return outcome.report.error_type, outcome.report.body
+
+
+def _answered(result: Response, trace_id: str) -> dict[str, str]:
+    version = {"X-Amz-Executed-Version": result.version}
+    return {"x-amzn-RequestId": result.request_id, "X-Amzn-Trace-Id": trace_id, **version}
 
 
 def new_trace_id() -> str:

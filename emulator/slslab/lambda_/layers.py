@@ -1,14 +1,19 @@
-"""The layers of one emulator: versions of archives that functions find below /opt.
+"""The layers of one emulator: versions of archives, which are merged into the directory that a function sees as /opt.
 
 https://docs.aws.amazon.com/lambda/latest/dg/chapter-layers.html; errors and answers are as recorded from AWS,
 unless a comment says otherwise.
 """
 
-import asyncio
+import os
 import re
+import shutil
+import tempfile
+import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from slslab.aws.arns import ACCOUNT, REGION
@@ -16,8 +21,8 @@ from slslab.aws.errors import invalid, missing
 from slslab.aws.keys import OWNER
 from slslab.aws.limits import Limits
 from slslab.lambda_.api import Answer, Call, Operations
-from slslab.lambda_.archives import Archives
 from slslab.lambda_.packages import HOT_RELOAD_BUCKET, Code, Packages
+from slslab.lambda_.runtimes import link_or_copy
 
 NO_RESOURCE = "The resource you requested does not exist."
 # documented: gettingstarted-limits.html.
@@ -35,13 +40,13 @@ def layer_arn(name: str, version: int | None = None) -> str:
 
 @dataclass(frozen=True)
 class LayerVersion:
-    """One version of a layer; `described` are the members of its request that AWS's answers repeat."""
+    """One version of a layer; `attributes` are the members of its request that AWS's answers repeat."""
 
     name: str
     version: int
     code: Code
     created: str
-    described: Mapping[str, Any]
+    attributes: Mapping[str, Any]
 
     @property
     def arn(self) -> str:
@@ -54,7 +59,7 @@ class LayerVersion:
             "LayerVersionArn": self.arn,
             "Version": self.version,
             "CreatedDate": self.created,
-            **self.described,
+            **self.attributes,
         }
 
     def document(self, location: str) -> dict[str, Any]:
@@ -63,55 +68,49 @@ class LayerVersion:
         return {"Content": content, "LayerArn": layer_arn(self.name), **self.listed()}
 
 
-@dataclass
-class _Versions:
-    """Everything that belongs to one layer's name; version numbers are never reused."""
-
-    published: int = 0
-    layers: dict[int, LayerVersion] = field(default_factory=dict)
-
-
 class LayerVersions:
     """The registry; its methods take a layer's name or its ARN."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._names: dict[str, _Versions] = {}
+        self._names: dict[str, dict[int, LayerVersion]] = {}
+        # Version numbers are never reused.
+        self._published: Counter[str] = Counter()
 
     def publish(self, name: str, request: Mapping[str, Any], code: Code) -> LayerVersion:
         """Carry out PublishLayerVersion; its content is stored already."""
-        versions = self._names.setdefault(_name(name), _Versions())
-        versions.published += 1
-        described = {"Description": request.get("Description", "")}
-        described |= {
+        name = _name(name)
+        self._published[name] += 1
+        attributes = {"Description": request.get("Description", "")}
+        attributes |= {
             key: request[key]
             for key in ("LicenseInfo", "CompatibleRuntimes", "CompatibleArchitectures")
             if key in request
         }
-        layer = LayerVersion(_name(name), versions.published, code, timestamp(), described)
-        versions.layers[layer.version] = layer
+        layer = LayerVersion(name, self._published[name], code, timestamp(), attributes)
+        self._names.setdefault(name, {})[layer.version] = layer
         return layer
 
     def get(self, name: str, version: int) -> LayerVersion:
         """Return a version of a layer."""
-        layer = self._versions(name, version).layers.get(version)
+        layer = self._versions(name, version).get(version)
         if layer is None:
             raise missing(NO_RESOURCE)
         return layer
 
     def delete(self, name: str, version: int) -> None:
         """Carry out DeleteLayerVersion; functions that have it keep it."""
-        self._versions(name, version).layers.pop(version, None)
+        self._versions(name, version).pop(version, None)
 
     def versions(self, name: str, request: Mapping[str, Any]) -> list[LayerVersion]:
         """Return the versions of a layer that match a request's filters, newest first."""
-        found = self._names.get(_name(name), _Versions()).layers.values()
+        found = self._names.get(_name(name), {}).values()
         filters = {"CompatibleRuntimes": "CompatibleRuntime", "CompatibleArchitectures": "CompatibleArchitecture"}
         wanted = {kind: request[member] for kind, member in filters.items() if member in request}
         return [
             layer
             for layer in reversed(found)
-            if all(value in layer.described.get(kind, ()) for kind, value in wanted.items())
+            if all(value in layer.attributes.get(kind, ()) for kind, value in wanted.items())
         ]
 
     def newest(self, request: Mapping[str, Any]) -> dict[str, LayerVersion]:
@@ -133,8 +132,8 @@ class LayerVersions:
             match = found[arn]
             if match is not None:
                 _check_account(arn, match)
-            known = self._names.get(match["name"]) if match is not None else None
-            layer = known.layers.get(int(match["version"] or 0)) if known is not None and match is not None else None
+            known = self._names.get(match["name"], {}) if match is not None else {}
+            layer = known.get(int(match["version"] or 0)) if match is not None else None
             if layer is None:
                 raise invalid(f"Layer version {arn} does not exist.")
             if (other := chosen.get(layer.name)) is not None:
@@ -157,12 +156,12 @@ class LayerVersions:
 
     def codes(self) -> list[Code]:
         """Return the content of every version."""
-        return [layer.code for versions in self._names.values() for layer in versions.layers.values()]
+        return [layer.code for versions in self._names.values() for layer in versions.values()]
 
-    def _versions(self, name: str, version: int) -> _Versions:
+    def _versions(self, name: str, version: int) -> dict[int, LayerVersion]:
         if version < 1:
             raise invalid("Layer Version Cannot be less than 1")
-        return self._names.get(_name(name), _Versions())
+        return self._names.get(_name(name), {})
 
 
 def timestamp() -> str:
@@ -189,24 +188,17 @@ def _check_account(arn: str, found: re.Match[str]) -> None:
 class LayerOperations(Operations):
     """The operations on layers of one emulator; `remove_unused` is called when a version is gone."""
 
-    def __init__(
-        self, layers: LayerVersions, packages: Packages, archives: Archives, remove_unused: Callable[[], None]
-    ) -> None:
+    def __init__(self, layers: LayerVersions, packages: Packages, remove_unused: Callable[[], None]) -> None:
         self._layers = layers
         self._packages = packages
-        self._archives = archives
         self._remove_unused = remove_unused
 
     async def _publish_layer_version(self, call: Call) -> Answer:
         name = call.members["LayerName"]
         if call.members["Content"].get("S3Bucket") == HOT_RELOAD_BUCKET:
             raise invalid("A layer is an archive: only a function's code can be a directory that is used in place.")
-        stored = await asyncio.wrap_future(self._packages.start_storing("layer", call.members["Content"]))
-        try:
+        async with self._packages.stored("layer", call.members["Content"], self._remove_unused) as stored:
             layer = self._layers.publish(name, call.members, stored)
-        finally:
-            self._packages.release(stored)
-            self._remove_unused()
         return self._document(layer, call)
 
     async def _get_layer_version(self, call: Call) -> Answer:
@@ -231,8 +223,78 @@ class LayerOperations(Operations):
         self._remove_unused()
 
     def _document(self, layer: LayerVersion, call: Call) -> Answer:
-        return layer.document(self._archives.location(layer.code, call.headers["host"]))
+        return layer.document(self._packages.location(layer.code, call.headers["host"]))
 
 
 def _named(call: Call) -> tuple[str, int]:
     return call.members["LayerName"], call.members["VersionNumber"]
+
+
+class Layers:
+    """Merged layers below one directory, each combination made once."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._merged: dict[tuple[Path, ...], Path] = {}
+        self._lock = threading.Lock()
+
+    def known(self, layers: tuple[Path, ...]) -> Path | None:
+        """Return the directory if it has been made."""
+        return self._merged.get(layers)
+
+    def merged(self, layers: tuple[Path, ...]) -> Path:
+        """Return one directory with these layers' files; a later layer's files replace an earlier one's.
+
+        documented: adding-layers.html, "Lambda extracts the layer contents into the /opt directory … each layer
+        overwrites any identical files of the layers before it".
+        """
+        with self._lock:
+            if layers not in self._merged:
+                self._remove_outdated()
+                self._merged[layers] = self._merge(layers)
+            return self._merged[layers]
+
+    def _merge(self, layers: tuple[Path, ...]) -> Path:
+        if len(layers) == 1:
+            return layers[0].resolve()
+        self._home.mkdir(parents=True, exist_ok=True)
+        merged = Path(tempfile.mkdtemp(dir=self._home))
+        try:
+            merged.chmod(0o755)  # environments have users of their own
+            for layer in layers:
+                _add(layer, merged)
+        except BaseException:
+            shutil.rmtree(merged, ignore_errors=True)
+            raise
+        return merged
+
+    def _remove_outdated(self) -> None:
+        """Remove merged directories of deleted layers, which no function or environment uses any more."""
+        for layers in [layers for layers in self._merged if not all(layer.exists() for layer in layers)]:
+            shutil.rmtree(self._merged.pop(layers), ignore_errors=True)
+
+
+def _add(layer: Path, merged: Path) -> None:
+    """Link a layer's files into a directory, replacing existing files."""
+    for top, folders, files in os.walk(layer):
+        into = merged / Path(top).relative_to(layer)
+        links = [name for name in folders if os.path.islink(os.path.join(top, name))]
+        for name in (*files, *links, *(folder for folder in folders if folder not in links)):
+            target, source = into / name, Path(top, name)
+            kept = source.is_dir() and not source.is_symlink() and target.is_dir() and not target.is_symlink()
+            if not kept and os.path.lexists(target):
+                _remove(target)
+            if source.is_symlink():
+                target.symlink_to(os.readlink(source))
+            elif source.is_dir():
+                target.mkdir(exist_ok=True)
+                target.chmod(0o755)
+            else:
+                link_or_copy(source, target)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()

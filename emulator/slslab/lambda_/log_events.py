@@ -29,9 +29,8 @@ from slslab.aws.errors import invalid
 from slslab.aws.gate import principal
 from slslab.aws.limits import MB
 from slslab.host.output import FunctionLog
-from slslab.lambda_.configuration import Function
+from slslab.lambda_.configuration import Function, without_effect
 from slslab.lambda_.references import function_arn
-from slslab.lambda_.stored_settings import without_effect
 from slslab.run.records import InvocationRecord
 
 PATH = "/slslab/logs"
@@ -64,19 +63,32 @@ class Written:
 
 
 class LogEvents:
-    """The log events of one emulator's functions.
+    """The logs of one emulator's environments, in `directory`, and their events; Invoke returns `tail_bytes` of a log.
 
-    The index is an unnamed file in `directory`, so that memory doesn't grow with every invocation.
+    The index is an unnamed file in `home`, so that memory doesn't grow with every invocation.
     """
 
-    def __init__(self, directory: Path) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
-        self._file = TemporaryFile(dir=directory)  # noqa: SIM115
+    def __init__(self, home: Path, directory: Path, tail_bytes: int) -> None:
+        home.mkdir(parents=True, exist_ok=True)
+        self.directory = directory
+        self._tail_bytes = tail_bytes
+        self._file = TemporaryFile(dir=home)  # noqa: SIM115
         # The group, the stream and the file of each log.
         self._logs: list[tuple[str, str, Path]] = []
         # The number of entries in the file, and the latest entry, which may still grow.
         self._count = 0
         self._last: Written | None = None
+
+    def open(self, function: Function, environment: str) -> "EnvironmentLog":
+        """Return the log of an environment, by its id."""
+        # documented: monitoring-cloudwatchlogs-view.html shows such a name; its 32 hexadecimal digits are measured.
+        # A log group that the function chose may also contain other functions' logs (measured).
+        prefix = function.name if "LogGroup" in function.logging else ""
+        day = time.strftime("%Y/%m/%d", time.gmtime())
+        stream = f"{day}/{prefix}[{function.version}]{uuid.uuid4().hex}"
+        path = self.directory / f"{environment}.log"
+        wrote = self.writer(function.log_group, stream, path)
+        return EnvironmentLog(function, stream, path, self._tail_bytes, wrote)
 
     def writer(self, group: str, stream: str, path: Path) -> Callable[[int, int, bool], None]:
         """Return a function to call with the start and end of each piece written, and whether it is a record."""
@@ -104,10 +116,10 @@ class LogEvents:
     def read(self, since: int, until: int) -> dict[str, Any]:
         """Return the events of these entries, about a megabyte, the cursor after them, and whether there are more."""
         most = min(until - since, MOST_ENTRIES)
-        places = os.pread(self._file.fileno(), most * ENTRY.size, since * ENTRY.size)
+        entries = os.pread(self._file.fileno(), most * ENTRY.size, since * ENTRY.size)
         events: list[dict[str, Any]] = []
         size, cursor = 0, since
-        for number, time_ms, start, end, record in ENTRY.iter_unpack(places):
+        for number, time_ms, start, end, record in ENTRY.iter_unpack(entries):
             if size >= ANSWER_BYTES:
                 break
             group, stream, path = self._logs[number]
@@ -180,9 +192,9 @@ class EnvironmentLog(FunctionLog):
         """Begin an environment's log, and name the function's settings that have no effect here."""
         if self._json:
             version = {"runtimeVersion": runtime}
-            place = {"instanceId": self.stream, "instanceMaxMemory": self._function.memory_mb * MB}
+            instance = {"instanceId": self.stream, "instanceMaxMemory": self._function.memory_mb * MB}
             name = {"functionName": self._function.name, "functionVersion": self._function.version}
-            self._platform("platform.initStart", {**INIT, **version, **name, **place})
+            self._platform("platform.initStart", {**INIT, **version, **name, **instance})
         else:
             self.say(f"INIT_START Runtime Version: {runtime}\tLog Stream: {self.stream}\n".encode())
         for line in without_effect(self._function.stored):
@@ -238,26 +250,6 @@ class EnvironmentLog(FunctionLog):
         if LEVELS.index(level) >= LEVELS.index(self._level):
             line = {"time": _now(), "type": kind, "record": record}
             self.say(json.dumps(line, separators=(",", ":")).encode() + b"\n")
-
-
-class EnvironmentLogs:
-    """Opens logs in `directory`; Invoke returns at most `tail_bytes` of one, and `events` is the index of all."""
-
-    def __init__(self, directory: Path, tail_bytes: int, events: LogEvents) -> None:
-        self.directory = directory
-        self._tail_bytes = tail_bytes
-        self._events = events
-
-    def open(self, function: Function, environment: str) -> EnvironmentLog:
-        """Return the log of an environment, by its id."""
-        # documented: monitoring-cloudwatchlogs-view.html shows such a name; its 32 hexadecimal digits are measured.
-        # A log group that the function chose may also contain other functions' logs (measured).
-        prefix = function.name if "LogGroup" in function.logging else ""
-        day = time.strftime("%Y/%m/%d", time.gmtime())
-        stream = f"{day}/{prefix}[{function.version}]{uuid.uuid4().hex}"
-        path = self.directory / f"{environment}.log"
-        wrote = self._events.writer(function.log_group, stream, path)
-        return EnvironmentLog(function, stream, path, self._tail_bytes, wrote)
 
 
 def line_filter(config: Mapping[str, str]) -> Callable[[bytes], bool] | None:

@@ -3,6 +3,7 @@
 https://docs.aws.amazon.com/lambda/latest/dg/configuration-function-zip.html
 """
 
+import asyncio
 import base64
 import csv
 import hashlib
@@ -14,15 +15,25 @@ import threading
 import uuid
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
-from slslab.aws.errors import ServiceError, invalid
+import botocore.auth
+import botocore.awsrequest
+import botocore.credentials
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Route
+
+from slslab.aws.arns import REGION
+from slslab.aws.errors import ServiceError, invalid, missing
+from slslab.aws.gate import principal
+from slslab.aws.keys import Pair
 from slslab.aws.limits import Limits
 from slslab.host.spawner import open_directory
 
@@ -37,6 +48,7 @@ DEEPEST = 256
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 # How many packages are read at the same time: each takes the memory of its archive, and a share of the disk's time.
 READERS = 4
+ARCHIVES, VALID_S = "/slslab/archives", 600
 
 
 @dataclass(frozen=True)
@@ -67,6 +79,9 @@ class Code:
 class Packages:
     """Unpacked packages below one directory, and directories that are used in place (hot reload) if they are allowed.
 
+    Uploaded archives can be downloaded. Answers give their location as a URL that the `owner` has signed, as AWS does
+    with S3. https://docs.aws.amazon.com/lambda/latest/api/API_FunctionCodeLocation.html: it is valid for ten minutes.
+
     `fetch` returns the body of an object in the stack's S3, given bucket, key, version and the most bytes it may have;
     `find_image` a container image by its name. `largest_bytes` is the unzipped size of the largest package since it was
     last set to 0. Files are read and removed on separate threads, so that large packages don't hold up anything else.
@@ -78,11 +93,13 @@ class Packages:
         limits: Limits,
         fetch: Callable[[str, str, str | None, int], bytes],
         find_image: Callable[[str], Image],
+        owner: Pair,
     ) -> None:
         self._home = home.resolve()  # environments open code by its real path
         self._limits = limits
         self._fetch = fetch
         self._find_image = find_image
+        self._owner = owner
         self._lock = threading.Lock()
         self._known: dict[Path, Path] = {}
         self._held: set[Path | None] = set()
@@ -95,9 +112,15 @@ class Packages:
         """Let hot reload use this directory and those below it."""
         self._roots.append(os.path.realpath(root))
 
-    def start_storing(self, name: str, code: Mapping[str, Any]) -> Future[Code]:
-        """Start to `store` the code of a request on another thread."""
-        return self._readers.submit(self.store, name, code)
+    @asynccontextmanager
+    async def stored(self, name: str, code: Mapping[str, Any], released: Callable[[], None]) -> AsyncIterator[Code]:
+        """Store the code of a request on another thread; release it and call `released` at the block's end."""
+        stored = await asyncio.wrap_future(self._readers.submit(self.store, name, code))
+        try:
+            yield stored
+        finally:
+            self.release(stored)
+            released()
 
     def store(self, name: str, code: Mapping[str, Any]) -> Code:
         """Store the code of a request and keep it until its `release`.
@@ -150,10 +173,32 @@ class Packages:
         for directory in unused:
             self._remover.submit(shutil.rmtree, directory, ignore_errors=True)
 
-    def archive(self, name: str) -> Path | None:
-        """Return the archive with this file name; None if no package has it (any more)."""
+    def route(self) -> Route:
+        """Return the route that serves archives; the gate has already verified the URL's signature."""
+        return Route(f"{ARCHIVES}/{{name}}", self._read)
+
+    def location(self, code: Code, host: str) -> str:
+        """Return where a client that reaches this server as `host` finds a package's archive.
+
+        A directory that is used in place has no archive: its own URL is the answer.
+        """
+        if code.archive is None:
+            assert code.directory is not None
+            return code.directory.as_uri()
+        presigned: Any = botocore.awsrequest.AWSRequest("GET", f"http://{host}{ARCHIVES}/{code.archive.name}")
+        pair = botocore.credentials.Credentials(self._owner.key_id, self._owner.secret, self._owner.token or None)
+        botocore.auth.SigV4QueryAuth(pair, "lambda", REGION, expires=VALID_S).add_auth(presigned)
+        return str(presigned.url)
+
+    async def _read(self, request: Request) -> Response:
+        # A function can sign such a URL with its own keys.
+        principal(request).require("lambda:GetFunction", "*")
+        name = request.path_params["name"]
         with self._lock:
-            return next((archive for archive in self._known.values() if archive.name == name), None)
+            archive = next((archive for archive in self._known.values() if archive.name == name), None)
+        if archive is None:
+            raise missing(f"There is no archive {name} any more: ask for its location again.")
+        return FileResponse(archive, media_type="application/zip")
 
     def settle(self) -> None:
         """Wait until the packages that are unused now are removed."""
@@ -198,18 +243,18 @@ class Packages:
         except NO_ARCHIVE as error:
             shutil.rmtree(directory, ignore_errors=True)
             raise _not_a_zip() from error
-        kept = directory.with_name(f"{directory.name}.zip")
+        stored = directory.with_name(f"{directory.name}.zip")
         try:
-            kept.write_bytes(archive)
+            stored.write_bytes(archive)
         except OSError as error:
-            kept.unlink(missing_ok=True)
+            stored.unlink(missing_ok=True)
             shutil.rmtree(directory, ignore_errors=True)
             raise ServiceError(500, "ServiceException", f"The package cannot be kept: {error}.") from error
         with self._lock:
             self._held.add(directory)
-            self._known[directory] = kept
+            self._known[directory] = stored
         digest = base64.b64encode(hashlib.sha256(archive).digest()).decode()
-        return Code(directory, len(archive), digest, unzipped=unzipped, archive=kept)
+        return Code(directory, len(archive), digest, unzipped=unzipped, archive=stored)
 
     def _local_directory(self, path: str) -> Code:
         """Return the code of a directory below a root, by its real path.

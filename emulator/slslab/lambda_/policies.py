@@ -1,18 +1,19 @@
-"""Resource-based policies: who else may use a function.
+"""Resource-based policies: who else may use a function, and the operations on them.
 
 https://docs.aws.amazon.com/lambda/latest/dg/access-control-resource-based.html; texts and formats as recorded from AWS.
 """
 
 import json
 import re
-import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from slslab.aws.errors import ServiceError, conflict, invalid, missing
+from slslab.lambda_.api import Answer, Call
+from slslab.lambda_.functions import Entry, FunctionResource, Policy, Statement, check_revision
+from slslab.lambda_.layers import NO_RESOURCE
+from slslab.lambda_.references import LATEST, function_arn
 
-Statement = dict[str, Any]
 ACCOUNT_ID = re.compile(r"\d{12}")
 PRINCIPAL_ARN = re.compile(r"arn:aws[a-z-]*:(iam|sts)::(\d{12}:.+|cloudfront:.+)")
 # A service's name has its domain: s3.amazonaws.com, alexa-appkit.amazon.com.
@@ -20,55 +21,71 @@ SERVICE = re.compile(r"[a-z0-9.-]+\.(amazonaws\.com(\.cn)?|amazon\.com)")
 NO_POLICY = "No policy is associated with the given resource."
 
 
-@dataclass
-class Policy:
-    """The statements of one resource, by their ids."""
+class PolicyOperations(FunctionResource):
+    """The operations on policies of one emulator's functions.
 
-    statements: dict[str, Statement] = field(default_factory=dict)
-    revision: str = ""
+    A change also changes the RevisionId that the policy shares with its function, version or alias (recorded).
+    """
 
-    def expect_new(self, sid: str) -> None:
-        """Raise ResourceConflictException if a statement with this id exists."""
-        if sid in self.statements:
+    async def _add_permission(self, call: Call) -> Answer:
+        entry, qualifier = self._qualified(call)
+        if qualifier == LATEST:
+            raise invalid("We currently do not support adding policies for $LATEST.")
+        statement = function_statement(call.members, function_arn(entry.latest.name, qualifier))
+        policy, sid = entry.policies.get(qualifier or LATEST, {}), statement["Sid"]
+        check_revision(call.members, _revision(entry, qualifier), "GetPolicy")
+        if sid in policy:
             raise conflict(
                 f"The statement id ({sid}) provided already exists. Please provide a new statement id, or remove the "
                 "existing statement."
             )
+        entry.policies[qualifier or LATEST] = policy | {sid: statement}
+        entry.renew_revision_id(qualifier)
+        return {"Statement": _as_text(statement)}
 
-    def expect(self, sid: str) -> None:
-        """Raise ResourceNotFoundException unless a statement with this id exists."""
-        if sid not in self.statements:
-            raise missing(f"Statement {sid} is not found in resource policy." if self.statements else NO_POLICY)
+    async def _remove_permission(self, call: Call) -> None:
+        if not self._functions.exists(call.name):
+            raise missing(f"No policy found for: {function_arn(call.name)}")
+        entry, qualifier = self._qualified(call)
+        policy, sid = entry.policies.get(qualifier or LATEST, {}), call.members["StatementId"]
+        if sid not in policy:
+            raise missing(f"Statement {sid} is not found in resource policy." if policy else NO_POLICY)
+        check_revision(call.members, _revision(entry, qualifier))
+        del policy[sid]
+        entry.renew_revision_id(qualifier)
 
-    def add(self, statement: Statement) -> None:
-        """Add a statement."""
-        self.statements[statement["Sid"]] = statement
-        self.revision = str(uuid.uuid4())
-
-    def remove(self, sid: str) -> None:
-        """Remove a statement."""
-        del self.statements[sid]
-        self.revision = str(uuid.uuid4())
-
-    def text(self) -> str:
-        """Return the policy as its JSON text."""
-        document = {"Version": "2012-10-17", "Id": "default", "Statement": list(self.statements.values())}
-        return as_text(document)
-
-    def allows(self, action: str, principal: str | None, values: Mapping[str, str]) -> bool:
-        """Return whether a statement allows the action to a caller, given by ARN, or None if unknown.
-
-        `values` are the condition keys of the request; a condition on any other key does not hold.
-        """
-        return any(
-            _matches(statement["Principal"], principal)
-            and statement["Action"] in (action, "lambda:*", "*")
-            and all(_holds(kind, key, wanted, values) for kind, key, wanted in _conditions(statement))
-            for statement in self.statements.values()
-        )
+    async def _get_policy(self, call: Call) -> Answer:
+        try:
+            entry, qualifier = self._qualified(call)
+        except ServiceError as error:
+            raise missing(NO_RESOURCE) if error.status == 404 else error from error
+        policy = entry.policies.get(qualifier or LATEST)
+        if not policy:
+            raise missing(NO_RESOURCE)
+        document = {"Version": "2012-10-17", "Id": "default", "Statement": list(policy.values())}
+        return {"Policy": _as_text(document), "RevisionId": _revision(entry, qualifier)}
 
 
-def as_text(document: Mapping[str, Any]) -> str:
+def _revision(entry: Entry, qualifier: str | None) -> str:
+    if qualifier in entry.aliases:
+        return entry.aliases[qualifier].revision_id
+    return entry.versions.get(qualifier or "", entry.latest).revision_id
+
+
+def allows(policy: Policy, action: str, principal: str | None, values: Mapping[str, str]) -> bool:
+    """Return whether a statement allows the action to a caller, given by ARN, or None if unknown.
+
+    `values` are the condition keys of the request; a condition on any other key does not hold.
+    """
+    return any(
+        _matches(statement["Principal"], principal)
+        and statement["Action"] in (action, "lambda:*", "*")
+        and all(_holds(kind, key, wanted, values) for kind, key, wanted in _conditions(statement))
+        for statement in policy.values()
+    )
+
+
+def _as_text(document: Mapping[str, Any]) -> str:
     """Return a statement or a policy as AWS writes it: JSON without spaces."""
     return json.dumps(document, separators=(",", ":"))
 
@@ -96,17 +113,6 @@ def function_statement(request: Mapping[str, Any], resource: str) -> Statement:
         "Resource": resource,
     }
     return statement | ({"Condition": conditions} if conditions else {})
-
-
-def check_revision(request: Mapping[str, Any], current: str, where: str = "GetFunction/GetAlias") -> None:
-    """Raise PreconditionFailedException if a request names another revision than the current one."""
-    if request.get("RevisionId") not in (None, current):
-        raise ServiceError(
-            412,
-            "PreconditionFailedException",
-            "The Revision Id provided does not match the latest Revision Id. "
-            f"Call the {where} API to retrieve the latest Revision Id",
-        )
 
 
 def _principal(given: str) -> str | dict[str, str]:

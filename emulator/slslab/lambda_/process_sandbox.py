@@ -1,8 +1,11 @@
 """Confine environments as processes of this host: a control group each, and namespaces, where the host allows them."""
 
 import asyncio
+import contextlib
 import logging
 import os
+import signal
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
@@ -13,17 +16,17 @@ from slslab.aws.limits import Limits
 from slslab.errors import HostError, RequestError
 from slslab.host.cgroups import Cgroup, detect
 from slslab.host.connections import LOOPBACK, Address, find_socket, hold
-from slslab.host.namespaces import TASK_ROOT, Processes, Spawner, SpawnError, environment_request
+from slslab.host.namespaces import TASK_ROOT, Spawner, SpawnError, environment_request
 from slslab.host.namespaces import detect as namespaces
 from slslab.host.output import Stream
-from slslab.host.procfs import files_bytes
+from slslab.host.procfs import Sample, ThreadTimes, files_bytes, process_tree
 from slslab.host.session import Session
 from slslab.host.spawner import TRACE_DESCRIPTOR
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.environment import Environment, LocalHost
-from slslab.lambda_.merged_layers import Layers
+from slslab.lambda_.hosts import Sandbox, in_wrapper
+from slslab.lambda_.layers import Layers
 from slslab.lambda_.runtimes import Runtime, Runtimes
-from slslab.lambda_.sandbox import Sandbox, in_wrapper
 
 CLOCK_FILE = "/run/slslab-clock"
 # assumed: at 128 MB RLIMIT_NPROC is 742 (measured), which Linux derives from a memory of 185.5 MB, four per MB.
@@ -31,8 +34,12 @@ KERNEL_MB = 57.5
 LOG = logging.getLogger(__name__)
 
 
-class ProcessSandbox(Processes):
-    """One runtime process (`python3 /var/runtime/bootstrap.py`) with what it starts; see `Sandbox`."""
+class ProcessSandbox:
+    """One runtime process (`python3 /var/runtime/bootstrap.py`) with its init and what it starts; see `Sandbox`.
+
+    `started` resolves to the init's process id (0 if it didn't start). `exited` resolves, after `end`, only once all
+    processes are gone.
+    """
 
     ended_ns: int | None = None
 
@@ -50,21 +57,37 @@ class ProcessSandbox(Processes):
         self.accounts = accounts or self._make_group(sandboxes, environment)
         self.freezes = self.accounts is not None and self.accounts.freezes
         self.streams: tuple[Stream, ...] = Stream(environment.log.write), Stream(environment.trace)
-        log, trace = (stream.open() for stream in self.streams)
+        loop = asyncio.get_running_loop()
+        self.exited: asyncio.Future[int] = loop.create_future()
+        # Resolves to the exit code, or when init has ended without reporting it.
+        self._over: asyncio.Future[int] = loop.create_future()
+        self._killed = False
+        self.failure = ""
+        self.started: asyncio.Future[int] = loop.create_future()
+        self.began: asyncio.Future[Sample] = loop.create_future()
+        self._init: int | None = None
+        self._pidfd = -1
+        self._lines = b""
+        self._first: list[int] = []
+        self._status = Stream(self._feed, self._end)
+        descriptors = [stream.open() for stream in (*self.streams, self._status)]
         try:
-            super().__init__(sandboxes.spawner, self._request(sandboxes, environment, runtime, opt), log, trace)
+            sandboxes.spawner.spawn(self._request(sandboxes, environment, runtime, opt), *descriptors)
         except OSError:
+            self._status.close()
             self._close_streams()
             if self.accounts is not None:
                 self.accounts.remove()
             raise
         finally:
-            os.close(log)
-            os.close(trace)
+            for descriptor in descriptors:
+                os.close(descriptor)
 
     def pids(self) -> list[int]:
-        """Return its processes."""
-        return self.accounts.pids() if self.accounts is not None else super().pids()
+        """Return the runtime and its descendants by their ids on this host."""
+        if self.accounts is not None:
+            return self.accounts.pids()
+        return process_tree(self._init)[1:] if self._init is not None else []
 
     async def owns(self, client: Address, server: Address) -> bool:
         """Return whether one of its processes has the client's socket open."""
@@ -92,8 +115,30 @@ class ProcessSandbox(Processes):
         self.accounts.thaw()
 
     async def end(self) -> None:
-        """Kill its processes, and return when they are gone."""
-        await self.kill(self.pids())
+        """Kill its processes, and return when they have ended.
+
+        When a namespace's end kills them, its init's end is visible before theirs. Until they have ended, too, their
+        memory is charged to a control group that others may use again.
+        """
+        pids = self.pids()
+        await self.started
+        self._killed = True
+        held = [descriptor for pid in pids if (descriptor := _open_process(pid)) is not None]
+        for descriptor in () if self._isolated else held:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        if self._pidfd >= 0:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+            os.close(self._pidfd)
+            self._pidfd = -1
+        try:
+            await asyncio.gather(asyncio.shield(self._over), *map(_ended, held))
+        finally:
+            if not self.exited.done():
+                self.exited.set_result(self._over.result() if self._over.done() else -signal.SIGKILL)
+        self._init = None  # its number may be reused
+        self._status.close()
 
     def hand_over(self) -> Cgroup | None:
         """Close everything except the control group, and return it, because /tmp's files are charged to it."""
@@ -110,6 +155,41 @@ class ProcessSandbox(Processes):
     def _close_streams(self) -> None:
         for stream in self.streams:
             stream.close()
+
+    def _feed(self, chunk: bytes) -> None:
+        *lines, self._lines = (self._lines + chunk).split(b"\n")
+        for line in lines:
+            word, _, rest = line.decode(errors="replace").partition(" ")
+            if word == "started" and not self.started.done():
+                self._init = int(rest)
+                with contextlib.suppress(ProcessLookupError):  # it has exited and was reaped
+                    self._pidfd = os.pidfd_open(self._init)
+                self.started.set_result(self._init)
+            elif word == "began":
+                self._first = [int(number) for number in rest.split()]
+            elif word == "exited":
+                self._set_over(os.waitstatus_to_exitcode(int(rest)))
+            elif word == "failed":
+                self.failure = rest
+        # The two lines come from two processes, in any order.
+        if self._first and self._init is not None and not self.began.done():
+            wall_ns, cpu_ns, delay_ns = self._first
+            runtime = process_tree(self._init)[1:2]
+            self.began.set_result(Sample(wall_ns, cpu_ns, 0, dict.fromkeys(runtime, ThreadTimes(cpu_ns, delay_ns))))
+
+    def _end(self) -> None:
+        if not self.began.done():
+            self.began.set_result(Sample(time.monotonic_ns(), 0, 0, {}))
+        if not self.started.done():
+            self.started.set_result(0)
+        self._set_over(-signal.SIGKILL)
+
+    def _set_over(self, code: int) -> None:
+        """Note the runtime's exit code. Killing init leaves its children running until their namespace has ended."""
+        if not self._over.done():
+            self._over.set_result(code)
+            if not self._killed:
+                self.exited.set_result(code)
 
     @staticmethod
     def _make_group(sandboxes: "ProcessSandboxes", environment: Environment) -> Cgroup | None:
@@ -134,9 +214,9 @@ class ProcessSandbox(Processes):
         task, lang, folder, layers = function.code.directory, runtime.lang, runtime.folder, opt
         files = [(str(environment.home / "clock"), CLOCK_FILE)]
         if isolated:
-            places = ("/var/lang", "/var/runtime", "/opt")
-            files += zip(map(str, (lang, folder, layers)), places, strict=True)
-            task, (lang, folder, layers) = Path(TASK_ROOT), map(Path, places)
+            folders = ("/var/lang", "/var/runtime", "/opt")
+            files += zip(map(str, (lang, folder, layers)), folders, strict=True)
+            task, (lang, folder, layers) = Path(TASK_ROOT), map(Path, folders)
         else:
             (environment.home / "tmp").mkdir(exist_ok=True)
         variables = {
@@ -275,3 +355,19 @@ class ProcessSandboxes(LocalHost):
             opt = await asyncio.to_thread(self._layers.merged, layers)
         assert former is None or isinstance(former, ProcessSandbox)
         return ProcessSandbox(self, environment, runtime, opt, former.hand_over() if former is not None else None)
+
+
+def _open_process(pid: int) -> int | None:
+    with contextlib.suppress(ProcessLookupError):
+        return os.pidfd_open(pid)
+    return None
+
+
+async def _ended(process: int) -> None:
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(process, ended.set)
+    try:
+        await ended.wait()
+    finally:
+        loop.remove_reader(process)
+        os.close(process)

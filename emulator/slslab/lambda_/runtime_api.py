@@ -101,7 +101,7 @@ class RuntimeApi:
         self._changed = changed
         self._listener: socket.socket | None = None
         self.waiting: _Connection | None = None
-        self._kept: NextInvocation | None = None
+        self._pending: NextInvocation | None = None
         self._current: str | None = None
         self._initialised = False
 
@@ -138,7 +138,7 @@ class RuntimeApi:
         self._current = invocation.request_id
         self.report = self.ready_ns = None
         if self.waiting is None:
-            self._kept = invocation
+            self._pending = invocation
             return
         connection, self.waiting = self.waiting, None
         connection.respond(_next(invocation))
@@ -153,9 +153,9 @@ class RuntimeApi:
         """Return the answer to the environment's request; None if it waits for an invocation."""
         if request.path == NEXT_PATH and request.method == b"GET":
             self._initialised = True
-            if self._kept is not None:
-                kept, self._kept = self._kept, None
-                return _next(kept)
+            if self._pending is not None:
+                pending, self._pending = self._pending, None
+                return _next(pending)
             # Only one connection waits, so that a function that asks and never listens can't pile up connections.
             former, self.waiting = self.waiting, connection
             if former is not None:

@@ -94,21 +94,21 @@ class StackClient:
         with closing(self.client("s3")) as client:
             client.put_object(Bucket=bucket, Key=key, Body=body)
 
-    def send(self, place: str, body: bytes, attributes: Attributes, trace_id: str) -> None:
-        """Send a message to the queue or the topic of this ARN; without SQS or SNS it is only logged.
+    def send(self, arn: str, body: bytes, attributes: Attributes, trace_id: str) -> None:
+        """Send a message to the queue or the topic with this ARN; without SQS or SNS it is only logged.
 
         A queue gets the trace id as AWSTraceHeader (measured: recorded from AWS).
         """
-        service = place.split(":")[2]
+        service = arn.split(":")[2]
         if service not in ("sqs", "sns") or not self.reaches(service):
-            LOG.error("the destination %s cannot be reached: this emulator has no service for it", place)
+            LOG.error("the destination %s cannot be reached: this emulator has no service for it", arn)
             return
         sent = {name: {"DataType": kind, "StringValue": value} for name, (kind, value) in attributes.items()}
         with closing(self.client(service)) as client:
             if service == "sns":
-                client.publish(TopicArn=place, Message=body.decode(), MessageAttributes=sent)
+                client.publish(TopicArn=arn, Message=body.decode(), MessageAttributes=sent)
                 return
-            url = client.get_queue_url(QueueName=place.rpartition(":")[2])["QueueUrl"]
+            url = client.get_queue_url(QueueName=arn.rpartition(":")[2])["QueueUrl"]
             client.send_message(
                 QueueUrl=url,
                 MessageBody=body.decode(),

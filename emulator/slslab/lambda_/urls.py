@@ -17,13 +17,12 @@ from slslab.aws.limits import Limits
 from slslab.aws.signatures import IndexedHeaders
 from slslab.lambda_.api import Answer, Call
 from slslab.lambda_.attachments import BUFFERED, HOST, PREFIX, FunctionUrl, called
-from slslab.lambda_.functions import Entry, FunctionResource, Functions, Target
+from slslab.lambda_.functions import Entry, FunctionResource, Functions, Policy, Target
 from slslab.lambda_.invocation import InvocationService, new_trace_id
 from slslab.lambda_.layers import NO_RESOURCE
-from slslab.lambda_.policies import Policy
+from slslab.lambda_.policies import allows
 from slslab.lambda_.references import LATEST, function_arn
-from slslab.lambda_.url_cors import preflight, shared
-from slslab.lambda_.url_payloads import UrlAnswer, UrlRequest, answer
+from slslab.lambda_.url_payloads import UrlAnswer, UrlRequest, answer, preflight, shared
 
 # documented: urls-auth.html: URLs that were made since October 2025 need both, and since November 2026 all do.
 # (Recorded in September 2026, in an account that still was an exception: the first was enough.)
@@ -63,7 +62,7 @@ class UrlServer:
         pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
         if (granted := preflight(url.cors, scope["method"], dict(pairs))) is not None:
             return _response(granted)
-        policy = entry.policies.get(qualifier, Policy())
+        policy = entry.policies.get(qualifier, {})
         caller, key_id = None, ""
         if url.auth_type == "AWS_IAM":
             caller, key_id, body = await self._signed(scope, receive, headers)
@@ -129,7 +128,7 @@ def _authorize(policy: Policy, url: FunctionUrl, caller: Principal | None) -> No
     values = {"lambda:FunctionUrlAuthType": url.auth_type, "lambda:InvokedViaFunctionUrl": "true"}
     for action in ACTIONS:
         permitted = caller is not None and (caller.actions is None or action in caller.actions)
-        if not permitted and not policy.allows(action, caller.arn if caller is not None else None, values):
+        if not permitted and not allows(policy, action, caller.arn if caller is not None else None, values):
             raise _forbidden()
 
 

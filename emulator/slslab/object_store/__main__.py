@@ -12,7 +12,7 @@ from slslab.host.service_process import serve_child
 from slslab.lambda_.server import Server
 from slslab.object_store import SERVER, model
 from slslab.object_store.application import Application
-from slslab.object_store.storage import Folder, Store
+from slslab.object_store.storage import Store
 
 
 def service(listener: socket.socket, keys: Keyring, data: str, log: int | None) -> Iterator[dict[str, str]]:
@@ -28,7 +28,7 @@ def service(listener: socket.socket, keys: Keyring, data: str, log: int | None) 
         if log is not None:
             os.write(log, json.dumps(request).encode() + b"\n")
 
-    application = Application(Store(Folder(Path(data))), keys, write)
+    application = Application(Store(Path(data)), keys, write)
     model.operations()
     server = Server(listener)
     # Pages of other web sites may call it, too. Signatures and the buckets' CORS rules decide what they get.

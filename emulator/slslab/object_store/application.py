@@ -37,7 +37,7 @@ HOST = re.compile(r"(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])\.localhost", re
 # Characters that parameters can contain, but headers can't.
 CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f]")
 Handler = Callable[[Call], Awaitable[Answer]]
-# Takes the operation, function, start_ns, end_ns and size of a request (`slslab.stack.access_log.Logged`).
+# Takes the operation, function, start_ns, end_ns and size of a request (`slslab.stack.access_log.AccessLog`).
 Log = Callable[[str, str, int, int, int], None]
 # What to use instead of an operation.
 HINTS = {

@@ -17,7 +17,7 @@ from slslab.host.state import only_owner
 from slslab.object_store import checksums
 from slslab.object_store.errors import failure
 from slslab.object_store.signing import CHUNKED, UNSIGNED
-from slslab.object_store.storage import IN_MEMORY_BYTES, MEMORY_BYTES, Folder, Piece
+from slslab.object_store.storage import IN_MEMORY_BYTES, MEMORY_BYTES, Piece, Store
 
 # Hashed and written together, on another thread.
 BATCH_BYTES = 1024 * 1024
@@ -63,7 +63,7 @@ class Incoming:
         sums.check(md5, expected)
         return b"".join(parts)
 
-    async def store(self, folder: Folder, md5: str | None, algorithm: str, expected: dict[str, str]) -> "Stored":
+    async def store(self, store: Store, md5: str | None, algorithm: str, expected: dict[str, str]) -> "Stored":
         """Store the body; BadDigest and similar errors if it doesn't match its headers or trailers.
 
         `algorithm` names its checksum. `expected` contains the checksum unless a trailer does.
@@ -73,7 +73,7 @@ class Incoming:
         if self.length > LARGEST_PUT:
             raise failure("EntityTooLarge", MaxSizeAllowed=str(LARGEST_PUT))
         sums = Sums(self._payload, algorithm)
-        sink = Sink(folder, sums)
+        sink = Sink(store, sums)
         try:
             async for part in self._pieces():
                 await sink.write(part)
@@ -154,8 +154,8 @@ class Sums:
 class Sink:
     """Takes a body in batches. A large one is hashed and written on other threads while the next batch arrives."""
 
-    def __init__(self, folder: Folder, sums: Sums) -> None:
-        self._folder = folder
+    def __init__(self, store: Store, sums: Sums) -> None:
+        self._store = store
         self._sums = sums
         self._batch: list[bytes] = []
         self._held = 0
@@ -177,7 +177,7 @@ class Sink:
     async def end(self) -> None:
         """Hash the last batch, and write it unless the whole body may stay in memory."""
         await self._written()
-        if self._file is None and self.size <= IN_MEMORY_BYTES and self._folder.in_memory < MEMORY_BYTES:
+        if self._file is None and self.size <= IN_MEMORY_BYTES and self._store.in_memory < MEMORY_BYTES:
             self._data = b"".join(self._batch)
             self._sums.update(self._data)
         elif self._held > BATCH_BYTES // 4:
@@ -188,10 +188,10 @@ class Sink:
     def piece(self) -> Piece:
         """Return the stored bytes as one piece; call `end` first."""
         if self._file is None:
-            return Piece(self._folder, self.size, self._data, None)
+            return Piece(self._store, self.size, self._data, None)
         self._file.close()
         self._file = None
-        return Piece(self._folder, self.size, None, self._path)
+        return Piece(self._store, self.size, None, self._path)
 
     async def close(self) -> None:
         """Remove the file, unless `piece` has returned it."""
@@ -209,7 +209,7 @@ class Sink:
 
     def _take(self, batch: list[bytes]) -> None:
         if self._file is None:
-            self._path = self._folder.new()
+            self._path = self._store.new_file()
             self._file = open(self._path, "xb", buffering=0, opener=only_owner)  # noqa: SIM115 - closed by `close`
         data = batch[0] if len(batch) == 1 else b"".join(batch)
         self._sums.update(data)

@@ -1,4 +1,8 @@
-"""Hold a request as operations see it, and their answer."""
+"""Hold a request as operations see it, and their answer; decide what its caller may do.
+
+The owner may do everything, functions what their keys allow, others what the policy allows.
+https://docs.aws.amazon.com/AmazonS3/latest/userguide/access-policy-language-overview.html
+"""
 
 import base64
 import re
@@ -8,8 +12,8 @@ from typing import Any
 from urllib.parse import quote
 
 from slslab.aws.keys import Principal
-from slslab.aws.policies import TAG
-from slslab.object_store import checksums, rights
+from slslab.aws.policies import TAG, Statement, decide
+from slslab.object_store import checksums
 from slslab.object_store.bodies import Incoming, Stored
 from slslab.object_store.errors import failure, refusal
 from slslab.object_store.model import Operation
@@ -78,10 +82,10 @@ class Call:
         """
         if (size := len(key.encode())) > LONGEST_KEY:
             raise failure("KeyTooLongError", Size=str(size), MaxSizeAllowed=str(LONGEST_KEY))
-        action = rights.action_of(operation or self.operation.name, version_id)
+        action = action_of(operation or self.operation.name, version_id)
         name = bucket_name or self.bucket_name
         bucket = self.store.buckets.get(name)
-        rights.check(self.principal, action, bucket, name, key, self.context(bucket, key, version_id))
+        check_rights(self.principal, action, bucket, name, key, self.context(bucket, key, version_id))
 
     def context(self, bucket: Bucket | None, key: str, version_id: str | None = None) -> dict[str, str]:
         """Return the values for policy conditions: parameters and headers of the request, tags of the object.
@@ -172,7 +176,7 @@ class Call:
     async def store_body(self, algorithm: str = "") -> Stored:
         """Store the body and verify its digests; `algorithm` is computed if the client sent no checksum."""
         chosen, given = self.sent_checksum() or algorithm, checksums.given(self.members)
-        return await self.incoming.store(self.store.folder, self.members.get("ContentMD5"), chosen, given)
+        return await self.incoming.store(self.store, self.members.get("ContentMD5"), chosen, given)
 
 
 def check_object_rights(members: Mapping[str, Any]) -> None:
@@ -230,3 +234,84 @@ def _in_ascii(text: str) -> str:
     if text.isascii():
         return text
     return f"=?UTF-8?B?{base64.b64encode(text.encode('latin-1')).decode()}?="
+
+
+# documented: Service Authorization Reference, "Actions, resources, and condition keys for Amazon S3"; for other
+# operations, the action has the operation's name.
+ACTIONS = {
+    "CompleteMultipartUpload": "PutObject",
+    "CopyObject": "PutObject",
+    "CreateMultipartUpload": "PutObject",
+    "DeleteBucketCors": "PutBucketCORS",
+    "DeleteBucketTagging": "PutBucketTagging",
+    "DeletePublicAccessBlock": "PutBucketPublicAccessBlock",
+    "GetBucketCors": "GetBucketCORS",
+    "GetBucketEncryption": "GetEncryptionConfiguration",
+    "GetBucketLifecycleConfiguration": "GetLifecycleConfiguration",
+    "GetPublicAccessBlock": "GetBucketPublicAccessBlock",
+    "HeadBucket": "ListBucket",
+    "HeadObject": "GetObject",
+    "ListBuckets": "ListAllMyBuckets",
+    "ListMultipartUploads": "ListBucketMultipartUploads",
+    "ListObjects": "ListBucket",
+    "ListObjectsV2": "ListBucket",
+    "ListObjectVersions": "ListBucketVersions",
+    "ListParts": "ListMultipartUploadParts",
+    "PutBucketCors": "PutBucketCORS",
+    "PutPublicAccessBlock": "PutBucketPublicAccessBlock",
+    "UploadPart": "PutObject",
+    "UploadPartCopy": "PutObject",
+}
+OF_VERSIONS = frozenset({"GetObject", "DeleteObject", "GetObjectTagging", "PutObjectTagging", "DeleteObjectTagging"})
+# documented: bucket-policies.html: the account's root user can always read and change a policy.
+OF_ROOT = frozenset({"s3:GetBucketPolicy", "s3:PutBucketPolicy", "s3:DeleteBucketPolicy"})
+
+
+def action_of(operation: str, version_id: str | None) -> str:
+    """Return the action of an operation, such as `s3:GetObject`."""
+    name = ACTIONS.get(operation, operation)
+    if version_id and name in OF_VERSIONS:
+        name = f"{name}Version" if not name.endswith("Tagging") else name.replace("Tagging", "VersionTagging")
+    return f"s3:{name}"
+
+
+def check_rights(
+    principal: Principal | None, action: str, bucket: Bucket | None, name: str, key: str, context: Mapping[str, str]
+) -> None:
+    """Raise AccessDenied unless a caller (None without a key) may do this to an object, or to the bucket if `key` is
+    empty; NoSuchBucket if it doesn't exist. `context` has the values for conditions."""
+    if bucket is None and name and action != "s3:CreateBucket":
+        raise failure("NoSuchBucket", BucketName=name)
+    resource = f"arn:aws:s3:::{name}{'/' * bool(key)}{key}" if name else "*"
+    arn = principal.arn if principal else ""
+    policy = allowed_policy(bucket)
+    decision = decide(policy, arn, action, resource, context) if policy else None
+    if principal is not None and principal.actions is None and action in OF_ROOT:
+        return
+    own = principal is not None and principal.may(action, resource, context)
+    if decision is False or not (own or decision is True):
+        raise denied(arn, action, resource, explicitly=decision is False)
+
+
+def allowed_policy(bucket: Bucket | None) -> tuple[Statement, ...]:
+    """Return the statements in force, without public ones if public access is blocked."""
+    if bucket is None:
+        return ()
+    policy: tuple[Statement, ...] = bucket.settings.get("statements", ())
+    if bucket.settings.get("publicAccessBlock", {}).get("RestrictPublicBuckets"):
+        return tuple(statement for statement in policy if not statement.is_public)
+    return policy
+
+
+def denied(arn: str, action: str, resource: str, *, explicitly: bool) -> Exception:
+    """Return AccessDenied, with AWS's sentence if the caller is known."""
+    if not arn:
+        return failure("AccessDenied")
+    reason = (
+        "with an explicit deny in a resource-based policy"
+        if explicitly
+        else f"because no identity-based policy allows the {action} action"
+    )
+    return failure(
+        "AccessDenied", f'User: {arn} is not authorized to perform: {action} on resource: "{resource}" {reason}'
+    )

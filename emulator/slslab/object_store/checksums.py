@@ -10,7 +10,7 @@ import hashlib
 import itertools
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from slslab.installation import lacking
 from slslab.object_store.errors import failure, refusal
@@ -26,20 +26,6 @@ KINDS = {
     "SHA1": (COMPOSITE,),
     "SHA256": (COMPOSITE,),
 }
-
-
-class Sum(Protocol):
-    """Takes bytes."""
-
-    def update(self, data: bytes, /) -> None:
-        """Add the next bytes."""
-
-
-class Hash(Sum, Protocol):
-    """Takes bytes, and returns their digest."""
-
-    def digest(self) -> bytes:
-        """Return the digest."""
 
 
 class Cyclic:
@@ -59,7 +45,11 @@ class Cyclic:
         return self._value.to_bytes(self._length, "big")
 
 
-def new(algorithm: str) -> Hash:
+if TYPE_CHECKING:
+    Hash = hashlib._Hash | Cyclic
+
+
+def new(algorithm: str) -> "Hash":
     """Return an empty checksum; InvalidRequest for an unknown algorithm, NotImplemented for one that needs awscrt."""
     if algorithm in ("SHA1", "SHA256"):
         return hashlib.new(algorithm.lower(), usedforsecurity=False)
@@ -111,27 +101,20 @@ def composite(algorithm: str, values: Iterable[str]) -> str:
     return f"{encoded(total)}-{len(values)}"
 
 
-async def of(algorithm: str, parts: Iterator[bytes]) -> str:
-    """Return the checksum of these bytes."""
-    total = new(algorithm)
-    await add(parts, total)
-    return encoded(total)
-
-
-async def add(parts: Iterator[bytes], total: Sum) -> None:
+async def add(parts: Iterator[bytes], update: Callable[[bytes], None]) -> None:
     """Add bytes to a checksum, two parts at a time on another thread, so that no request waits for a whole object's."""
 
     def step() -> bool:
         some = list(itertools.islice(parts, 2))
         for part in some:
-            total.update(part)
+            update(part)
         return bool(some)
 
     while await asyncio.to_thread(step):
         pass
 
 
-def encoded(total: Hash) -> str:
+def encoded(total: "Hash") -> str:
     """Return a digest in Base64."""
     return base64.b64encode(total.digest()).decode()
 

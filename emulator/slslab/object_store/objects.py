@@ -67,7 +67,7 @@ async def get_object(call: Call) -> Answer:
     if "PartNumber" in call.members:
         if "Range" in call.members:
             raise failure("InvalidRequest", "Cannot specify both Range header and partNumber query parameter")
-        status, start, length = 206, *_place_of_part(version, part_number(call))
+        status, start, length = 206, *_range_of_part(version, part_number(call))
         if version.parts:
             output["PartsCount"] = len(version.parts)
     elif (found := byte_range(call.members.get("Range"), version.size)) is not None:
@@ -350,7 +350,7 @@ def part_number(call: Call) -> int:
     return number
 
 
-def _place_of_part(version: Version, number: int) -> tuple[int, int]:
+def _range_of_part(version: Version, number: int) -> tuple[int, int]:
     parts = version.parts or (Part(1, version.etag, version.size, version.body, {}, version.modified),)
     start = 0
     for part in sorted(parts, key=lambda part: part.number):
@@ -366,7 +366,7 @@ async def _copied_sums(source: Version, algorithm: str) -> tuple[str, dict[str, 
     kept = source.checksums.get("ChecksumType") == checksums.FULL and f"Checksum{known}" in source.checksums
     sums = Sums(UNSIGNED, "" if kept else known)
     if source.parts or (known and not kept):
-        await checksums.add(read(source.body), sums)
+        await checksums.add(read(source.body), sums.update)
     found = sums.check(None, {})
     chosen = source.checksums if kept else found | ({"ChecksumType": checksums.FULL} if found else {})
     return sums.md5.hexdigest() if source.parts else source.etag, dict(chosen)

@@ -23,36 +23,23 @@ VERSION_ID = re.compile("[0-9a-f]{32}")
 Entry = TypeVar("Entry")
 
 
-class Folder:
-    """The directory of bodies. No other program uses it."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._numbers = itertools.count()
-        self.in_memory = 0
-
-    def new(self) -> Path:
-        """Return the path of a new file."""
-        return self._path / str(next(self._numbers))
-
-
 class Piece:
     """Bytes that were stored together, in memory or in a file. The file is removed with the piece's last reference."""
 
-    __slots__ = ("_data", "_folder", "_path", "size")
+    __slots__ = ("_data", "_path", "_store", "size")
 
-    def __init__(self, folder: Folder, size: int, data: bytes | None, path: Path | None) -> None:
-        self._folder = folder
+    def __init__(self, store: "Store", size: int, data: bytes | None, path: Path | None) -> None:
+        self._store = store
         self._data = data
         self._path = path
         self.size = size
-        folder.in_memory += 0 if data is None else size
+        store.in_memory += 0 if data is None else size
 
     def __del__(self) -> None:
         if self._path is not None:
             self._path.unlink(missing_ok=True)
         else:
-            self._folder.in_memory -= self.size
+            self._store.in_memory -= self.size
 
     def read(self, start: int, length: int) -> Iterator[bytes]:
         """Yield these bytes in parts of at most READ_BYTES."""
@@ -90,12 +77,12 @@ def whole(piece: Piece) -> Body:
 
 def cut(body: Body, start: int, length: int) -> Body:
     """Return a range of a body."""
-    slices, place = [], 0
+    slices, passed = [], 0
     for piece, offset, size in body:
-        first, last = max(start, place), min(start + length, place + size)
+        first, last = max(start, passed), min(start + length, passed + size)
         if first < last:
-            slices.append(Slice(piece, offset + first - place, last - first))
-        place += size
+            slices.append(Slice(piece, offset + first - passed, last - first))
+        passed += size
     return tuple(slices)
 
 
@@ -298,9 +285,9 @@ def names(
     keys: Sequence[str], prefix: str, delimiter: str, after: str, visible: Callable[[str], bool]
 ) -> Iterator[tuple[str, bool]]:
     """Yield the visible keys with a prefix after a name; keys with a delimiter are grouped into common prefixes."""
-    place = max(bisect_left(keys, prefix), bisect_right(keys, after) if after else 0)
-    while place < len(keys) and (key := keys[place]).startswith(prefix):
-        place += 1
+    index = max(bisect_left(keys, prefix), bisect_right(keys, after) if after else 0)
+    while index < len(keys) and (key := keys[index]).startswith(prefix):
+        index += 1
         end = key.find(delimiter, len(prefix)) if delimiter else -1
         if end < 0:
             if visible(key):
@@ -308,10 +295,10 @@ def names(
             continue
         group = key[: end + len(delimiter)]
         if group <= after:
-            place = _end_of(keys, group, place)
+            index = _end_of(keys, group, index)
         elif visible(key):
             yield group, True
-            place = _end_of(keys, group, place)
+            index = _end_of(keys, group, index)
 
 
 def first_page(entries: Iterable[Entry], limit: int) -> tuple[list[Entry], bool]:
@@ -320,8 +307,8 @@ def first_page(entries: Iterable[Entry], limit: int) -> tuple[list[Entry], bool]
     return page[:limit], len(page) > limit > 0
 
 
-def _end_of(keys: Sequence[str], prefix: str, place: int) -> int:
-    return bisect_left(keys, True, place, key=lambda key: not key.startswith(prefix))
+def _end_of(keys: Sequence[str], prefix: str, index: int) -> int:
+    return bisect_left(keys, True, index, key=lambda key: not key.startswith(prefix))
 
 
 def now() -> datetime:
@@ -330,11 +317,20 @@ def now() -> datetime:
 
 
 class Store:
-    """All buckets."""
+    """All buckets, with the bodies of objects in files of the directory `path`, which no other program uses.
 
-    def __init__(self, folder: Folder) -> None:
-        self.folder = folder
+    `in_memory` is the size of the bodies in memory, bytes.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._numbers = itertools.count()
+        self.in_memory = 0
         self.buckets: dict[str, Bucket] = {}
+
+    def new_file(self) -> Path:
+        """Return the path of a new file."""
+        return self._path / str(next(self._numbers))
 
     def bucket(self, name: str) -> Bucket:
         """Return a bucket; NoSuchBucket if it doesn't exist."""

@@ -92,6 +92,6 @@ def warnings(document: Document) -> Iterator[Note]:
         "The trace breaks off in the middle of its last line; later events are missing here."
         if document.get("trace_torn")
         else "",
-        *(f"{note[:1].upper()}{note[1:]}." for note in notes),
+        *(f"{formats.capitalised(note)}." for note in notes),
     )
     yield from map(Note, filter(None, said))

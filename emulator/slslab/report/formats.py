@@ -50,6 +50,11 @@ def listed(names: Sequence[str], last: str = "and") -> str:
     return f"{', '.join(names[:-1])} {last} {names[-1]}" if len(names) > 1 else names[0]
 
 
+def capitalised(sentence: str) -> str:
+    """Return a sentence with its first letter in upper case."""
+    return sentence[:1].upper() + sentence[1:]
+
+
 def seconds(value: float | None) -> str:
     """Return seconds with four significant digits."""
     return MISSING if value is None else f"{significant(value)} s"

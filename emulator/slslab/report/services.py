@@ -18,7 +18,6 @@ from slslab.run.bill import DEFAULT_BOOK, Book, load_book
 from slslab.run.directory import RunDirectory
 from slslab.run.document import SCHEMA
 from slslab.run.events import clock_domain, host_until
-from slslab.run.faults import injected
 from slslab.run.log import metered, read_log
 from slslab.run.run import Run
 from slslab.run.table import tabulate
@@ -26,6 +25,11 @@ from slslab_workers.trace.operations import OPERATIONS
 
 # What a predicted bill rests on.
 BASIS = ("kind", "profile", "processor", "notes")
+# Figures of a run that need no plan.
+MEASURED = (
+    *("billed_seconds", "gb_seconds", "invocations", "cold_starts", "peak_memory_mb", "orchestration_seconds"),
+    *("reports", "host", "host_imports", "seconds", "faults"),
+)
 
 
 class Service(Run):
@@ -77,30 +81,23 @@ class Service(Run):
         """What the invocations take on Lambda."""
         return predict(self.invocations, requests_of(self.events), self.predictor, self.profiles)
 
-    def summary(self) -> dict[str, Any]:
-        """Return the document, with a run's keys except the ones that need a plan.
+    @cached_property
+    def _unwritten(self) -> dict[str, Any]:
+        """The document of what was recorded so far, with a run's keys except the ones that need a plan.
 
         `predicted` is what the functions take and cost on Lambda, given their handlers' kind of work.
         """
-        bill, totals, about = self.bill_by(load_book(DEFAULT_BOOK)), self.totals(), self.about
+        bill, about = self.bill_by(load_book(DEFAULT_BOOK)), self.about
+        host = {name: about[name] for name in ("cores", "cpu_share_enforced")} | {"own_cpu_seconds": None}
+        measured = self.measured(host, self.seconds, about.get("faults"))
         document: dict[str, Any] = {
             "schema": SCHEMA,
             "run": self.id,
             "status": self.status,
             "error": None,
             "started_at": about["started_at"],
-            "host": {
-                "cores": about["cores"],
-                "cpu_share_enforced": about["cpu_share_enforced"],
-                **totals["host"],
-                "own_cpu_seconds": None,
-            },
-            "stack": about["stack"],
-            "environment": about["environment"],
-            "confinement": about["confinement"],
-            "seconds": {"measured": round(self.seconds, 3), "span": round(self.span_s, 3)},
-            **{name: totals[name] for name in ("billed_seconds", "gb_seconds", "invocations", "cold_starts")},
-            **{name: totals[name] for name in ("peak_memory_mb", "orchestration_seconds", "reports")},
+            **{name: about[name] for name in ("stack", "environment", "confinement")},
+            **{name: measured[name] for name in MEASURED},
             "counts": metrics.summed(
                 (event["op"], event["requests"])
                 for event in self.events
@@ -109,8 +106,6 @@ class Service(Run):
             "predicted": self.predicted.document(bill),
             "functions": function_rows(self.predicted),
             "cost": bill(self.invocations),
-            "faults": injected(self.events, about.get("faults")),
-            "host_imports": metrics.host_imports(self.events),
             "trace_torn": self.torn,
         }
         if self.status == "interrupted":

@@ -312,17 +312,6 @@ def imports_notes(document: Document) -> list[str]:
     return [*said, IMPORTS_HINT] if said else []
 
 
-def bills(documents: Sequence[Document]) -> tuple[str, list[Document | None]]:
-    """Return a title and each run's bill on Lambda, None if it isn't modelled.
-
-    If no run is modelled, return the cost of their usage as metered on their hosts.
-    """
-    found = [replayed(document) for document in documents]
-    if any(found):
-        return "Bill, modelled", [one and one["cost"] for one in found]
-    return HOST_PRICED.capitalize(), [document["cost"] for document in documents]
-
-
 def amount(cost: Document, digits: int = 4) -> str:
     """Return the total of a bill with its currency and `digits` significant digits."""
     number = significant(float(cost["total"]), digits)

@@ -39,7 +39,7 @@ def root() -> Path:
 
 
 def new_id(architecture: str, model: str) -> str:
-    """Return a sortable, readable, unique id such as 20261121-071530-scatterreduce-mobilenet-3f2a."""
+    """Return a sortable, readable, unique id such as 20261121-071530-ARCHITECTURE-mobilenet-3f2a."""
     now = datetime.now(UTC).strftime(BEGAN)
     name = re.sub(r"[^a-z0-9]+", "-", f"{architecture}-{model}".lower())[:32].strip("-")
     return f"{now}-{name}-{secrets.token_hex(2)}"
@@ -218,7 +218,7 @@ class RunDirectory:
             return "running"
         return "done" if "ended_at" in (self.service() or {}) else "interrupted"
 
-    def summary(self) -> dict[str, Any]:
+    def listed(self) -> dict[str, Any]:
         """Return what `runs` lists: the document, or else id, status and plan."""
         document = self.document()
         if document is not None:

@@ -206,6 +206,19 @@ class Run:
         """Return the figures from its trace, invocations and instances (`metrics.totals`)."""
         return metrics.totals(self.events, self.invocations, self.instances)
 
+    def measured(self, host: Mapping[str, Any], seconds: float, faults: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Return what every document has from trace, invocations and instances.
+
+        `host` is what is known of the host, `seconds` how long the command has taken, `faults` the fault plan."""
+        totals = self.totals()
+        return {
+            **totals,
+            "host": {**host, **totals["host"]},
+            "host_imports": metrics.host_imports(self.events),
+            "seconds": {"measured": round(seconds, 3), "span": round(self.span_s, 3)},
+            "faults": injected(self.events, faults),
+        }
+
     def span_ns(self) -> tuple[int, int]:
         """Return the first event's start and the last one's end, ns on the trace's clock; zeros without events."""
         starts, ends = ([event[name] for event in self.events] for name in ("start_ns", "end_ns"))
@@ -274,11 +287,12 @@ class Run:
         return {"device": ", ".join(self.gpus) or "cpu", "gpu": gpu}
 
     def summary(self) -> dict[str, Any]:
-        """Return its document; if its command was killed, make one from its trace."""
-        return self._killed if self.document is None else self.document
+        """Return its document; without one, make it from what was recorded."""
+        return self._unwritten if self.document is None else self.document
 
     @cached_property
-    def _killed(self) -> dict[str, Any]:
+    def _unwritten(self) -> dict[str, Any]:
+        """The document of a run whose command was killed."""
         failure = RunFailed("Killed", "The command was killed before the run ended; this is what its trace contains.")
         book = load_book(self.plan.prices if self.platform else DEFAULT_BOOK)
         made = self.describe(UNKNOWN, None, failure, None, book)
@@ -300,8 +314,7 @@ class Run:
 
         `seconds` is how long the command took; None takes the trace's duration. Replay fills in `lambda` later.
         """
-        plan, totals, (began_ns, ended_ns) = self.plan, self.totals(), self.span_ns()
-        held_up = totals.pop("host")
+        plan, (began_ns, ended_ns) = self.plan, self.span_ns()
         parameters = outcome.parameters if outcome else spec_of(plan).parameters
         known = [name for name in ("name", "processors", "nodes", "stolen_share") if name in host]
         return {
@@ -323,25 +336,19 @@ class Run:
             "torch": version("torch") if outcome else None,
             "loss": list(outcome.loss) if outcome else [],
             "accuracy": list(outcome.accuracy) if outcome else [],
-            "host": {
-                **held_up,
-                **{name: host[name] for name in ("cores", "cpu_share_enforced", "own_cpu_seconds", *known)},
-            },
             "stack": host["stack"],
             "environment": plan.environment,
             "confinement": host["confinement"],
             "package": host["package"],
-            "host_imports": metrics.host_imports(self.events),
-            "seconds": {
-                "measured": round((ended_ns - began_ns) / 1e9 if seconds is None else seconds, 3),
-                "span": round(self.span_s, 3),
-            },
-            **totals,
+            **self.measured(
+                {name: host[name] for name in ("cores", "cpu_share_enforced", "own_cpu_seconds", *known)},
+                (ended_ns - began_ns) / 1e9 if seconds is None else seconds,
+                plan.faults,
+            ),
             **self._gpu(),
             "alone": alone,
             "processor": dict(processor) if processor else None,
             "cost": self.cost(book),
-            "faults": injected(self.events, plan.faults),
             "trace_torn": self.torn,
         }
 

@@ -11,7 +11,7 @@ from slslab.host.server_process import ServerProcess
 from slslab.host.session import Session
 from slslab.installation import ENDPOINTS, __version__, plugin
 from slslab.stack import Stack
-from slslab.stack.access_log import AccessLog, Logged
+from slslab.stack.access_log import AccessLog
 from slslab.stack.channels import channel_server
 from slslab.stack.object_store import EmbeddedObjectStore
 from slslab.stack.queues import EmbeddedRabbitMQ, queue_kind
@@ -39,7 +39,7 @@ class EmbeddedStack(Managed, Stack):
         session: Session | None = None,
         keys: Keyring | None = None,
         on_event: Callable[[dict[str, Any]], None] | None = None,
-        on_request: Callable[[Logged], None] | None = None,
+        on_request: Callable[[dict[str, Any]], None] | None = None,
         s3_port: int = 0,
     ) -> None:
         super().__init__("")
@@ -100,8 +100,8 @@ class EmbeddedStack(Managed, Stack):
             if lists:
                 self.queue_url, self.versions["queue"] = databases.endpoints[-1], f"lists of {databases.version}"
             if hashes:
-                place = f"hashes of {databases.version}, because redis-server is not installed"
-                self.channel_url, self.versions["channel"] = databases.endpoints[requirements.tensor_databases], place
+                version = f"hashes of {databases.version}, because redis-server is not installed"
+                self.channel_url, self.versions["channel"] = databases.endpoints[requirements.tensor_databases], version
 
     def start_emulator(self, emulator: "Emulator") -> "Emulator":
         """Start an emulator of this session and these keys."""

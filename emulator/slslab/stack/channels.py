@@ -117,14 +117,13 @@ class EmbeddedParameterServer(ServerProcess):
     def __init__(
         self, environment: Mapping[str, str], on_event: Callable[[dict[str, Any]], None] | None = None
     ) -> None:
-        super().__init__(environment)
-        self._on_event = on_event
+        super().__init__(environment, on_event)
         self._token = secrets.token_hex(16)
         self.endpoint = ""
 
     def _start(self) -> bool:
         variables = {**os.environ, TOKEN: self._token}
-        self._launch_module("slslab_workers.parameter_server", ["--parent-pipe"], variables, on_event=self._on_event)
+        self._launch_module("slslab_workers.parameter_server", ["--parent-pipe"], variables)
         report = self._report(START_LIMIT_S)
         if report is not None:
             self.endpoint = report["endpoint"].replace("://", f"://:{self._token}@")

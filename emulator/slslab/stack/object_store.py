@@ -55,7 +55,7 @@ class EmbeddedObjectStore(ServerProcess):
                 listener,
                 self._keys,
                 {"data": str(self._data), "log": log},
-                inherited=[] if log is None else [log],
+                inherited=[log],
             )
         report = self._report(START_LIMIT_S)
         if report is None:

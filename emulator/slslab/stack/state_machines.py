@@ -10,8 +10,7 @@ from typing import Any
 
 from slslab.aws.keys import Keyring
 from slslab.aws.limits import Limits, lambda_limits
-from slslab.host.lazy_server import LazyServer
-from slslab.host.server_process import listening_socket
+from slslab.host.server_process import LazyServer
 from slslab.installation import require
 
 PASSED_LIMITS = ("definition_bytes", "state_payload_bytes", "history_events", "map_concurrency")
@@ -44,11 +43,10 @@ class EmbeddedStateMachines(LazyServer):
         lazy: bool = False,
     ) -> None:
         require("moto")
-        super().__init__(environment)
+        super().__init__(environment, on_event)
         self._lambda_endpoint = lambda_endpoint
         self._keys = keys
         self._limits = limits if limits is not None else lambda_limits()
-        self._on_event = on_event
         self.lazy = lazy
 
     @property
@@ -60,11 +58,6 @@ class EmbeddedStateMachines(LazyServer):
         """Return the variable by which AWS's clients find it."""
         return {"AWS_ENDPOINT_URL_SFN": self.endpoint}
 
-    def _listen(self) -> socket.socket:
-        listener = listening_socket("127.0.0.1", 0)
-        self.endpoint = "http://{}:{}".format(*listener.getsockname())
-        return listener
-
     def _launch_at(self, listener: socket.socket) -> None:
         limits = {name: getattr(self._limits, name) for name in PASSED_LIMITS}
         self._launch_service(
@@ -74,5 +67,4 @@ class EmbeddedStateMachines(LazyServer):
             {"lambda_endpoint": self._lambda_endpoint, "limits": limits},
             # Python's own allocator keeps a whole arena for a single history in it; malloc returns pages.
             {"PYTHONMALLOC": "malloc"},
-            on_event=self._on_event,
         )

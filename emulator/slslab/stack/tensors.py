@@ -34,11 +34,10 @@ class EmbeddedTensorDatabases(ServerProcess):
         environment: Mapping[str, str] | None = None,
         on_event: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
-        super().__init__(environment or {})
+        super().__init__(environment or {}, on_event)
         self._peers = peers
         self._password = password
         self._threads = threads
-        self._on_event = on_event
         self.endpoints: tuple[str, ...] = ()
 
     @property
@@ -57,7 +56,6 @@ class EmbeddedTensorDatabases(ServerProcess):
             "slslab.tensordb",
             ["--parent-pipe", f"--peers={self._peers}", f"--threads={self._threads}"],
             variables,
-            on_event=self._on_event,
         )
         report = self._report(START_LIMIT_S)
         if report is not None:

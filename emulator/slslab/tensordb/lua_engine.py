@@ -20,8 +20,8 @@ LOOK_S = 0.1
 BUSY = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
 # Commands that a server executes while a script runs.
 ALWAYS = frozenset({"auth", "hello", "quit", "multi", "script", "shutdown"})
-# Lua's memory limit, and at most half of the host's. SPIRT's average of 4 gradients of ResNet-50 (23.5 million numbers
-# each) as JSON takes about 4 GB.
+# Lua's memory limit, and at most half of the host's. An average of 4 gradients of ResNet-50 (23.5 million numbers each)
+# as JSON takes about 4 GB.
 MEMORY_BYTES = 6 * 1024**3
 
 

@@ -59,7 +59,7 @@ def describe_recorded(
         Estimator(service.predictor_of(name), book, (1.0,), about["cores"]),
         own_mb,
         float(limits.timeout_s.maximum),
-        choose_sizes(memory, (*SIZES, *measured), own_mb, limits.memory_mb.maximum),
+        choose_sizes(memory, (*SIZES, *measured), own_mb, limits.memory_mb),
         measured,
     )
     failed = {(int(record["memory_mb"]), record["error_type"]) for record in own if record["error_type"] in TOO_SMALL}

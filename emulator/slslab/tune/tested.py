@@ -40,7 +40,7 @@ def tune_in_test(
         cores = int(emulator.host()["cores"])
         estimator = Estimator(emulator.predictor(kind), load_book(prices), weights, cores)
         text = ",".join(map(str, sizes)) or None
-        chosen = choose_sizes(text, SIZES, function.memory_mb, emulator.limits.memory_mb.maximum)
+        chosen = choose_sizes(text, SIZES, function.memory_mb, emulator.limits.memory_mb)
         known = Sizes(estimator, function.memory_mb, function.timeout_s, chosen)
         return tune_and_describe(function, known, payloads, **asked)
 

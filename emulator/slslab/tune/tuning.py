@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from statistics import stdev
 from typing import Any
 
+from slslab.aws.limits import Range
 from slslab.errors import HostError, RequestError
 from slslab.tune.decision import Estimate, may_win
 from slslab.tune.estimates import Estimator, Measured, student
 from slslab.tune.function import OUT_OF_MEMORY, TIMED_OUT, Failed, TunedFunction
 
-SMALLEST_MB = 128
 SIZES = (128, 256, 512, 1024, 1769, 3008)
 COLD_STARTS = 5
 # Rounds of warm invocations, one of each payload, until the 80 % interval of their mean is within ± CLOSE of it.
@@ -168,18 +168,20 @@ def weighted(events: Sequence[tuple[float, Any]]) -> list[Payload]:
     return [Payload(weight / total, event) for weight, event in events]
 
 
-def choose_sizes(text: str | None, usual: Sequence[int], own_mb: int, largest_mb: int) -> tuple[int, ...]:
+def choose_sizes(text: str | None, usual: Sequence[int], own_mb: int, limit: Range) -> tuple[int, ...]:
     """Return the sizes of a list such as 128,512, MB, or else the usual ones, and the function's own.
 
     RequestError for a list that is malformed, or has a size that the account can't have.
     """
     try:
-        sizes = [int(part) for part in text.split(",")] if text else [size for size in usual if size <= largest_mb]
+        sizes = [int(part) for part in text.split(",")] if text else [size for size in usual if size <= limit.maximum]
     except ValueError:
         raise RequestError(
             f"--memory {text} is not a list of memory sizes.", "separate them by commas: 128,512."
         ) from None
     for size in sizes:
-        if not SMALLEST_MB <= size <= largest_mb:
-            raise RequestError(f"{size:,} MB is not a memory size.", f"choose from {SMALLEST_MB} to {largest_mb:,} MB.")
+        if not limit.minimum <= size <= limit.maximum:
+            raise RequestError(
+                f"{size:,} MB is not a memory size.", f"choose from {limit.minimum} to {limit.maximum:,} MB."
+            )
     return tuple(sorted({*sizes, own_mb}))

@@ -1,10 +1,11 @@
-"""Try what this host can enforce and measure, and tell what the gaps mean for a run."""
+"""What `slslab doctor` shows: what this host can enforce and measure, and what the gaps mean for a run."""
 
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from importlib.metadata import version
 
 import psutil
@@ -19,10 +20,29 @@ from slslab.lambda_.configuration import RUNTIMES
 from slslab.lambda_.emulator import memory_budget_mb
 from slslab.lambda_.packages import layer_size
 from slslab.lambda_.runtimes import find_interpreter, obstacle
-from slslab.report.doctor import MISSING, OK, PARTLY, Finding
+from slslab.report.page import WORDS, Cell, Table
 from slslab.stack.channels import find_server
 from slslab.stack.instances.fleet import cuda_devices
 from slslab.stack.queues import find_rabbitmq
+
+OK, PARTLY, MISSING = "ok", "partly", "missing"
+MOODS = {OK: "good", PARTLY: "warn", MISSING: "bad"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One examined thing: its state (`ok`, `partly`, `missing`), what was found, and what to do about it."""
+
+    subject: str
+    state: str
+    found: str
+    hint: str = ""
+
+
+def findings_table(examined: Sequence[Finding]) -> Table:
+    """Return the table of `doctor`'s findings."""
+    rows = [(each.subject, Cell(each.state, mood=MOODS[each.state]), each.found, each.hint) for each in examined]
+    return Table(("", "", "found", "what it means"), rows, words=WORDS)
 
 
 def examine() -> list[Finding]:

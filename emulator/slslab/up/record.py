@@ -32,7 +32,6 @@ from slslab.run.events import own_event
 from slslab.run.log import SERVICE, TraceWriter, replacing
 from slslab.run.records import InvocationRecord, launch_record
 from slslab.stack import Stack, without_passwords
-from slslab.stack.access_log import Logged
 from slslab_workers.architecture import Requirements
 
 NAME = "up"
@@ -150,13 +149,13 @@ class Record:
                 _describe(self._directory, {**self._about, "ended_at": _now()})
         self._directory.unlock(self._locked)
 
-    def request(self, logged: Logged) -> None:
+    def request(self, event: dict[str, Any]) -> None:
         """Write a function's request to S3; merge other requests of one kind within a second into one event."""
-        if logged.function:
-            self._write(logged.event())
+        if event["function"]:
+            self._write(event)
             return
         with self._lock:
-            self._requests[logged.operation] += 1
+            self._requests[event["op"]] += 1
         if time.monotonic_ns() - self._flushed_ns >= FLUSH_NS:
             self._flush()
 

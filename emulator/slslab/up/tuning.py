@@ -8,7 +8,7 @@ from typing import Any
 
 from slslab.aws.clients import aws_client
 from slslab.aws.keys import Pair
-from slslab.aws.limits import lambda_limits
+from slslab.aws.limits import Range, lambda_limits
 from slslab.errors import RequestError, RunError
 from slslab.lambda_.packages import HOT_RELOAD_BUCKET
 from slslab.predict.invocation import Predictor, Request
@@ -44,7 +44,7 @@ class Service:
         self.directory = RunDirectory(directory)
         self.about: Mapping[str, Any] = self.directory.service() or {}
         running = embedded.status() or {}
-        self.largest_mb = int(running["limits"].get("memory_mb", vars(lambda_limits().memory_mb))["maximum"])
+        self.memory_mb = Range(**running["limits"].get("memory_mb", vars(lambda_limits().memory_mb)))
         self._client = aws_client("lambda", running["endpoints"]["lambda"], pair)
         self._offset = 0
         self._records: list[dict[str, Any]] = []

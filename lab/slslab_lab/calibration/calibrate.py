@@ -75,8 +75,8 @@ def _metered(service: Service, function: str | None) -> Metered:
     found = service.predicted
     chosen = choose_function(sorted({record["function"] for record in found.records}), function)
     records = [
-        (record, found.requests.get(place, ()))
-        for place, (record, prediction) in enumerate(zip(found.records, found.predictions, strict=True))
+        (record, found.requests.get(number, ()))
+        for number, (record, prediction) in enumerate(zip(found.records, found.predictions, strict=True))
         if record["function"] == chosen and record["status"] == "success" and prediction is not None
     ]
     if not records:

@@ -22,7 +22,7 @@ def calibrate_processor(progress: Progress) -> dict[str, Any]:
     return {
         "schema": 1,
         "processor": processor.to_dict(),
-        "kinds": {kind: described.title for kind, described in anchors.kinds.items()},
+        "kinds": {kind: kind_of_work.title for kind, kind_of_work in anchors.kinds.items()},
         "path": str(cache_directory() / NAME),
         "load": measurement.load,
         "anchors": [

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from slslab.run.causes import GETTING, MAKING
 from slslab.run.metrics import Rows, grouped
-from slslab_workers.patterns.messages import READING, Event, Name, Protocol, Where, key_of
+from slslab_workers.patterns.messages import READING, Event, Name, Protocol, Step, key_of
 from slslab_workers.trace.operations import ALL_REDUCE, KEYED, OPERATIONS
 
 DELETES = tuple(f"{channel}.delete" for channel in KEYED)
@@ -52,19 +52,19 @@ class Exchange:
             for event in judged
             if event["op"] in DELETES and (not event["overhead"] or key_of(event) in keys)
         )
-        self._last = {(event["worker"], *self.place(event)): event["event"] for event in events}
+        self._last = {(event["worker"], *self.step_of(event)): event["event"] for event in events}
 
-    def place(self, event: Event) -> Where:
+    def step_of(self, event: Event) -> Step:
         """Return the epoch and step that an event belongs to."""
-        return self.protocol.places.get(event["event"], (event["epoch"], event["step"]))
+        return self.protocol.steps.get(event["event"], (event["epoch"], event["step"]))
 
     def source(self, name: Name) -> Event:
         """Return the event that made a message first."""
         return self.events[self.made[name][0]]
 
-    def after(self, worker: int, place: Where) -> int | None:
+    def after(self, worker: int, step: Step) -> int | None:
         """Return a worker's last event in a step, after which a message is missing."""
-        return self._last.get((worker, *place))
+        return self._last.get((worker, *step))
 
     def _counts(self, event: Event, name: Name) -> bool:
         """Return whether an event that makes or takes something is part of the protocol."""
@@ -73,7 +73,7 @@ class Exchange:
     def _note_made(self, event: Event) -> None:
         if event["op"] not in PARTS:
             return
-        name = Name(key_of(event), event["worker"], *self.place(event))
+        name = Name(key_of(event), event["worker"], *self.step_of(event))
         if self._counts(event, name):
             self.made.setdefault(name, []).append(event["event"])
             self._names[event["event"]] = name

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from slslab.run.run import Run
 from slslab_lab.checks.exchange import DELETES, Exchange
-from slslab_lab.checks.messages import where, who
+from slslab_lab.checks.messages import step_name, who
 from slslab_lab.checks.violation import NotChecked, Violation
 from slslab_workers.patterns.messages import Event, key_of
 from slslab_workers.trace.operations import KEYED
@@ -36,7 +36,7 @@ def check_objects(run: Run, exchange: Exchange) -> Iterator[Violation]:
         if message is None and key.split("/")[:2] not in [[run.plan.run, name] for name in KEPT]:
             yield Violation.by(event, "objects", f"{key} is left, and isn't part of the protocol")
         elif message is not None and message.deleted_by is not None:
-            what = f"{message.kind} of {where(message.name[2:])}"
+            what = f"{message.kind} of {step_name(message.name[2:])}"
             yield Violation.by(
                 event, "objects", f"The {what} is left: {who(run, message.deleted_by, inside=True)} didn't delete it"
             )

@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping
 
 from slslab.run.metrics import grouped
 from slslab.run.metrics import protocol as counted
-from slslab.run.run import Place, Run
+from slslab.run.run import Run
 from slslab_lab.checks.exchange import Exchange
 from slslab_lab.checks.violation import NotChecked, Violation
 from slslab_workers.architecture import architectures
 from slslab_workers.channels.choice import traced
-from slslab_workers.patterns.messages import READING, Message, key_of
+from slslab_workers.patterns.messages import READING, Message, Step, key_of
 from slslab_workers.plan import PlanError
 from slslab_workers.trace.operations import KEYED, PROTOCOL
 
@@ -37,31 +37,31 @@ def check_lost(run: Run, exchange: Exchange) -> Iterator[Violation]:
     """Check that every message of the protocol is made, and taken by every worker that must take it."""
     _require_complete(run)
     for message in exchange.messages.values():
-        maker, place = message.name.maker, message.name[2:]
+        maker, step = message.name.maker, message.name[2:]
         if message.name not in exchange.made:
             sentence = f"{who(run, maker)} made no {_described(message)}"
-            yield _at("lost", sentence, maker, place, exchange.after(maker, place))
+            yield _at("lost", sentence, maker, step, exchange.after(maker, step))
             continue
         due = Counter(message.takers)
         took = Counter(exchange.events[number]["worker"] for number in exchange.taken.get(message.name, ()))
         for taker, missing in (due - took).items():
             often = "did not take" if missing == due[taker] else "did not always take"
             sentence = f"{who(run, taker)} {often} the {_described(message)}, from {who(run, maker, inside=True)}"
-            yield _at("lost", sentence, taker, place, exchange.made[message.name][0])
+            yield _at("lost", sentence, taker, step, exchange.made[message.name][0])
     for each in sorted(exchange.protocol.drawn - set(_drawn(exchange))):
         yield _at("lost", f"{who(run, each[0])} took no model", each[0], each[1:], exchange.after(each[0], each[1:]))
-    for rank, epoch, step in sorted(exchange.protocol.minibatches - set(run.computed)):
+    for rank, epoch, number in sorted(exchange.protocol.minibatches - set(run.computed)):
         sentence = f"{who(run, rank)} computed no gradient"
-        yield _at("lost", sentence, rank, (epoch, step), exchange.after(rank, (epoch, step)))
+        yield _at("lost", sentence, rank, (epoch, number), exchange.after(rank, (epoch, number)))
 
 
 def check_twice(run: Run, exchange: Exchange) -> Iterator[Violation]:
     """Check that no worker makes a message twice, or counts it twice."""
     for message in exchange.messages.values():
-        place = message.name[2:]
+        step = message.name[2:]
         for number in exchange.made.get(message.name, ())[1:]:
             sentence = f"{who(run, message.name.maker)} made a second {_described(message)}"
-            yield _at("twice", sentence, message.name.maker, place, number)
+            yield _at("twice", sentence, message.name.maker, step, number)
         if message.takers is None:
             continue
         left = Counter(message.takers)
@@ -70,7 +70,7 @@ def check_twice(run: Run, exchange: Exchange) -> Iterator[Violation]:
             left[taker] -= 1
             if taker in message.takers and left[taker] < 0:
                 sentence = f"{who(run, taker)} took the {_described(message)} more often than the protocol says"
-                yield _at("twice", sentence, taker, place, number)
+                yield _at("twice", sentence, taker, step, number)
     for each, numbers in run.computed.items():
         for number in numbers[1:]:
             yield _at("twice", f"{who(run, each[0])} computed a second gradient", each[0], each[1:], number)
@@ -91,7 +91,7 @@ def check_stray(run: Run, exchange: Exchange) -> Iterator[Violation]:
             if message.takers is None:
                 allowed = (event["worker"], event["epoch"], event["step"]) in exchange.protocol.drawn
             else:
-                here = message.at in (None, exchange.place(event))
+                here = message.at in (None, exchange.step_of(event))
                 allowed = event["worker"] in message.takers and here
             if not allowed:
                 sentence = f"{who(run, event['worker'])} took the {_described(message)}, which isn't meant for it"
@@ -180,24 +180,24 @@ def who(run: Run, worker: int, *, inside: bool = False) -> str:
     return name if inside else name[0].upper() + name[1:]
 
 
-def where(place: Place) -> str:
+def step_name(step: Step) -> str:
     """Return the name of a step."""
-    epoch, step = place
+    epoch, number = step
     if epoch < 0:
         return "before the first step"
-    return f"epoch {epoch}" if step < 0 else f"epoch {epoch}, step {step}"
+    return f"epoch {epoch}" if number < 0 else f"epoch {epoch}, step {number}"
 
 
 def _described(message: Message) -> str:
-    return f"{message.kind} of {where(message.name[2:])}"
+    return f"{message.kind} of {step_name(message.name[2:])}"
 
 
 def _drawn(exchange: Exchange) -> Mapping[tuple[int, int, int], list[int]]:
     """Return the events that took a message any worker may take, by worker, epoch and step."""
     anyone = [name for name, message in exchange.messages.items() if message.takers is None]
     events = (exchange.events[number] for name in anyone for number in exchange.taken.get(name, ()))
-    places = (((event["worker"], event["epoch"], event["step"]), event["event"]) for event in events)
-    return grouped(sorted(places))
+    steps = (((event["worker"], event["epoch"], event["step"]), event["event"]) for event in events)
+    return grouped(sorted(steps))
 
 
 def _require_complete(run: Run) -> None:
@@ -205,5 +205,5 @@ def _require_complete(run: Run) -> None:
         raise NotChecked("the run didn't finish, so a missing message isn't a lost one")
 
 
-def _at(rule: str, sentence: str, worker: int, place: Place, event: int | None) -> Violation:
-    return Violation(rule, f"{sentence}.", worker, *place, event)
+def _at(rule: str, sentence: str, worker: int, step: Step, event: int | None) -> Violation:
+    return Violation(rule, f"{sentence}.", worker, *step, event)

@@ -10,7 +10,7 @@ from slslab.run.metrics import BESIDE, grouped
 from slslab.run.records import billed_seconds
 from slslab.run.run import Run
 from slslab_lab.checks.exchange import Exchange
-from slslab_lab.checks.messages import where, who
+from slslab_lab.checks.messages import step_name, who
 from slslab_lab.checks.violation import NotChecked, Violation
 from slslab_workers.patterns.messages import Event
 
@@ -115,10 +115,10 @@ def check_barrier(run: Run, exchange: Exchange) -> Iterator[Violation]:
             if event["start_ns"] < last["start_ns"]:
                 late = who(run, last["worker"], inside=True)
                 sentence = (
-                    f"{who(run, event['worker'])} passed the barrier of {where(wait.place)} before {late} reached "
+                    f"{who(run, event['worker'])} passed the barrier of {step_name(wait.step)} before {late} reached "
                     f"it with event {last['event']}"
                 )
-                yield Violation("barrier", f"{sentence}.", event["worker"], *wait.place, number)
+                yield Violation("barrier", f"{sentence}.", event["worker"], *wait.step, number)
 
 
 def _by_invocation(run: Run) -> Mapping[str, list[Event]]:

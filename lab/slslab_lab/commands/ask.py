@@ -64,10 +64,11 @@ QUESTIONS = (
         "crossings:patterns",
         (other_argument("[RUN]"), list_option("--workers", "Numbers of workers.", "2,4,8,16,32")),
         tables.patterns,
-        """Where do AllReduce and ScatterReduce cross?
+        """Where do LambdaML's two patterns cross?
 
-        For each number of workers: seconds of a training step in both, and which of them wins in which interval of the
-        object store's latency × bandwidth ÷ gradient size. It is a tie if the 80 % range of their ratio contains 1.
+        One worker merges all gradients, or each worker merges a part of all. For each number of workers: seconds of a
+        training step in both, and which of them wins in which interval of the object store's latency × bandwidth ÷
+        gradient size. It is a tie if the 80 % range of their ratio contains 1.
         Give a run of each. From one run alone, the other pattern is built from its steps.
         """,
         picture=draw_patterns,
@@ -96,8 +97,8 @@ QUESTIONS = (
         """How far is LambdaML's analytic model from the replay?
 
         For each number of workers, each with the recorded number of minibatches: the model of LambdaML's Section 5.3,
-        the closed form of all requests, the replay, and what was measured with the run's own number. Of AllReduce and
-        ScatterReduce.
+        the closed form of all requests, the replay, and what was measured with the run's own number. Only for
+        LambdaML's two patterns.
         """,
         picture=draw_model,
     ),
@@ -139,7 +140,7 @@ def ask() -> None:
     slslab ask cheapest last --deadline 60     which memory size is cheapest and still done in 60 s?
     slslab ask memory last                     what do time and cost do over all memory sizes?
     slslab ask memory up --function hello      the same of a function of `slslab up`, from what it recorded
-    slslab ask patterns last                   from how many workers on does ScatterReduce beat AllReduce?
+    slslab ask patterns last                   from how many workers on should each merge a part?
     slslab ask gpu last                        when are GPU instances faster, and when cheaper?
     slslab ask model last                      how far is LambdaML's analytic model from the replay?
     slslab ask waiting last                    how much of the bill is waiting, by worker?

@@ -22,7 +22,7 @@ def runs(json_: bool) -> None:
     summaries, troubles = [], []
     for run in list_runs():
         try:
-            summaries.append(run.summary())
+            summaries.append(run.listed())
         except RunError as error:
             summaries.append({"run": run.id, "status": "unreadable", "error": {"message": error.message}})
             troubles.append(f"Error: {error.message}\nHint: {error.hint}")

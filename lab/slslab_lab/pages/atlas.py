@@ -1,16 +1,21 @@
 """The content of the atlas's page: answers, the best system by size, the papers' crossings, and the points."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise, product
+from typing import TYPE_CHECKING, Any
 
 from slslab.report import formats
 from slslab.report.formats import percent
 from slslab.report.page import Card, Cell, Chart, Data, Document, Key, Note, Page, Part, Table
 from slslab.report.summaries import ranges_made_of
-from slslab_lab.pages.regions import LINES, MARKS, draw_regions
-from slslab_lab.pages.scales import DATA, SERIES
+from slslab_lab.pages.scales import DATA, SERIES, colour_scale, specification, tooltips
+
+if TYPE_CHECKING:
+    import altair as alt
+else:
+    from slslab_lab.pages.scales import alt
 
 BEST = {"seconds": "fastest", "usd": "cheapest"}
 GROUPS = {"equal": "Systems that learn the same", "all": "All systems"}
@@ -22,6 +27,9 @@ FIGURES = {
 # The figure of a point that decides which chart a published crossing belongs to.
 CHARTED = {"seconds": "epoch_seconds", "usd": "epoch_usd"}
 MOODS = {"agrees": "good", "differs": "warn"}
+# Data of the chart of regions, and the height of a band, px.
+LINES, MARKS = "lines", "marks"
+BAND = 34
 NAMES = {"lenet": "LeNet-5", "mobilenet": "MobileNet", "resnet18": "ResNet-18"}
 
 
@@ -122,7 +130,7 @@ def crossing(each: Document) -> tuple[str, str, str]:
 def shown(document: Document) -> Iterator[Part]:
     """Yield the output of `slslab atlas`: the answers, the best system by size, the papers' crossings."""
     for group, title in document["groups"].items():
-        yield Note(f"{title[0].upper()}{title[1:]}", "answer")
+        yield Note(formats.capitalised(title), "answer")
         yield from answers(document, group)
         yield from (strips(document, group, objective) for objective in BEST)
     yield from gpu_functions(document)
@@ -274,7 +282,7 @@ def _regions(document: Document, group: str, objective: str, word: str, keys: di
         MARKS: Data(("workers", "low", "high", "pair", "told", "verdict"), marks),
     }
     sizes = [size for _, *ends, _, _, _ in rows for size in ends]
-    spec = draw_regions(sorted({row[0] for row in rows}, reverse=True), sizes, best)
+    spec = _draw_regions(sorted({row[0] for row in rows}, reverse=True), sizes, best)
     return Chart(f"regions-{group}-{objective}", label, spec, data, tuple(best), caption, f"The {word}")
 
 
@@ -291,3 +299,54 @@ def _bands(
         for begin, end, best in ((low, middle, left), (middle, high, right)):
             if end > begin:
                 yield workers, begin, end, best["system"], point(best), "; ".join(best["reasons"])
+
+
+def _draw_regions(workers: Sequence[int], sizes: Sequence[float], keys: Sequence[Key]) -> Mapping[str, Any]:
+    """Draw bands of workers over sizes of the model, MB, coloured by the best system; return the specification.
+
+    Its data are the bands, crossing LINES of two systems, and MARKS at crossings that papers published.
+    """
+    scale = alt.Scale(type="log", domain=[min(sizes), max(sizes)], nice=False)
+
+    def across(field: str) -> "alt.X":
+        axis = alt.Axis(format="~g", tickCount=5, grid=False)
+        return alt.X(f"{field}:Q", title="size of the model, MB", scale=scale, axis=axis)
+
+    upright = alt.Y("workers:O", sort=list(workers), title="workers", axis=alt.Axis(domain=False, ticks=False))
+    areas = (
+        alt.Chart(alt.NamedData(name=DATA))
+        .mark_rect()
+        .encode(
+            x=across("low"),
+            x2="high:Q",
+            y=upright,
+            color=alt.Color("system:N", scale=colour_scale(keys), legend=None),
+            opacity=alt.condition("datum.beyond == ''", alt.value(0.95), alt.value(0.5)),
+            tooltip=tooltips(
+                ("system:N", "best"),
+                ("workers:O", "workers"),
+                ("low:Q", "from, MB", ".3~r"),
+                ("high:Q", "to, MB", ".3~r"),
+                ("best:N", "at its middle"),
+                ("beyond:N", "extrapolated"),
+            ),
+        )
+    )
+    cuts = alt.Chart(alt.NamedData(name=LINES)).encode(x=across("megabytes"), y=upright)
+    ticks = cuts.mark_tick(color="var(--card)", thickness=3, size=BAND, orient="vertical")
+    joined = cuts.mark_line(color="var(--text)", strokeWidth=1.5, point={"size": 26, "color": "var(--text)"}).encode(
+        detail="pair:N", order=alt.Order("workers:O"), tooltip=tooltips(("pair:N", "crossing of"))
+    )
+    papers = alt.Chart(alt.NamedData(name=MARKS)).encode(
+        y=upright,
+        tooltip=tooltips(("pair:N", "published crossing"), ("told:N", "as published"), ("verdict:N", "the atlas")),
+    )
+    spans = papers.mark_rule(color="var(--c-limit)", strokeWidth=3, strokeDash=[6, 3]).encode(
+        x=across("low"), x2="high:Q"
+    )
+    ends = papers.mark_point(shape="diamond", filled=True, size=70, color="var(--c-limit)").encode(x=across("high"))
+    # On a phone only the tooltip has the names: they are longer than the chart is wide.
+    names = papers.mark_text(align="right", dy=-9, fontSize=11, opacity=alt.ExprRef("width < 400 ? 0 : 1"))
+    names = names.encode(x=across("high"), text="pair:N")
+    chart = alt.layer(areas, ticks, joined, spans, ends, names, width="container", height=BAND * len(workers))
+    return specification(chart)

@@ -2,25 +2,28 @@
 to the first on a page."""
 
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
-from itertools import chain, count
+from itertools import chain, count, groupby
 from pathlib import Path
 from shutil import which
 from string import ascii_uppercase
 
 from slslab.errors import RequestError
-from slslab.predict.uncertainty import INSTANCE, ratio_range, read_uncertainty
-from slslab.report import formats, summaries
-from slslab.report.formats import percent
+from slslab.predict.uncertainty import INSTANCE, Uncertainty, ratio_range, read_uncertainty
+from slslab.report import summaries
+from slslab.report.formats import MISSING, capitalised, difference, listed, percent, share, significant, span
 from slslab.report.page import WORDS, Card, Cell, Chart, Document, Key, Note, Page, Part, Row, Table
+from slslab.report.summaries import figure_text, platform_of, replayed
+from slslab.run.bill import total_alone
 from slslab.run.directory import RunDirectory
 from slslab.run.metrics import PHASES, grouped
 from slslab.run.run import Run
 from slslab_lab.pages import charts, scales
-from slslab_lab.pages.verdicts import basis_of, capitalised, verdicts, verdicts_in_short, with_article
 from slslab_workers.architecture import chosen_options
 from slslab_workers.architecture import title as title_of
 from slslab_workers.plan import Plan
@@ -29,7 +32,7 @@ Value = Callable[[Document], float | None]
 
 
 def _on_lambda(value: Callable[[Document], float]) -> Value:
-    return lambda document: None if (found := summaries.replayed(document)) is None else value(found)
+    return lambda document: None if (found := replayed(document)) is None else value(found)
 
 
 ACCURACY = "test accuracy"
@@ -93,27 +96,27 @@ def _answers(documents: Sequence[Document], sentences: Iterable[str]) -> Iterato
     values = {
         words: list(dict.fromkeys(str(one[name]) for one in documents if name in one)) for name, words in WORK.items()
     }
-    if differing := [f"{words}: {formats.listed(of)}" for words, of in values.items() if len(of) > 1]:
+    if differing := [f"{words}: {listed(of)}" for words, of in values.items() if len(of) > 1]:
         yield f"Their plans differ in {'; '.join(differing)}."
 
 
 def _basis(documents: Sequence[Document]) -> str:
-    return f"{basis_of(documents)}. {summaries.range_note(*map(summaries.replayed, documents))}".rstrip()
+    return f"{basis_of(documents)}. {summaries.range_note(*map(replayed, documents))}".rstrip()
 
 
 def _basis_in_short(documents: Sequence[Document]) -> str:
-    ranged = any("ranges" in (summaries.replayed(document) or {}) for document in documents)
+    ranged = any("ranges" in (replayed(document) or {}) for document in documents)
     return f"{basis_of(documents)}{', with 80 % ranges for known errors (docs/replay.md)' * ranged}."
 
 
 def there(documents: Sequence[Document], text: str) -> str:
     """Return a text about AWS, in other words if a run is modelled on a platform with GPUs."""
-    return text.replace("AWS", "its platform") if any(map(summaries.platform_of, documents)) else text
+    return text.replace("AWS", "its platform") if any(map(platform_of, documents)) else text
 
 
 def short_names(documents: Sequence[Document]) -> list[str]:
     """Return the names of the runs' architectures; for several runs of one, the dates and times in their ids."""
-    titles = list(map(_name, documents))
+    titles = [title_of(document["architecture"]) for document in documents]
     often = Counter(titles)
     return [
         name if often[name] == 1 else "-".join(str(document["run"]).split("-")[:2])
@@ -122,15 +125,15 @@ def short_names(documents: Sequence[Document]) -> list[str]:
 
 
 def _row(name: str, document: Document) -> Row:
-    found = summaries.replayed(document)
+    found = replayed(document)
     used = document if found is None else found
     modelled = (
-        formats.MISSING if found is None else summaries.figure_text(found, "seconds", 3),
-        summaries.figure_text(used, "cost", 3),
-        formats.MISSING if found is None else percent(found["waiting_share"]),
+        MISSING if found is None else figure_text(found, "seconds", 3),
+        figure_text(used, "cost", 3),
+        MISSING if found is None else percent(found["waiting_share"]),
     )
-    accuracy = percent(document["accuracy"][-1], ".1") if document.get("accuracy") else formats.MISSING
-    return (name, *modelled, formats.significant(document["seconds"]["measured"], 3), accuracy)
+    accuracy = percent(document["accuracy"][-1], ".1") if document.get("accuracy") else MISSING
+    return (name, *modelled, significant(document["seconds"]["measured"], 3), accuracy)
 
 
 def _notes(documents: Sequence[Document], names: Sequence[str]) -> Iterator[Note]:
@@ -142,13 +145,13 @@ def _notes(documents: Sequence[Document], names: Sequence[str]) -> Iterator[Note
     reasons = (
         (document["lambda"]["reason"], name)
         for name, document in named
-        if "lambda" in document and summaries.replayed(document) is None
+        if "lambda" in document and replayed(document) is None
     )
     for reason, of in grouped(reasons).items():
         does = "is not" if len(of) == 1 else "are not"
-        yield Note(f"{formats.listed(of)} {does} modelled; the bill is this host's seconds, priced. {reason}")
+        yield Note(f"{listed(of)} {does} modelled; the bill is this host's seconds, priced. {reason}")
     if short := [name for name, document in zip(spoken, documents, strict=True) if document["host"]["oversubscribed"]]:
-        when = "all runs" if len(short) == len(names) > 1 else formats.listed(short)
+        when = "all runs" if len(short) == len(names) > 1 else listed(short)
         yield Note(f"This machine was overloaded during {when}. `slslab show RUN` says how much.")
     slow = [name for name, document in zip(spoken, documents, strict=True) if summaries.has_stragglers(document)]
     yield from (Note(capitalised(f"{name} ran and is modelled {summaries.WITH_STRAGGLERS}.")) for name in slow)
@@ -156,7 +159,7 @@ def _notes(documents: Sequence[Document], names: Sequence[str]) -> Iterator[Note
         yield Note(anchors)
     for name, document in named:
         if (note := summaries.instances_note(document)) and INSTANCE not in dict(
-            summaries.half_widths(summaries.replayed(document) or {})
+            summaries.half_widths(replayed(document) or {})
         ):
             yield Note(f"{name}: {note[0].lower()}{note[1:]}")
         for said in document["cost"].get("notes", ()):
@@ -185,7 +188,7 @@ def describe_comparison(documents: Sequence[Document]) -> Page:
         _conditions(documents, names),
     )
     return Page(
-        title=formats.listed(list(dict.fromkeys(_name(document) for document in documents))),
+        title=listed(list(dict.fromkeys(title_of(document["architecture"]) for document in documents))),
         subtitle="comparison of runs",
         answers=tuple(_answers(documents, verdicts(documents, names))),
         answers_note=_basis(documents),
@@ -198,28 +201,29 @@ def describe_comparison(documents: Sequence[Document]) -> Page:
 def _text(title: str, document: Document) -> str:
     value = dict(FIGURES)[title](document)
     if title in MODELLED and value is not None:
-        return summaries.figure_text(summaries.replayed(document) or {}, MODELLED[title])
-    return formats.share(value) if title == ACCURACY else formats.significant(value)
+        return figure_text(replayed(document) or {}, MODELLED[title])
+    return share(value) if title == ACCURACY else significant(value)
 
 
 def _change(title: str, first: Document, second: Document) -> str:
     """Return by what share a figure of the second run differs: as the 80 % range of their ratio, if it has one."""
     first_value, second_value = (dict(FIGURES)[title](document) for document in (first, second))
     relative = second_value / first_value - 1 if first_value and second_value is not None else None
-    models = [summaries.replayed(document) or {} for document in (first, second)]
+    models = [replayed(document) or {} for document in (first, second)]
     if relative is None or title not in MODELLED or not all("uncertainty" in model for model in models):
-        return formats.difference(relative)
+        return difference(relative)
     errors = [read_uncertainty(model["uncertainty"][MODELLED[title]]) for model in models]
     low, high = ratio_range((1 + relative, 1), (errors[1], errors[0]))
     if low <= 1 <= high:
         return "can't be told apart"
-    return f"{formats.span(low, high)} times" if high >= 2 else f"{100 * (low - 1):+.0f} to {100 * (high - 1):+.0f} %"
+    return f"{span(low, high)} times" if high >= 2 else f"{100 * (low - 1):+.0f} to {100 * (high - 1):+.0f} %"
 
 
 def lettered(documents: Sequence[Document]) -> list[str]:
-    """Return the names of runs on a page, such as `A SPIRT`."""
+    """Return the names of runs on a page: a letter, and what the run trained with."""
     letters = chain(ascii_uppercase, map(str, count(len(ascii_uppercase) + 1)))
-    return [f"{letter} {_name(document)}" for letter, document in zip(letters, documents, strict=False)]
+    titles = (title_of(document["architecture"]) for document in documents)
+    return [f"{letter} {title}" for letter, title in zip(letters, titles, strict=False)]
 
 
 def pictured(documents: Sequence[Document]) -> Chart | None:
@@ -227,7 +231,7 @@ def pictured(documents: Sequence[Document]) -> Chart | None:
     keys = scales.series_keys(lettered(documents))
     rows = []
     for key, document in zip(keys, documents, strict=True):
-        if (found := summaries.replayed(document)) is not None:
+        if (found := replayed(document)) is not None:
             learnt = f", accuracy {percent(document['accuracy'][-1], '.1')}" if document["accuracy"] else ""
             text = f"{key.label.partition(' ')[2]}{learnt}"
             cost = float(found["cost"]["total"])
@@ -282,8 +286,10 @@ def _phases(documents: Sequence[Document], names: Sequence[str]) -> Card:
 
 
 def _bill(documents: Sequence[Document], names: Sequence[str]) -> Card:
-    title, costs = summaries.bills(documents)
-    of_run = {name: cost for name, cost in zip(names, costs, strict=True) if cost is not None}
+    found, title = [replayed(document) for document in documents], "Bill, modelled"
+    if not any(found):
+        found, title = list(documents), summaries.HOST_PRICED.capitalize()
+    of_run = {name: one["cost"] for name, one in zip(names, found, strict=True) if one is not None}
     amounts: dict[str, dict[str, Decimal]] = {}
     for name, cost in of_run.items():
         for line in cost["lines"]:
@@ -292,7 +298,7 @@ def _bill(documents: Sequence[Document], names: Sequence[str]) -> Card:
     totals = {name: Decimal(cost["total"]) for name, cost in of_run.items()}
 
     def row(title: str, by_run: Mapping[str, Decimal]) -> tuple[str, ...]:
-        return (title, *(f"{by_run[name]:.8f}" if name in by_run else formats.MISSING for name in names))
+        return (title, *(f"{by_run[name]:.8f}" if name in by_run else MISSING for name in names))
 
     table = Table(
         ("line, USD", *names), [row(item, by_run) for item, by_run in amounts.items()], (row("total", totals),)
@@ -331,5 +337,161 @@ def _conditions(documents: Sequence[Document], names: Sequence[str]) -> Card | N
     return Card("card-plans", "What else differs", (), (table,), wide=True) if rows else None
 
 
-def _name(document: Document) -> str:
-    return title_of(str(document["architecture"]))
+@dataclass(frozen=True)
+class _Entry:
+    """A run's figure, its uncertainty if it is modelled with one, and the figure in words."""
+
+    name: str
+    value: float
+    uncertainty: Uncertainty | None
+    text: str
+
+    def times(self, other: "_Entry") -> tuple[float, float]:
+        """Return the 80 % range of this figure ÷ another one; both ends are equal if an uncertainty is unknown."""
+        if self.uncertainty is None or other.uncertainty is None:
+            return self.value / other.value, self.value / other.value
+        return ratio_range((self.value, other.value), (self.uncertainty, other.uncertainty))
+
+    def like(self, other: "_Entry") -> bool:
+        low, high = self.times(other)
+        return low <= 1 <= high if low < high else self.text == other.text
+
+
+def with_article(name: str) -> str:
+    """Return a run's name for a sentence, with an article before an abbreviation and a noun: the FaaS run."""
+    return f"the {name}" if re.fullmatch(r"[A-Z]{2,} [a-z]+", name) else name
+
+
+def basis_of(documents: Sequence[Document]) -> str:
+    """Return the basis of these runs' verdicts."""
+    found = [(platform_of(document), one) for document in documents if (one := replayed(document)) is not None]
+    if not found:
+        return "As this host measured and priced it, since no run is modelled on AWS"
+    unknown = any("uncertainty" not in one for _, one in found)
+    places = listed(list(dict.fromkeys(platform or f"AWS ({summaries.region(one)})" for platform, one in found)))
+    return f"Modelled on {places}{', without ranges: close runs may not differ' * unknown}"
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """What runs are compared by: times and bills where they are modelled, or on this host if none is, and accuracies.
+
+    `where` names that place; it is empty for several."""
+
+    where: str
+    runs: Mapping[str, Document]
+    seconds: Sequence[_Entry]
+    costs: Sequence[_Entry]
+    accuracies: Sequence[tuple[str, float]]
+
+
+def _compare(documents: Sequence[Document], names: Sequence[str]) -> _Compared:
+    found = [replayed(document) for document in documents]
+    modelled = any(one is not None for one in found)
+    used = found if modelled else list(documents)
+    names = [with_article(name) for name in names]
+    pairs = [(name, one) for name, one in zip(names, used, strict=True) if one is not None]
+    seconds, costs = [], []
+    for name, one in pairs:
+        taken, bill = (one["seconds"] if modelled else one["seconds"]["measured"]), float(one["cost"]["total"])
+        here = f"{significant(taken, 3)} s", summaries.amount(one["cost"], 3)
+        in_words = summaries.modelled_figures(one) if modelled else here
+        seconds.append(_Entry(name, taken, _uncertainty(one, "seconds"), in_words[0]))
+        costs.append(_Entry(name, bill, _uncertainty(one, "cost"), in_words[1]))
+    learnt = [
+        (name, document["accuracy"][-1])
+        for name, document in zip(names, documents, strict=True)
+        if document.get("accuracy")
+    ]
+    modelled_on = [platform_of(document) or "AWS" for document in documents if replayed(document)]
+    platforms = list(dict.fromkeys(modelled_on)) or ["this host"]
+    where = f" on {platforms[0]}" if len(platforms) == 1 else ""
+    return _Compared(where, dict(pairs), seconds, costs, learnt)
+
+
+def verdicts(documents: Sequence[Document], names: Sequence[str]) -> Iterator[str]:
+    """Yield a sentence for each question that the runs' figures answer: which is fastest, cheapest, most accurate.
+
+    Time and cost are on AWS or on another platform, or on this host if no run is modelled.
+    """
+    compared = _compare(documents, names)
+    fastest, cheapest = f"fastest{compared.where}", f"cheapest{compared.where}"
+    yield capitalised(_least(compared.seconds, fastest, "{} times faster than {}", "takes {} times as long"))
+    yield capitalised(_least(compared.costs, cheapest, "{} times cheaper than {}", "costs {} times as much"))
+    yield from _cheapest_alone(compared)
+    if places := _places(compared.accuracies):
+        best, accuracy = places[0]
+        yield capitalised(f"{best} {'are' if ' and ' in best else 'is'} most accurate: {percent(accuracy, '.1')}")
+
+
+def verdicts_in_short(documents: Sequence[Document], names: Sequence[str]) -> Iterator[str]:
+    """Yield the same answers without figures: only names, several where the best can't be told apart."""
+    compared = _compare(documents, names)
+    best = {
+        f"fastest{compared.where}": _leading(compared.seconds),
+        "cheapest": _leading(compared.costs),
+        "most accurate": [name for name, _ in _places(compared.accuracies)[:1]],
+    }
+    yield ". ".join(f"{capitalised(what)}: {listed(of, 'or')}" for what, of in best.items() if of)
+    yield from _cheapest_alone(compared)
+
+
+def _by_value(entry: _Entry) -> tuple[float, str]:
+    return entry.value, entry.name
+
+
+def _leading(entries: Sequence[_Entry]) -> list[str]:
+    best, *others = sorted(entries, key=_by_value)
+    return [best.name, *(entry.name for entry in others if not best.value or entry.like(best))]
+
+
+def _cheapest_alone(compared: _Compared) -> Iterator[str]:
+    """Yield which run is cheapest with hosts of its own, if that is surely another one."""
+    cheapest = min(compared.costs, key=_by_value).name
+    alone = [_entry_alone(name, one) for name, one in compared.runs.items()]
+    least = min(alone, key=lambda entry: entry.value)
+    own = next(entry for entry in alone if entry.name == cheapest)
+    if least.value < own.value and not least.like(own):
+        yield (
+            "With hosts of its own, a run pays for each hour of its cache that begins: then "
+            f"{least.name} is cheapest with {least.text}, and {cheapest} costs {own.text}"
+        )
+
+
+def _entry_alone(name: str, one: Document) -> _Entry:
+    value, known = float(total_alone(one["cost"])), _uncertainty(one, "cost")
+    error = known and known.of_sum(float(one["cost"]["total"]) / value if value else 1.0)
+    return _Entry(name, value, error, f"${significant(value, 3)}")
+
+
+def _uncertainty(one: Document, figure: str) -> Uncertainty | None:
+    return read_uncertainty(one["uncertainty"][figure]) if "uncertainty" in one else None
+
+
+def _places(values: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
+    """Return names and shares from largest to smallest; shares that look equal have one place."""
+    ascending = sorted((value, name) for name, value in values)
+    groups = [list(group) for _, group in groupby(ascending, lambda each: percent(each[0], ".1"))]
+    return [(listed([name for _, name in group]), group[0][0]) for group in reversed(groups)]
+
+
+def _least(entries: Sequence[_Entry], superlative: str, better: str, worse: str) -> str:
+    """Return which run has the lowest figure (or which can't be told apart), and how far the others are behind."""
+    best, *others = sorted(entries, key=_by_value)
+    leading = _leading(entries)
+    alike = [entry for entry in others if entry.name in leading]
+    behind = [entry for entry in others if entry.name not in leading]
+    nearest_and_furthest = behind if len(behind) < 3 else (behind[0], behind[-1])
+    ranges = [(entry.name, *entry.times(best)) for entry in nearest_and_furthest]
+    compared = [
+        (name, span(low, high) if low < high else significant(low, 2 if low >= 1.1 else 3))
+        for name, low, high in ranges
+    ]
+    if not alike:
+        ahead = " and ".join(better.format(times, name) for name, times in compared)
+        return ", ".join(filter(None, (f"{best.name} is {superlative}: {best.text}", ahead)))
+    texts = listed([f"{entry.name} ({entry.text})" for entry in alike])
+    answer = f"{best.name} ({best.text}) can't be told apart from {texts} as the {superlative}"
+    nearest = (f"; {name} {worse.format(times)} as {best.name}" for name, times in compared[:1])
+    furthest = (f", and {name} {times} times" for name, times in compared[1:])
+    return "".join((answer, *nearest, *furthest))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from slslab.report.page import Key
 from slslab.run.metrics import PHASES
+from slslab_workers.architecture import architectures
 
 if TYPE_CHECKING:
     import altair as alt
@@ -23,13 +24,12 @@ else:
 PHASE_KEYS = tuple(Key(phase, phase) for phase in PHASES)
 DATA = "data"
 SERIES = 8
-# An architecture has the same colour on all pages.
-OWN_COLOURS = {"AllReduce": "1", "ScatterReduce": "2", "MLLess": "3", "SPIRT": "4", "GPU": "5", "GradsSharding": "6"}
 
 
 def series_keys(names: Sequence[str]) -> tuple[Key, ...]:
     """Return a colour for each name, repeating from the eighth on; different architectures get their own."""
-    own = [next((colour for part, colour in OWN_COLOURS.items() if part in name), "") for name in names]
+    known = {each.title.partition(" ")[0]: each.colour for each in architectures().values() if each.colour}
+    own = [next((colour for word, colour in known.items() if word in name), "") for name in names]
     numbered = [str(min(number, SERIES)) for number in range(1, len(names) + 1)]
     colours = own if all(own) and len(set(own)) == len(own) else numbered
     return tuple(map(Key, names, colours))

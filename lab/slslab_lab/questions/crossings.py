@@ -1,4 +1,4 @@
-"""Where two ways to train cross: AllReduce and ScatterReduce, functions and instances with GPUs.
+"""Where two ways to train cross: LambdaML's two patterns, functions and instances with GPUs.
 
 Each side is replayed from its own run, or derived from the steps of the first run.
 """

@@ -1,6 +1,7 @@
 """Questions about one variant of a run: its waiting and the cost of that, its critical path, its timeline as a file."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -16,7 +17,7 @@ from slslab_lab.pages.pictures import draw_timeline
 from slslab_lab.questions.setup import Asked, ReplaySetup, figure, read_memory
 from slslab_lab.replay.kernel.timeline import Timeline
 from slslab_lab.replay.outcome import Totals, waits
-from slslab_lab.replay.path import CriticalPath, critical_path
+from slslab_lab.replay.path import Stretch, critical_path, describe, parts
 from slslab_lab.replay.perfetto import write_perfetto
 from slslab_lab.replay.ranges import figures_of, play_with_ranges
 from slslab_lab.replay.whatif import modelled_usage
@@ -62,23 +63,24 @@ def path(asked: Asked, memory: int | None, workers: int | None) -> dict[str, Any
         "variant": setup.variant.label or None,
         **warned,
         **seconds,
-        "summary": critical.describe(),
+        "summary": describe(critical),
         "rows": path_rows(critical),
     }
 
 
-def path_rows(critical: CriticalPath) -> list[dict[str, Any]]:
+def path_rows(critical: Sequence[Stretch]) -> list[dict[str, Any]]:
     """Return the parts of a critical path for a document."""
+    total_ns = sum(stretch.ns for stretch in critical)
     return [
         {
             "op": part.op,
             "phase": part.phase,
             "seconds": figure(part.ns / 1e9),
-            "share": part.ns / critical.ns if critical.ns else 0.0,
+            "share": part.ns / total_ns,
             "stretches": part.stretches,
             "workers": [{"worker": worker, "seconds": ns / 1e9} for worker, ns in part.workers],
         }
-        for part in critical.parts()
+        for part in parts(critical)
     ]
 
 

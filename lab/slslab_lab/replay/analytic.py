@@ -4,8 +4,9 @@ LambdaML's model (SIGMOD 2021, Section 5.3) for w workers is
 
     FaaS(w) = t_F(w) + s ÷ B_S3 + R·f(w)·[k(w)·(m/w ÷ B + L) + C ÷ w],  k(w) = 3w - 2,
 
-for ScatterReduce; AllReduce's k(w) is derived here. The closed form has the model's start and compute, and all requests
-of the architecture's pattern on the longest way through each step. Every figure is modelled.
+for workers that each merge a part; k(w) for one that merges all is derived here. The closed form has the model's start
+and compute, and all requests of the architecture's pattern on the longest way through each step. Every figure is
+modelled.
 """
 
 from collections import defaultdict
@@ -20,7 +21,7 @@ from slslab_lab.replay.kernel.timeline import Timeline
 from slslab_lab.replay.measured import Measured
 from slslab_lab.replay.programs.step_costs import StepCosts, name_of, unit_of
 from slslab_workers.channels.choice import moved_bytes
-from slslab_workers.patterns import MINIBATCH, Activity, Chain, Pattern, Place, Role, Workload, activities, places
+from slslab_workers.patterns import MINIBATCH, Activity, Chain, Pattern, Role, Slot, Workload, activities, slots
 from slslab_workers.trace.operations import MOVES
 from slslab_workers.training.algorithms import exchange_every, message_length
 
@@ -145,20 +146,20 @@ def _pattern(costs: StepCosts, workers: int) -> Pattern:
 def _channel(costs: StepCosts) -> tuple[str, str]:
     """Return the operations that put messages into the channel and get them: the first of a round each."""
     # A single worker may not read any message.
-    roles, place = _pattern(costs, 2).roles, Place(0, 0, 0, 1)
-    exchanged = [each for role in roles for step in role.steps for each in activities(step, place) if each.protocol]
+    roles, slot = _pattern(costs, 2).roles, Slot(0, 0, 0, 1)
+    exchanged = [each for role in roles for step in role.steps for each in activities(step, slot) if each.protocol]
     moves = {MOVES.get(activity.op, ""): activity.op for activity in reversed(exchanged)}
     return moves["in"], moves["out"]
 
 
 def _steps(role: Role, workload: Workload) -> Iterator[tuple[tuple[int, int], list[Activity]]]:
     """Yield a worker's activities by epoch and step; activities after an epoch form an additional step."""
-    for number, (place, parts) in enumerate(places(role, workload)):
-        if place.epoch < 0:
+    for number, (slot, parts) in enumerate(slots(role, workload)):
+        if slot.epoch < 0:
             at = (-1 if number == 0 else workload.epochs, 0)
         else:
-            at = (place.epoch, workload.batches if place.step < 0 else place.step)
-        yield at, list(activities(parts, place))
+            at = (slot.epoch, workload.batches if slot.step < 0 else slot.step)
+        yield at, list(activities(parts, slot))
 
 
 def _longest(costs: StepCosts, profile: Profile, step: list[tuple[Role, list[Activity]]]) -> float:

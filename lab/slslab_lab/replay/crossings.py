@@ -1,4 +1,4 @@
-"""Where two ways to train cross: AllReduce and ScatterReduce, functions and instances with GPUs.
+"""Where two ways to train cross: LambdaML's two patterns, functions and instances with GPUs.
 
 All figures are modelled; bills are exact arithmetic on modelled usage.
 """

@@ -17,7 +17,7 @@ from slslab_lab.replay.kernel.kernel import ReplayError, play
 from slslab_lab.replay.kernel.timeline import Timeline
 from slslab_lab.replay.limits import INIT, crossings, longest
 from slslab_lab.replay.outcome import Totals, WorkerFigures, outcome
-from slslab_lab.replay.path import critical_path
+from slslab_lab.replay.path import critical_path, describe
 from slslab_lab.replay.programs.recorded import make_program
 from slslab_lab.replay.programs.recording import check, processor_of
 from slslab_lab.replay.ranges import figures_of, find_uncertainties, with_processor
@@ -78,7 +78,7 @@ def _model(recording: Run, book: Book) -> dict[str, Any]:
         "gb_seconds": format(played.gb_seconds, "f"),
         "cold_starts": played.cold_starts,
         "waiting_share": round(played.waiting_share, 4),
-        "critical_path": critical_path(timeline).describe(),
+        "critical_path": describe(critical_path(timeline)),
         "per_worker": [_worker(worker) for worker in played.workers],
         "cost": bill.as_document(),
         "memory_sizes": list(_memory_sizes(recording, timeline, book)),

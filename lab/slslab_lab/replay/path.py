@@ -3,8 +3,8 @@
 Shortening one of them shortens the run until another path is the longest. Shortening any other entry doesn't.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from slslab.predict.environment import NS
 from slslab.predict.profiles.profile import to_ns
 from slslab.report.formats import percent
+from slslab.run.metrics import grouped
 from slslab_lab.replay.kernel.timeline import NEVER, Timeline
 
 NAMED = 3
@@ -48,47 +49,37 @@ class Part:
     workers: tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True)
-class CriticalPath:
-    """Stretches from the first acceptance to the last end, without gaps: together they are the makespan."""
+def critical_path(timeline: Timeline) -> tuple[Stretch, ...]:
+    """Follow the waits back from the track that ends last to the first acceptance.
 
-    stretches: tuple[Stretch, ...]
-
-    @property
-    def ns(self) -> int:
-        return sum(stretch.ns for stretch in self.stretches)
-
-    def parts(self) -> tuple[Part, ...]:
-        """Return the stretches added up by phase and operation, the longest first."""
-        spent: dict[tuple[str, str], Counter[int]] = defaultdict(Counter)
-        number: Counter[tuple[str, str]] = Counter()
-        for stretch in self.stretches:
-            key = (stretch.phase, stretch.op)
-            spent[key][stretch.worker] += stretch.ns
-            number[key] += 1
-        parts = (
-            Part(*key, sum(workers.values()), number[key], tuple(workers.most_common()))
-            for key, workers in spent.items()
-        )
-        return tuple(sorted(parts, key=lambda part: (-part.ns, part.phase, part.op)))
-
-    def describe(self) -> str:
-        """Describe the longest parts in one sentence, each with its worker if one has more than half of it."""
-        if not self.ns:
-            return "The run takes no time."
-        shares = []
-        for part in self.parts()[:NAMED]:
-            worker, most = part.workers[0]
-            owner = "no worker" if worker < 0 else f"worker {worker}"
-            owner = owner if 2 * most > part.ns else f"{len(part.workers)} workers"
-            shares.append(f"{percent(part.ns / self.ns)} {part.op} of {owner}")
-        return f"The run's {self.ns / NS:,.3f} s are {', '.join(shares)}."
+    The stretches are in order of time, without gaps: together they are the makespan.
+    """
+    return tuple(reversed([stretch for stretch in _follow(timeline) if stretch.ns > 0]))
 
 
-def critical_path(timeline: Timeline) -> CriticalPath:
-    """Follow the waits back from the track that ends last to the first acceptance."""
-    backwards = [stretch for stretch in _follow(timeline) if stretch.ns > 0]
-    return CriticalPath(tuple(reversed(backwards)))
+def parts(path: Sequence[Stretch]) -> tuple[Part, ...]:
+    """Return the stretches added up by phase and operation, the longest first."""
+    members = grouped(((stretch.phase, stretch.op), stretch) for stretch in path)
+    found = []
+    for key, stretches in members.items():
+        workers: Counter[int] = Counter()
+        for stretch in stretches:
+            workers[stretch.worker] += stretch.ns
+        found.append(Part(*key, workers.total(), len(stretches), tuple(workers.most_common())))
+    return tuple(sorted(found, key=lambda part: (-part.ns, part.phase, part.op)))
+
+
+def describe(path: Sequence[Stretch]) -> str:
+    """Describe the longest parts in one sentence, each with its worker if one has more than half of it."""
+    if not path:
+        return "The run takes no time."
+    total_ns, shares = sum(stretch.ns for stretch in path), []
+    for part in parts(path)[:NAMED]:
+        worker, most = part.workers[0]
+        owner = "no worker" if worker < 0 else f"worker {worker}"
+        owner = owner if 2 * most > part.ns else f"{len(part.workers)} workers"
+        shares.append(f"{percent(part.ns / total_ns)} {part.op} of {owner}")
+    return f"The run's {total_ns / NS:,.3f} s are {', '.join(shares)}."
 
 
 def _before(timeline: Timeline, index: int, end: int) -> Iterator[Stretch]:

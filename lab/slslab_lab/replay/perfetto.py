@@ -24,7 +24,7 @@ from slslab_lab.replay.path import head
 
 Event = dict[str, Any]
 # A process and a thread.
-Place = tuple[int, int]
+Slot = tuple[int, int]
 STATE_MACHINES = 1
 NO_WORKER = 2
 FLOW = {"name": "message", "cat": "message"}
@@ -36,7 +36,7 @@ def write_perfetto(timeline: Timeline, path: Path) -> None:
         STATE_MACHINES if track.kind == "execution" else NO_WORKER + 1 + track.worker
         for track in timeline.program.tracks
     ]
-    places = _place(processes, [(call.accepted, call.ended) for call in timeline.calls])
+    slots = _slots(processes, [(call.accepted, call.ended) for call in timeline.calls])
     about = {"status": "modelled", "profile": f"{timeline.profile.name} of {timeline.profile.date}"}
     encode = json.JSONEncoder(separators=(",", ":")).encode
     with writable(path, "name another file."), ExitStack() as stack:
@@ -46,25 +46,25 @@ def write_perfetto(timeline: Timeline, path: Path) -> None:
             file = stack.enter_context(gzip.GzipFile("", "wb", 6, file, mtime=0))
         opening = encode({"displayTimeUnit": "ms", "otherData": about})
         file.write(f'{opening[:-1]},"traceEvents":[\n'.encode())
-        for number, event in enumerate(chain(_names(places), _events(timeline, places))):
+        for number, event in enumerate(chain(_names(slots), _events(timeline, slots))):
             file.write((",\n" if number else "").encode() + encode(event).encode())
         file.write(b"\n]}\n")
 
 
-def _place(processes: Sequence[int], spans: Sequence[tuple[int, int]]) -> list[Place]:
-    """Return each span's place: its process, and the thread there that has been free for longest, or a new one."""
+def _slots(processes: Sequence[int], spans: Sequence[tuple[int, int]]) -> list[Slot]:
+    """Return each span's slot: its process, and the thread there that has been free for longest, or a new one."""
     free: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    places: list[Place] = [(process, 0) for process in processes]
+    slots: list[Slot] = [(process, 0) for process in processes]
     for index in sorted(range(len(spans)), key=lambda number: spans[number]):
         threads, (start, end) = free[processes[index]], spans[index]
         thread = heappop(threads)[1] if threads and threads[0][0] < start else len(threads) + 1
         heappush(threads, (end, thread))
-        places[index] = (processes[index], thread)
-    return places
+        slots[index] = (processes[index], thread)
+    return slots
 
 
-def _names(places: Iterable[Place]) -> Iterator[Event]:
-    threads = sorted(set(places))
+def _names(slots: Iterable[Slot]) -> Iterator[Event]:
+    threads = sorted(set(slots))
     names = {STATE_MACHINES: "state machines", NO_WORKER: "no worker"}
     for process in sorted({process for process, _ in threads}):
         name = names.get(process, f"worker {process - NO_WORKER - 1}")
@@ -75,48 +75,48 @@ def _names(places: Iterable[Place]) -> Iterator[Event]:
         yield {"ph": "M", "name": "thread_name", "pid": process, "tid": thread, "args": args}
 
 
-def _slice(place: Place, name: str, phase: str, start: int, end: int, args: Mapping[str, Any]) -> Event:
+def _slice(slot: Slot, name: str, phase: str, start: int, end: int, args: Mapping[str, Any]) -> Event:
     return {
         "ph": "X",
         "name": name,
         "cat": phase,
-        "pid": place[0],
-        "tid": place[1],
+        "pid": slot[0],
+        "tid": slot[1],
         "ts": start / 1000,
         "dur": (end - start) / 1000,
         "args": args,
     }
 
 
-def _flow(kind: str, place: Place, number: int, time: int) -> Event:
+def _flow(kind: str, slot: Slot, number: int, time: int) -> Event:
     """Return the start (`s`) or end (`f`) of an arrow, inside the slice that covers that time."""
-    event = {"ph": kind, **FLOW, "id": number, "pid": place[0], "tid": place[1], "ts": time / 1000}
+    event = {"ph": kind, **FLOW, "id": number, "pid": slot[0], "tid": slot[1], "ts": time / 1000}
     return event | {"bp": "e"} if kind == "f" else event
 
 
-def _events(timeline: Timeline, places: Sequence[Place]) -> Iterator[Event]:
+def _events(timeline: Timeline, slots: Sequence[Slot]) -> Iterator[Event]:
     """Yield the slices of a timeline, each before those inside it, and the arrows that begin and end inside them."""
     leaving, called = _arrows(timeline)
-    for index, (place, call) in enumerate(zip(places, timeline.calls, strict=True)):
+    for index, (slot, call) in enumerate(zip(slots, timeline.calls, strict=True)):
         track = timeline.program.tracks[index]
         about = {"memory_mb": track.memory_mb, "cold": call.cold, "epoch": track.epoch}
-        yield _slice(place, track.name, track.kind, call.accepted, call.ended, about)
+        yield _slice(slot, track.name, track.kind, call.accepted, call.ended, about)
         if index in called:
-            yield _flow("f", place, called[index], call.accepted)
+            yield _flow("f", slot, called[index], call.accepted)
         for part in head(timeline, index):
             if part.ns:
-                yield _slice(place, part.op, part.phase, part.start, part.end, {})
+                yield _slice(slot, part.op, part.phase, part.start, part.end, {})
     for entry, step in enumerate(timeline.steps):
-        place, begin, start = places[timeline.track[entry]], timeline.begin[entry], timeline.start[entry]
+        slot, begin, start = slots[timeline.track[entry]], timeline.begin[entry], timeline.start[entry]
         if start > begin:
-            yield _slice(place, "wait", "wait", begin, start, {"for": step.op, "polls": timeline.polls[entry]})
+            yield _slice(slot, "wait", "wait", begin, start, {"for": step.op, "polls": timeline.polls[entry]})
         args = {name: getattr(step, name) for name in ("epoch", "step", "bytes", "requests", "event")}
-        yield _slice(place, step.op, step.phase, start, timeline.end[entry], args)
-        yield from (_flow("s", place, flow, start) for flow in leaving.get(entry, ()))
+        yield _slice(slot, step.op, step.phase, start, timeline.end[entry], args)
+        yield from (_flow("s", slot, flow, start) for flow in leaving.get(entry, ()))
         after = timeline.after[entry]
         if timeline.opened[entry] >= 0 and after >= 0:
             # A poll may start before the step that opens its gate.
-            yield _flow("f", place, entry, max(start, timeline.start[after]))
+            yield _flow("f", slot, entry, max(start, timeline.start[after]))
 
 
 def _arrows(timeline: Timeline) -> tuple[dict[int, list[int]], dict[int, int]]:

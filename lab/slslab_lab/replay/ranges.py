@@ -4,7 +4,7 @@ To find a figure's sensitivity to a source, the program is played again with tha
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
@@ -93,28 +93,32 @@ def find_uncertainties(
     shared: dict[str, dict[str, float]] = {name: {} for name in plain}
     host: dict[str, list[float]] = {name: [] for name in plain}
     processor = processor or UNANCHORED
+
+    def shifts(moved: Profile) -> Iterator[tuple[str, float]]:
+        found = play(moved)
+        return ((name, math.log(found[name] / value) if value > 0 else 0.0) for name, value in plain.items())
+
     for kinds in _errors(profile, processor):
         factor = processor.factor(kinds[0])
-        moved = play(_slower(profile, kinds, factor.deviation))
-        for name, value in plain.items():
-            sensitivity = _shift(moved[name], value) / factor.deviation
-            common = math.hypot(*(factor.deviations[source] for source in SHARED))
+        common = math.hypot(*(factor.deviations[source] for source in SHARED))
+        for name, shift in shifts(_slower(profile, kinds, factor.deviation)):
+            sensitivity = shift / factor.deviation
             shared[name] |= {f"{kind}{uncertainty.ON_LAMBDA}": sensitivity * common for kind in kinds}
             host[name].append(sensitivity * factor.deviations["host"])
     if errors.profile is not None:
         deviation = max(errors.profile.values()) * uncertainty.PER_MEAN_ERROR
-        moved = play(_slower_platform(profile, math.exp(deviation)))
-        for name, value in plain.items():
-            sensitivity = _shift(moved[name], value) / deviation
+        for name, shift in shifts(_slower_platform(profile, math.exp(deviation))):
+            sensitivity = shift / deviation
             shared[name][uncertainty.PROFILE] = sensitivity * errors.profile[like[name]] * uncertainty.PER_MEAN_ERROR
-    for gpus, source in ((True, uncertainty.GPU), (False, uncertainty.INSTANCE)) if instances else ():
-        moved = play(_slower_instances(profile, gpus, speed_deviation("gpu" if gpus else "instance")))
-        for name, value in plain.items():
-            shared[name][source] = _shift(moved[name], value)
-    for source, names in RANGED.items() if _has_ranges(profile) else ():
-        moved = play(_slower_figures(profile, names))
-        for name, value in plain.items():
-            shared[name][source] = _shift(moved[name], value)
+    slower: dict[str, Profile] = {}
+    if instances:
+        slower[uncertainty.GPU] = _slower_instances(profile, True, speed_deviation("gpu"))
+        slower[uncertainty.INSTANCE] = _slower_instances(profile, False, speed_deviation("instance"))
+    if _has_ranges(profile):
+        slower |= {source: _slower_figures(profile, names) for source, names in RANGED.items()}
+    for source, moved in slower.items():
+        for name, shift in shifts(moved):
+            shared[name][source] = shift
     return {
         name: uncertainty.Uncertainty(
             shared[name],
@@ -194,7 +198,3 @@ def _scaled(name: str, value: Any, factor: Callable[[str, Figure], float]) -> An
     if isinstance(value, Mapping):
         return {inner: _scaled(inner, each, factor) for inner, each in value.items()}
     return value
-
-
-def _shift(moved: float, plain: float) -> float:
-    return math.log(moved / plain) if plain > 0 else 0.0

@@ -1,4 +1,4 @@
-"""One round of AllReduce or ScatterReduce in isolation: the time until every worker has the sum of all gradients.
+"""One round of an exchange in isolation: the time until every worker has the sum of all gradients.
 
 Programs are the architectures' patterns, with the CPU time of a recorded run or without any, and the kernel plays them.
 Everything here is modelled.
@@ -109,11 +109,11 @@ def size_at(profile: Profile, share: float) -> int:
 def sweep(winner_at: Callable[[float], str], begin: float, end: float, points: int) -> tuple[Interval, ...]:
     """Return the winners from `begin` to `end`, tried at `points` values spaced evenly by ratio. Where two neighbours
     differ, their distance is halved until the border is known within NARROW."""
-    places = [begin * (end / begin) ** (number / (points - 1)) for number in range(points)]
-    tried = [(place, winner_at(place)) for place in places]
+    shares = [begin * (end / begin) ** (number / (points - 1)) for number in range(points)]
+    tried = [(share, winner_at(share)) for share in shares]
     borders = [tried[0], *(border for pair in pairwise(tried) for border in _halve(winner_at, *pair))]
-    ends = [place for place, _ in borders[1:]] + [end]
-    return tuple(Interval(place, until, name) for (place, name), until in zip(borders, ends, strict=True))
+    ends = [share for share, _ in borders[1:]] + [end]
+    return tuple(Interval(share, until, name) for (share, name), until in zip(borders, ends, strict=True))
 
 
 def _halve(
@@ -123,6 +123,6 @@ def _halve(
         return []
     if right[0] < NARROW * left[0]:
         return [right]
-    place = math.sqrt(left[0] * right[0])
-    middle = (place, winner_at(place))
+    share = math.sqrt(left[0] * right[0])
+    middle = (share, winner_at(share))
     return _halve(winner_at, left, middle) + _halve(winner_at, middle, right)

@@ -120,7 +120,7 @@ class Platform:
 def with_memory(program: Program, recorded_mb: int, memory_mb: int | None) -> Program:
     """Return the program with another memory size for the training functions, which have the plan's size.
 
-    Functions for which the plan sets another size (a supervisor, SPIRT's light ones) keep it; with None, all do.
+    Functions for which the plan sets another size (a supervisor, or one without torch) keep it; with None, all do.
     """
     if memory_mb is None:
         return program

@@ -75,10 +75,10 @@ def _fits(phase: ResidentPhase, plan: Plan, budgets_mb: Sequence[int]) -> bool:
 
     With several hosts, `beside_mb` is rounded up to whole environments, because its parts may be that large.
     """
-    places = sum(budget_mb // plan.memory_mb for budget_mb in budgets_mb)
+    most = sum(budget_mb // plan.memory_mb for budget_mb in budgets_mb)
     beside = math.ceil(phase.beside_mb / plan.memory_mb) if len(budgets_mb) > 1 else 0
     needed_mb = phase.environments * plan.memory_mb + phase.beside_mb
-    return phase.environments + beside <= places and needed_mb <= sum(budgets_mb)
+    return phase.environments + beside <= most and needed_mb <= sum(budgets_mb)
 
 
 def _all_fit(plan: Plan, architecture: Architecture, workers: int, budgets_mb: Sequence[int]) -> bool:

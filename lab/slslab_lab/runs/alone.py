@@ -77,16 +77,16 @@ def measure(
 ) -> Alone | NotAlone:
     """Return what steps of each kind take alone, or why they could not be measured: the worker failed."""
     began = time.monotonic_ns()
-    alone, place = replace(architecture.alone(plan), faults=None), directory / FOLDER
-    (place / "logs").mkdir(parents=True)
+    alone, folder = replace(architecture.alone(plan), faults=None), directory / FOLDER
+    (folder / "logs").mkdir(parents=True)
     # A worker that waits for a partner never gets to its first step.
     progress.report("alone", 0, alone.workers * alone.batches * alone.epochs)
     with closing(Pressure()) as pressure:
         before, disks, times = probe(), pressure.stalls().disk_ns, read_times()
         try:
-            with TraceWriter(place / LOG, plan.run) as writer, system.high_priority() as raised:
+            with TraceWriter(folder / LOG, plan.run) as writer, system.high_priority() as raised:
                 recorder = Recorder(writer, alone, _Steps(progress))
-                with system.running(recorder, place / "logs") as running:
+                with system.running(recorder, folder / "logs") as running:
                     try:
                         with running.watched():
                             for number in range(ENVIRONMENTS):
@@ -103,7 +103,7 @@ def measure(
         stolen_share = read_times().stolen_share(times)
         probes = before, probe()
         stalled = (pressure.stalls().disk_ns - disks) / (time.monotonic_ns() - began) if pressure.known else None
-    recording = Run(RunDirectory(place), plan=alone)
+    recording = Run(RunDirectory(folder), plan=alone)
     found = _of_many(samples(recording), suffix(sums_function(plan), plan.run))
     # What waited for processors while only a probe ran (a function that its own quota holds back counts as waiting,
     # too), or for memory and disks in all the time.

@@ -17,7 +17,7 @@ import psutil
 
 from slslab.aws.arns import REGION
 from slslab.errors import RequestError
-from slslab.host.lazy_server import LazyServer
+from slslab.host.server_process import LazyServer
 from slslab.installation import HOSTS, plugin, require
 from slslab.lambda_.emulator import Emulator, memory_budget_mb
 from slslab.run.records import InvocationRecord
@@ -26,7 +26,7 @@ from slslab.stack.instances.fleet import choose_devices
 from slslab.stack.instances.processes import ProcessLauncher
 from slslab.stack.queues import queue_kind
 from slslab.stack.state_machines import EmbeddedStateMachines
-from slslab_lab.runs.platforms import check_limits, gpu_variables, limits_of
+from slslab_lab.runs.platforms import gpu_variables, limits_of
 from slslab_lab.runs.recorder import Recorder
 from slslab_lab.runs.system import Running, System, host_meter
 from slslab_lab.runs.throttling import Throttling
@@ -46,7 +46,6 @@ class EmbeddedSystem(System):
         super().__init__(plan, requirements)
         self._strict = strict
         self._limits = limits_of(plan)
-        check_limits(plan, requirements, self._limits)
         if requirements.queue:
             self.automatic["queue"] = queue_kind(requirements.queue)
         if requirements.channel == "dynamodb":

@@ -28,6 +28,7 @@ from slslab_lab.runs.admission import Say, admit, admit_concurrency, admit_hosts
 from slslab_lab.runs.embedded import EmbeddedSystem
 from slslab_lab.runs.on_lambda import play
 from slslab_lab.runs.planning import architectures, make_plan, refused_plans, settle
+from slslab_lab.runs.platforms import check_limits
 from slslab_lab.runs.processor import ProcessorWatch
 from slslab_lab.runs.recorder import Recorder
 from slslab_lab.runs.system import System
@@ -84,6 +85,7 @@ def run(
     """Run a plan; see `run_plan`."""
     architecture, prices = architectures()[plan.architecture], load_book(plan.prices)
     with refused_plans():
+        check_limits(plan, architecture)
         check_hosts(architecture.requirements(plan), prices)
         if plan.platform is not None and (containers := load_platform(plan.platform).containers):
             check_book(containers, prices)

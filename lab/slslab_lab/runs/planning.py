@@ -158,7 +158,7 @@ def check_options(architecture: Architecture, options: Mapping[str, Value]) -> N
 
 
 def check_faults(architecture: Architecture, plan: Plan) -> None:
-    """Raise PlanError for an impossible fault, or one at a place outside the plan."""
+    """Raise PlanError for an impossible fault, or one outside the plan."""
     if plan.faults is None:
         return
     if plan.stack != "embedded":

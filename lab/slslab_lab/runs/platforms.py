@@ -5,12 +5,15 @@ from dataclasses import replace
 from typing import Any
 
 from slslab.aws.accounts import account_limits
-from slslab.aws.limits import Limits
+from slslab.aws.limits import Limits, Range
 from slslab.errors import RequestError
 from slslab.predict.gpus import load_gpus
 from slslab.predict.profiles.profile import load_platform
-from slslab_workers.architecture import Requirements
-from slslab_workers.plan import GPU_MEMORY, LONGEST_TIMEOUT_S, Plan
+from slslab_workers.architecture import Architecture
+from slslab_workers.plan import GPU_MEMORY, Plan
+
+# Functions of platforms are made by AWS's API, too, in whose model no time-out is longer.
+LONGEST_TIMEOUT_S = 5400
 
 
 def platform_values(name: str) -> dict[str, Any]:
@@ -46,21 +49,32 @@ def limits_of(plan: Plan) -> Limits:
     )
 
 
-def check_limits(plan: Plan, requirements: Requirements, limits: Limits) -> None:
-    """Raise RequestError for a plan that its account or platform doesn't allow."""
+def check_limits(plan: Plan, architecture: Architecture) -> None:
+    """Raise RequestError for memory sizes and a time-out that Lambda, the plan's account or its platform don't have.
+
+    PlanError if the architecture can't run the plan.
+    """
+    limits, requirements = limits_of(plan), architecture.requirements(plan)
     if plan.platform is not None and requirements.instances is not None:
         raise RequestError(f"{plan.architecture} runs on instances, not on functions.", "leave out --platform.")
-    owner = "account" if plan.platform is None else "platform"
-    for what, option, value, unit, limit in (
-        ("functions", "memory", plan.memory_mb, "MB", limits.memory_mb),
-        ("time-outs", "timeout", plan.timeout, "s", limits.timeout_s),
-    ):
-        if value > limit.maximum:
-            raise RequestError(
-                f"The {owner} {getattr(plan, owner)} has {what} of at most {limit.maximum:,} {unit}"
-                f"{' here' if plan.platform else ''}, and the plan wants {value:,} {unit}.",
-                f"choose a smaller --{option}, or leave out --{owner}.",
-            )
+    for name, size_mb in architecture.memory_sizes(plan).items():
+        _check(plan, "functions", name, size_mb, "MB", limits.memory_mb)
+    _check(plan, "time-outs", "timeout", plan.timeout, "s", limits.timeout_s)
+
+
+def _check(plan: Plan, what: str, option: str, value: int, unit: str, limit: Range) -> None:
+    if limit.minimum <= value <= limit.maximum:
+        return
+    owner, hint = "Lambda", f"choose another --{option}"
+    for other in ("account", "platform"):
+        if (named := getattr(plan, other)) not in (None, Plan.account):
+            owner, hint = f"The {other} {named}", f"choose another --{option}, or leave out --{other}"
+    if plan.options.get(option, value) != value:
+        hint = f"an option may lower that; see slslab run {plan.architecture} --help"
+    raise RequestError(
+        f"{owner} has {what} of {limit.minimum:,} to {limit.maximum:,} {unit}, and --{option} is {value:,} {unit}.",
+        f"{hint}.",
+    )
 
 
 def gpu_variables(plan: Plan) -> dict[str, str]:

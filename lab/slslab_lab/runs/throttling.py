@@ -12,7 +12,7 @@ from slslab.lambda_.events import Request
 from slslab.run.events import own_event
 from slslab_workers.faults.plan import FaultPlan
 
-# The names of a worker's number in architectures' events; KubeML's workers are functions.
+# The names of a worker's number in architectures' events.
 RANKS = ("rank", "function")
 
 
@@ -35,12 +35,12 @@ class Throttling:
         """Raise TooManyRequestsException if the plan says so."""
         function, numbers = request.target.function.name, _numbers(request.payload)
         worker = next((numbers[name] for name in RANKS if name in numbers), -1)
-        place = (function.replace(self._run, ""), sorted(numbers.items()))
+        identity = (function.replace(self._run, ""), sorted(numbers.items()))
         for fault in self._faults:
-            if fault.worker not in (None, worker) or not fault.is_drawn(self._seed, *place):
+            if fault.worker not in (None, worker) or not fault.is_drawn(self._seed, *identity):
                 continue
-            self._met[fault.number, str(place)] += 1
-            if self._met[fault.number, str(place)] <= fault.count:
+            self._met[fault.number, str(identity)] += 1
+            if self._met[fault.number, str(identity)] <= fault.count:
                 event = own_event(
                     "fault", time.monotonic_ns(), "", resource=f"{fault.number} throttle", function=function
                 )

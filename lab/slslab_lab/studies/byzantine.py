@@ -23,7 +23,7 @@ from slslab_lab.studies.kept import Entry, Kept, made_now
 from slslab_lab.studies.minibatches import Estimate
 from slslab_lab.studies.rankings import middle
 from slslab_lab.studies.study import Setup
-from slslab_lab.studies.trainings import by_seed, learn, train
+from slslab_lab.studies.trainings import learn, train
 from slslab_workers.models import spec
 from slslab_workers.plan import Plan, PlanError, Value
 from slslab_workers.training import robust
@@ -154,7 +154,7 @@ def time_rule(rule: str, model: str) -> Cost:
 def measure(setup: Setup) -> Accuracies:
     """Train all settings, one after another or where `on` says; then time all rules on this host."""
     settings = settings_of(setup.effort)
-    learnt = by_seed(settings, train(learn, settings, setup.options.get("on"), setup.watcher.report))
+    learnt = train(learn, settings, setup.options.get("on"), setup.watcher.report)
     timed = [(rule, model) for model in MODELS for rule in RULES]
     costs = []
     for number, each in enumerate(timed, 1):

@@ -92,10 +92,10 @@ def measure(setup: Setup) -> Runs:
     options = setup.options
     sample = setup.effort or options["batches"], options["dataset"]
     # On this host they are made one after another, too.
-    place = None if options.get("on") == LOCAL else options.get("on")
+    where = None if options.get("on") == LOCAL else options.get("on")
     rows = experiments(options["models"])
     runs = [Recording(row.name, row.architecture, row.values(*sample)) for row in rows]
-    make_missing(setup.out, runs, setup.watcher, is_kept, describe_end, place)
+    make_missing(setup.out, runs, setup.watcher, is_kept, describe_end, where)
     return read_all(setup.out, rows)
 
 
@@ -106,49 +106,49 @@ def read_all(directory: Path, rows: Iterable[Experiment]) -> Runs:
     done: dict[Experiment, Measured] = {}
     failed: dict[Experiment, str] = {}
     for experiment in rows:
-        place = directory / experiment.name
-        if (why := _ended(place)) is not None:
+        folder = directory / experiment.name
+        if (why := _ended(folder)) is not None:
             failed[experiment] = why
-        elif place.is_dir():
-            done[experiment] = read_measured(place, known)
+        elif folder.is_dir():
+            done[experiment] = read_measured(folder, known)
     if not done:
         raise RunError(f"{directory} has no recordings of Table 2.", "record them with --fidelity sampled.")
     further = (directory.with_name(f"{directory.name}-{number}") for number in itertools.count(2))
     again = []
     for one in itertools.takewhile(Path.is_dir, further):
-        places = {experiment: one / experiment.name for experiment in done}
-        if absent := [place for place in places.values() if not is_done(place)]:
+        folders = {experiment: one / experiment.name for experiment in done}
+        if absent := [folder for folder in folders.values() if not is_done(folder)]:
             raise RunError(f"{absent[0]} has no finished run.", f"record it, or move {one} elsewhere.")
-        again.append({experiment: read_measured(place, known) for experiment, place in places.items()})
+        again.append({experiment: read_measured(folder, known) for experiment, folder in folders.items()})
     return Runs(done, failed, again)
 
 
-def _ended(place: Path) -> str | None:
-    run = RunDirectory(place)
-    document = run.document() if place.is_dir() and run.status() == "failed" else None
+def _ended(folder: Path) -> str | None:
+    run = RunDirectory(folder)
+    document = run.document() if folder.is_dir() and run.status() == "failed" else None
     kind = (document["error"] or {}).get("type") if document else None
     return ENDED[kind].format(memory=int(run.plan()["memory_mb"])) if kind in ENDED else None
 
 
-def describe_end(place: Path, document: Mapping[str, Any]) -> str:
+def describe_end(folder: Path, document: Mapping[str, Any]) -> str:
     """Return how a run ended, in words, and on which node; RunError if it failed for another reason than a limit."""
-    why = _ended(place)
-    ended = describe_done(place, document) if why is None else f"failed, {why}"
+    why = _ended(folder)
+    ended = describe_done(folder, document) if why is None else f"failed, {why}"
     node = document.get("host", {}).get("name")
     return f"{ended} on {node}" if node else ended
 
 
-def is_kept(place: Path, recording: Recording) -> bool:
+def is_kept(folder: Path, recording: Recording) -> bool:
     """Return whether a finished run of this plan exists; RequestError for a run of another plan."""
-    if not is_done(place):
+    if not is_done(folder):
         return False
     plan = make_plan(architectures()[recording.architecture], recording.values, {}).to_document()
-    recorded = read_plan(RunDirectory(place).plan()).to_document()
+    recorded = read_plan(RunDirectory(folder).plan()).to_document()
     # `auto` may have become anything in the recorded run.
     recorded["options"] |= {name: value for name, value in plan["options"].items() if value == "auto"}
     differs = [name for name, value in recorded.items() if name != "run" and plan.get(name) != value]
     if differs:
         raise RequestError(
-            f"{place} contains a run with another {differs[0]}.", "choose another --out, or remove that folder."
+            f"{folder} contains a run with another {differs[0]}.", "choose another --out, or remove that folder."
         )
     return True

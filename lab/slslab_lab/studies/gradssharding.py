@@ -211,8 +211,8 @@ def _measured(values: Mapping[str, Any]) -> dict[str, Decimal]:
 
 def _of_rq3(values: Mapping[str, Any]) -> Compared:
     setting = _setting(values)
-    place = (setting.model, setting.topology, setting.shards)
-    prediction = next(row for row in predictions().rows if (row.model, row.topology, row.shards) == place)
+    key = (setting.model, setting.topology, setting.shards)
+    prediction = next(row for row in predictions().rows if (row.model, row.topology, row.shards) == key)
     return Compared("RQ3", setting, prediction, _measured(values))
 
 

@@ -104,8 +104,8 @@ def measured_calls(recording: Run) -> Iterator[Call]:
         record, steps = records[invocation], grouped(((e["epoch"], e["step"]), e) for e in events)
         duration_ns = round(record["duration_ms"] * 1e6) if "duration_ms" in record else 0
         spans = {
-            place: (min(event["start_ns"] for event in of_step), max(event["end_ns"] for event in of_step))
-            for place, of_step in steps.items()
+            when: (min(event["start_ns"] for event in of_step), max(event["end_ns"] for event in of_step))
+            for when, of_step in steps.items()
         }
         worker = next(iter(steps.values()))[0]["worker"]
         for call in _calls(worker, _is_cold(record), 0, duration_ns, spans):
@@ -128,7 +128,7 @@ def played_calls(timeline: Timeline, recording: Run) -> Iterator[Call]:
         call, record = timeline.calls[track], records[played[0][0]["invocation"]]
         steps = grouped(((event["epoch"], event["step"]), entry) for event, entry in played)
         # A track's entries are in the order of its steps.
-        spans = {place: (timeline.begin[of_step[0]], timeline.end[of_step[-1]]) for place, of_step in steps.items()}
+        spans = {when: (timeline.begin[of_step[0]], timeline.end[of_step[-1]]) for when, of_step in steps.items()}
         worker = timeline.program.tracks[track].worker
         yield from _calls(worker, _is_cold(record), call.began, call.ended, spans)
 

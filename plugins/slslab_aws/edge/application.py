@@ -48,7 +48,7 @@ DEPLOYING = ("cloudformation", "serverlessrepo")
 class Edge:
     """The ASGI application of the endpoint. `own` are the URLs of our services; all others are behind a Unix socket.
 
-    `log` is a descriptor that gets a line for each request of a function to SQS (`slslab.stack.access_log.Logged`).
+    `log` is a descriptor that gets a line for each request of a function to SQS (`slslab.stack.access_log.AccessLog`).
     """
 
     def __init__(self, own: Mapping[str, str], forwarder: Forwarder, keys: Keyring, log: int | None = None) -> None:

@@ -13,11 +13,13 @@ from pathlib import Path
 import pytest
 
 from slslab.aws.errors import ServiceError
+from slslab.aws.keys import Keyring
 from slslab.aws.limits import lambda_limits
 from slslab.lambda_.packages import Image, Packages
 
 SEEDS = 200
 LIMITS = lambda_limits().changed(unzipped_bytes=1 << 20)
+OWNER = Keyring().owner
 NAMES = (
     *(
         "app.py",
@@ -144,7 +146,7 @@ def upload(data: bytes, packages: Packages, outside: Path) -> bool:
 @pytest.fixture
 def packages(tmp_path: Path) -> Packages:
     (tmp_path / "home").mkdir()
-    return Packages(tmp_path / "home", LIMITS, fetch, find_image)
+    return Packages(tmp_path / "home", LIMITS, fetch, find_image, OWNER)
 
 
 def test_folders_too_deep_to_be_removed_are_refused(packages: Packages, tmp_path: Path) -> None:

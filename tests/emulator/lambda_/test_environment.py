@@ -20,7 +20,7 @@ from slslab.lambda_.configuration import Function
 from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.environment import Environment, LocalHost
 from slslab.lambda_.hosts import PhaseEnd
-from slslab.lambda_.log_events import EnvironmentLogs, LogEvents
+from slslab.lambda_.log_events import LogEvents
 from slslab.lambda_.runtime_api import RuntimeApi
 from slslab.lambda_.runtimes import OWN
 from slslab.run.records import InvocationRecord
@@ -334,11 +334,10 @@ class ExitingSandboxes(LocalHost):
 
 async def start_twice(home: Path, sandboxes: ExitingSandboxes, before: Callable[[], object] = lambda: None) -> PhaseEnd:
     """Start an environment, and once more after a reset; `before` is called in between."""
-    events = LogEvents(home)
-    logs = EnvironmentLogs(home, 4096, events)
+    events = LogEvents(home, home, 4096)
     sandboxes.pressure = Pressure()
     sandboxes.share(
-        emulator_id="e", home=home, variables={}, credentials=lambda _: {}, open_log=logs.open, record=lambda _: None
+        emulator_id="e", home=home, variables={}, credentials=lambda _: {}, open_log=events.open, record=lambda _: None
     )
     environment = sandboxes.make(make_functions("f").entry("f").latest, 1)
     try:

@@ -14,8 +14,7 @@ from slslab.aws.errors import ServiceError, invalid, throttled
 from slslab.aws.limits import lambda_limits
 from slslab.lambda_ import events
 from slslab.lambda_.attachments import Alias
-from slslab.lambda_.event_handling import EventInvokeConfigs
-from slslab.lambda_.events import Asynchronous, Request, Response
+from slslab.lambda_.events import Asynchronous, EventInvokeConfigs, Request, Response
 from slslab.lambda_.functions import Functions, Target
 from slslab.lambda_.references import function_arn
 from slslab.lambda_.stack_client import Attributes

@@ -10,6 +10,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from slslab.aws.errors import ServiceError
+from slslab.aws.keys import Keyring
 from slslab.aws.limits import lambda_limits
 from slslab.host import spawner
 from slslab.host.namespaces import Isolation, Spawner, SpawnError, detect
@@ -52,6 +53,7 @@ def packages(tmp_path: Path) -> Packages:
         LIMITS,
         lambda _bucket, _key, _version, _limit: b"",
         lambda _uri: pytest.fail("no image"),
+        Keyring().owner,
     )
 
 

@@ -21,7 +21,7 @@ from slslab.lambda_.log_events import LogEvents
 
 @pytest.fixture
 def events(tmp_path: Path) -> Iterator[LogEvents]:
-    with closing(LogEvents(tmp_path)) as made:
+    with closing(LogEvents(tmp_path, tmp_path, 4096)) as made:
         yield made
 
 

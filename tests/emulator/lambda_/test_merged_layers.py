@@ -15,8 +15,7 @@ import pytest
 from tests.namespaces import without_namespaces
 
 from slslab.lambda_.emulator import Emulator
-from slslab.lambda_.layers import LayerVersion
-from slslab.lambda_.merged_layers import Layers
+from slslab.lambda_.layers import Layers, LayerVersion
 from slslab.lambda_.packages import Code, unpacked
 from slslab.lambda_.runtimes import OWN
 from slslab.testing import create_function, packaged
@@ -125,7 +124,7 @@ def test_a_merge_that_failed_is_tried_again_and_leaves_nothing(
 
     known = Layers(tmp_path / "merged")
     with monkeypatch.context() as patched:
-        patched.setattr("slslab.lambda_.merged_layers.link_or_copy", fail)
+        patched.setattr("slslab.lambda_.layers.link_or_copy", fail)
         with pytest.raises(OSError, match="No space left"):
             known.merged(layers)
     assert list((tmp_path / "merged").iterdir()) == []

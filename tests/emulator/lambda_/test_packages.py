@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from slslab.aws.errors import ServiceError
+from slslab.aws.keys import Keyring
 from slslab.aws.limits import lambda_limits
 from slslab.lambda_.packages import Code, Image, Packages
 from slslab.testing import packaged
 
 LIMITS = lambda_limits().changed(unzipped_bytes=1000, image_bytes=1000)
+OWNER = Keyring().owner
 
 
 def fetch(bucket: str, key: str, version: str | None, _limit: int) -> bytes:
@@ -25,7 +27,7 @@ def find_image(uri: str) -> Image:
 
 @pytest.fixture
 def packages(tmp_path: Path) -> Packages:
-    return Packages(tmp_path, LIMITS, fetch, find_image)
+    return Packages(tmp_path, LIMITS, fetch, find_image, OWNER)
 
 
 def directory(code: Code) -> Path:
@@ -199,7 +201,7 @@ def test_names_lead_nowhere_outside(packages: Packages, tmp_path: Path) -> None:
 
 
 def test_a_zipped_size_has_a_limit_of_its_own(tmp_path: Path) -> None:
-    packages = Packages(tmp_path, LIMITS.changed(zipped_bytes=100), fetch, find_image)
+    packages = Packages(tmp_path, LIMITS.changed(zipped_bytes=100), fetch, find_image, OWNER)
     assert refusal(packages, bytes(101), 413) == "Zipped size must be smaller than 100 bytes"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.emulator.lambda_.client_answers import answer, invalid, missing
 
-from slslab.lambda_.policies import Policy
+from slslab.lambda_.policies import allows
 
 pytestmark = pytest.mark.server
 
@@ -218,7 +218,6 @@ VALUES = {"lambda:FunctionUrlAuthType": "AWS_IAM"}
 def test_a_statement_allows_its_principal_under_its_conditions(
     principal: Any, condition: dict[str, Any], caller: str | None, allowed: bool
 ) -> None:
-    policy = Policy()
-    policy.add({"Sid": "s", "Principal": principal, "Action": "lambda:InvokeFunctionUrl", "Condition": condition})
-    assert policy.allows("lambda:InvokeFunctionUrl", caller, VALUES) == allowed
-    assert not policy.allows("lambda:InvokeFunction", caller, VALUES)
+    policy = {"s": {"Principal": principal, "Action": "lambda:InvokeFunctionUrl", "Condition": condition}}
+    assert allows(policy, "lambda:InvokeFunctionUrl", caller, VALUES) == allowed
+    assert not allows(policy, "lambda:InvokeFunction", caller, VALUES)

@@ -18,13 +18,12 @@ import pytest
 
 from slslab.aws.clients import signed_headers
 from slslab.host.connections import Address
-from slslab.host.namespaces import Processes
 from slslab.lambda_ import runtime_api
 from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.environment import Environment
+from slslab.lambda_.hosts import Sandbox
 from slslab.lambda_.process_sandbox import ProcessSandbox, ProcessSandboxes
 from slslab.lambda_.runtime_api import NextInvocation, RuntimeApi, RuntimeReport
-from slslab.lambda_.sandbox import Sandbox
 
 Deploy = Callable[..., str]
 Invoke = Callable[..., Any]
@@ -262,7 +261,7 @@ def test_a_runtime_may_connect_before_its_processes_are_known(
 ) -> None:
     """Without control groups the spawner tells of them, and may do so late."""
     name = deploy("def handler(event, context):\n    return event\n")
-    feed, owns = Processes._feed, ProcessSandbox.owns
+    feed, owns = ProcessSandbox._feed, ProcessSandbox.owns
     held: list[bytes] = []
 
     async def owning(sandbox: ProcessSandbox, client: Address, server: Address) -> bool:
@@ -273,7 +272,7 @@ def test_a_runtime_may_connect_before_its_processes_are_known(
     with monkeypatch.context() as patched:
         patched.setattr(ProcessSandbox, "_make_group", lambda *_: None)
         patched.setattr(ProcessSandbox, "owns", owning)
-        patched.setattr(Processes, "_feed", lambda _, chunk: held.append(chunk))
+        patched.setattr(ProcessSandbox, "_feed", lambda _, chunk: held.append(chunk))
         assert invoke(name, 1).payload == 1
 
 

@@ -13,7 +13,7 @@ import pytest
 from slslab.aws.errors import ServiceError
 from slslab.object_store.bodies import Chunks, Incoming, Stored
 from slslab.object_store.signing import CHUNKED, UNSIGNED
-from slslab.object_store.storage import Folder, read, whole
+from slslab.object_store.storage import Store, read, whole
 
 BODY = bytes(range(256)) * 80
 CRC = base64.b64encode(zlib.crc32(BODY).to_bytes(4, "big")).decode()
@@ -72,7 +72,7 @@ def stored(folder: Path, data: bytes, payload: str, size: int = 1000, **more: An
     given = {"md5": None, "algorithm": "", "expected": {}} | more
     incoming = Incoming(receive, more.pop("length", len(BODY)), payload)
     given.pop("length", None)
-    return asyncio.run(incoming.store(Folder(folder), **given))
+    return asyncio.run(incoming.store(Store(folder), **given))
 
 
 def test_a_body_is_what_was_sent(tmp_path: Path) -> None:

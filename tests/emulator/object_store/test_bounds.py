@@ -21,7 +21,7 @@ from slslab.object_store import checksums, cors
 from slslab.object_store.bodies import MOST_TRAILERS, Chunks, Incoming
 from slslab.object_store.model import body_members, operations, parse_date
 from slslab.object_store.signing import CHUNKED, UNSIGNED
-from slslab.object_store.storage import NULL, Bucket, Folder, Upload, Version, now
+from slslab.object_store.storage import NULL, Bucket, Store, Upload, Version, now
 from slslab.stack.object_store import EmbeddedObjectStore
 
 KEYS = Keyring()
@@ -235,7 +235,7 @@ def endless(piece: bytes, limit: int) -> Callable[[], Any]:
 def test_a_body_that_is_longer_than_it_says_is_read_no_further(tmp_path: Path, payload: str) -> None:
     piece = b"2000\r\n" + b"a" * 8192 + b"\r\n" if payload == CHUNKED else b"a" * 8192
     incoming = Incoming(endless(piece, 10), 8193, payload)
-    assert code(asyncio.run, incoming.store(Folder(tmp_path), None, "", {})) == "IncompleteBody"
+    assert code(asyncio.run, incoming.store(Store(tmp_path), None, "", {})) == "IncompleteBody"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -251,7 +251,7 @@ def test_others_come_between_the_parts_of_a_sum() -> None:
     async def add() -> str:
         counting = asyncio.create_task(count())
         total = hashlib.sha256()
-        await checksums.add(iter([b""] * 1000), total)
+        await checksums.add(iter([b""] * 1000), total.update)
         counting.cancel()
         return total.hexdigest()
 

@@ -6,7 +6,7 @@ import pytest
 
 from slslab.aws.errors import ServiceError
 from slslab.aws.keys import Keyring
-from slslab.object_store.rights import check
+from slslab.object_store.call import check_rights
 from slslab.object_store.storage import Bucket
 
 
@@ -21,6 +21,6 @@ def test_conditions_of_functions_policies_ask_the_request() -> None:
     pair = keys.function("f")
     principal = keys.find(pair.key_id, pair.token)[1]
     bucket = Bucket("b", "us-east-1")
-    check(principal, "s3:ListBucket", bucket, "b", "", {"s3:prefix": "own/1"})
+    check_rights(principal, "s3:ListBucket", bucket, "b", "", {"s3:prefix": "own/1"})
     with pytest.raises(ServiceError, match="not authorized"):
-        check(principal, "s3:ListBucket", bucket, "b", "", {"s3:prefix": "other/1"})
+        check_rights(principal, "s3:ListBucket", bucket, "b", "", {"s3:prefix": "other/1"})

@@ -10,10 +10,11 @@ import pytest
 from rich.console import Console
 
 from slslab.aws.limits import bases, lambda_limits
+from slslab.cli.doctor import limits_tables
+from slslab.cli.up import service_tables
 from slslab.predict.profiles import DEFAULT_PROFILE
 from slslab.predict.uncertainty import read_uncertainty
-from slslab.report import bills, cards, doctor, run
-from slslab.report.doctor import MISSING, OK, PARTLY, Finding
+from slslab.report import bills, cards, run
 from slslab.report.formats import significant
 from slslab.report.page import Parts, Table
 from slslab.report.services import open_run
@@ -21,6 +22,7 @@ from slslab.report.summaries import region, replayed
 from slslab.report.terminal import render
 from slslab.run.bill import Usage, compute_bill, load_book
 from slslab.run.directory import RunDirectory, list_runs
+from slslab.up.doctor import MISSING, OK, PARTLY, Finding, findings_table
 
 RECORD = {
     "request_id": "a", "memory_mb": 1769, "billed_ms": 10_500, "architecture": "x86_64", "ephemeral_mb": 512,
@@ -465,7 +467,7 @@ def test_limits_with_their_sources() -> None:
         if name in ("memory_mb", "processors", "vcpu_mb", "descriptors")
     }
     document = {"version": limits.version, "limits": rows, "without_effect": {"VpcConfig": "none of it"}}
-    text = shown(doctor.limits(document), width=400)
+    text = shown(limits_tables(document), width=400)
     assert row(text, "VpcConfig") == ["none", "of", "it"]
     assert f"version {limits.version}" in text
     assert row(text, "memory_mb")[:8] == [
@@ -488,7 +490,7 @@ def test_a_service_shows_what_a_client_must_set() -> None:
         "endpoints": {"lambda": "http://127.0.0.1:1", "s3": "http://127.0.0.1:2"},
         "confinement": "cgroup v2", "isolation": "none", "logs": "/logs", "pid": 7,
     }  # fmt: skip
-    text = shown(doctor.service(described))
+    text = shown(service_tables(described))
     assert row(text, "AWS_ENDPOINT_URL_LAMBDA") == ["http://127.0.0.1:1"]
     assert row(text, "AWS_ENDPOINT_URL_S3") == ["http://127.0.0.1:2"]
     assert row(text, "keys") == ["eval", '"$(slslab', 'env)"']
@@ -499,7 +501,7 @@ def test_a_service_shows_what_a_client_must_set() -> None:
 def test_findings_carry_the_colour_of_their_state(state: str, colour: str) -> None:
     console = Console(width=100, force_terminal=True, color_system="standard")
     with console.capture() as capture:
-        console.print(render(doctor.findings([Finding("memory", state, "8 GB", "buy more")])))
+        console.print(render(findings_table([Finding("memory", state, "8 GB", "buy more")])))
     assert f"\x1b[{colour}m{state}" in capture.get()
     assert "buy more" in capture.get()
 
@@ -522,7 +524,7 @@ def test_nothing_of_a_run_is_cut_at_80_columns(name: str) -> None:
 
 
 def test_runs_are_told_by_their_ids_bills_and_statuses_at_80_columns() -> None:
-    documents = [directory.summary() for directory in list_runs(RECORDED)]
+    documents = [directory.listed() for directory in list_runs(RECORDED)]
     interrupted = {"run": "20261122-000000-gradssharding-torchvision-0123", "status": "interrupted"}
     narrow = shown(run.runs([*documents, interrupted]), 80)
     assert "…" not in narrow

@@ -67,7 +67,7 @@ def test_status(root: Path) -> None:
     assert directory.status() == "running"
     directory.unlock(lock)
     assert directory.status() == "interrupted"
-    assert directory.summary() == {**plan("begun"), "status": "interrupted"}
+    assert directory.listed() == {**plan("begun"), "status": "interrupted"}
 
 
 def test_those_who_ask_do_not_take_each_other_for_the_run(root: Path) -> None:
@@ -119,10 +119,10 @@ def test_broken_files_are_named(root: Path) -> None:
     directory = make(root, "one", None)
     (directory.path / "plan.toml").write_text('run = "on')
     with pytest.raises(RunError, match=r"plan.toml is not a plan"):
-        directory.summary()
+        directory.listed()
     (directory.path / "run.json").write_text("[1")
     with pytest.raises(RunError, match=r"run.json is not a run's document"):
-        directory.summary()
+        directory.listed()
 
 
 def test_a_finished_run_is_never_modified(root: Path) -> None:

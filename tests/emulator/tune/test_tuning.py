@@ -3,6 +3,7 @@
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
@@ -12,6 +13,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 from tests.emulator.tune.test_estimates import estimator
 from tests.metered import record
 
+from slslab.aws.limits import lambda_limits
 from slslab.errors import HostError, RequestError
 from slslab.report.tuning import answers, tuning, tuning_page
 from slslab.tune.document import describe, tune_and_describe
@@ -21,6 +23,7 @@ from slslab.tune.tuning import Payload, Sizes, choose_sizes, tune
 # Returns CPU time and duration (ms) at a memory size, or the error type with which the function fails.
 Behaviour = Callable[[int], tuple[float, float] | str]
 SIZES = (128, 256, 512, 1024, 1769, 3008, 10240)
+LIMIT = lambda_limits().memory_mb
 
 
 class FakeLambda:
@@ -81,7 +84,7 @@ def run(
     own_mb = client.memory_mb
     payloads = [Payload(1 / max(1, len(events)), event) for event in events or ({},)]
     weights = [payload.weight for payload in payloads]
-    known = Sizes(estimator(*weights, cores=cores), own_mb, 3.0, choose_sizes(None, sizes, own_mb, 10240))
+    known = Sizes(estimator(*weights, cores=cores), own_mb, 3.0, choose_sizes(None, sizes, own_mb, LIMIT))
     known.measured |= more.pop("measured", {})
     done: list[int] = []
     tune(function, known, payloads, lambda *_: None, lambda measured: done.append(measured.memory_mb))
@@ -285,12 +288,12 @@ def test_a_function_that_is_not_there_and_one_that_is_invoked_by_others() -> Non
 )
 def test_wrong_sizes(text: str, message: str) -> None:
     with pytest.raises(RequestError, match=message):
-        choose_sizes(text, SIZES, 512, 10240)
+        choose_sizes(text, SIZES, 512, LIMIT)
 
 
 def test_sizes_beyond_the_accounts_are_left_out_unless_named() -> None:
-    assert choose_sizes(None, SIZES, 600, 3008) == (128, 256, 512, 600, 1024, 1769, 3008)
-    assert choose_sizes("1769,256", SIZES, 512, 10240) == (256, 512, 1769)
+    assert choose_sizes(None, SIZES, 600, replace(LIMIT, maximum=3008)) == (128, 256, 512, 600, 1024, 1769, 3008)
+    assert choose_sizes("1769,256", SIZES, 512, LIMIT) == (256, 512, 1769)
 
 
 @pytest.mark.parametrize("method", ["get_function_configuration", "get_paginator"])

@@ -10,10 +10,9 @@ from typing import Any
 import psutil
 import pytest
 
-from slslab.report.doctor import MISSING, OK, PARTLY, Finding
 from slslab.stack.queues import RabbitMQ
 from slslab.up import doctor
-from slslab.up.doctor import examine
+from slslab.up.doctor import MISSING, OK, PARTLY, Finding, examine
 
 Disk = namedtuple("Disk", "total used free")
 

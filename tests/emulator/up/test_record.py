@@ -19,7 +19,6 @@ from slslab.run.directory import PLAN, RunDirectory, list_runs, resolve
 from slslab.run.events import own_event
 from slslab.run.log import TraceWriter, load
 from slslab.stack import Stack
-from slslab.stack.access_log import Logged
 from slslab.up import record
 from slslab.up.record import Record
 
@@ -44,8 +43,9 @@ def begun(lines: list[str] | None = None) -> tuple[Record, Path]:
     return started, started.begin(ABOUT, Stack(""))
 
 
-def asked(operation: str, function: str = "", size: int = 0) -> Logged:
-    return Logged(operation, function, 1, 2, size)
+def asked(operation: str, function: str = "", size: int = 0) -> dict[str, Any]:
+    event = own_event(operation, 1, "", resource="", function=function)
+    return {**event, "end_ns": 2, "bytes": size, "requests": 1, "overhead": False}
 
 
 def test_a_service_replaces_what_an_ended_one_left_and_nothing_else(runs: Path) -> None:

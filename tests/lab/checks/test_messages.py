@@ -19,7 +19,7 @@ from slslab_lab.checks.messages import (
     check_stray,
     check_twice,
     exchange_of,
-    where,
+    step_name,
     who,
 )
 from slslab_lab.checks.violation import NotChecked, Violation
@@ -410,4 +410,4 @@ def test_whose_number_it_is(architecture: str, worker: int, name: str) -> None:
     ],
 )
 def test_the_name_of_a_step(place: tuple[int, int], name: str) -> None:
-    assert where(place) == name
+    assert step_name(place) == name

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.commands import slslab
 
-from slslab.report.doctor import Finding, findings
+from slslab.up.doctor import Finding, findings_table
 
 BIG = "9" * 23
 LONG = "x" * 5000
@@ -37,11 +37,11 @@ RUN = Path(__file__).parents[3] / "results" / "table2" / "mobilenet-scatterreduc
         (f"run allreduce --prices {LONG}", "is too long for a path"),
         ("run spirt --accumulate 65", "accumulate is 65."),
         ("run spirt --barrier-timeout inf", "barrier-timeout is inf."),
-        ("run mlless --supervisor-memory -1", "supervisor-memory is -1."),
-        ("run mlless --supervisor-memory 0", "supervisor-memory is 0."),
-        ("run kubeml --job-memory 127", "job-memory is 127."),
-        ("run gradssharding --aggregator-memory 10241", "aggregator-memory is 10241."),
-        ("run spirt --light-memory 1", "light-memory is 1."),
+        ("run mlless --supervisor-memory -1", "--supervisor-memory is -1 MB."),
+        ("run mlless --supervisor-memory 0", "--supervisor-memory is 0 MB."),
+        ("run kubeml --job-memory 127", "--job-memory is 127 MB."),
+        ("run gradssharding --aggregator-memory 10241", "--aggregator-memory is 10,241 MB."),
+        ("run spirt --light-memory 1", "--light-memory is 1 MB."),
         (f"accuracy allreduce --seed {BIG}", f"seed is {BIG}."),
         (f"show {LONG}", "is too long for a path"),
         (f"compare {LONG} last", "is too long for a path"),
@@ -77,7 +77,7 @@ def test_what_is_printed_keeps_its_brackets(tmp_path: Path, capsys: pytest.Captu
     from slslab.cli.terminal import Bar, print_document
 
     finding = Finding("containers", "missing", ":smile: [/]", "pip install 'slslab[docker]'")
-    print_document({}, lambda: findings([finding]), as_json=False)
+    print_document({}, lambda: findings_table([finding]), as_json=False)
     Bar().say("[bold]x[/] :smile:")
     written = capsys.readouterr()
     assert "pip install 'slslab[docker]'" in written.out

@@ -35,12 +35,12 @@ def make_costs(
     pattern: Pattern = architecture.pattern(workload)
     costs: dict[Key, Cost] = {}
     for role in pattern.roles:
-        for place, parts in patterns.places(role, workload):
-            for activity in patterns.activities(parts, place):
+        for slot, parts in patterns.slots(role, workload):
+            for activity in patterns.activities(parts, slot):
                 op = name_of(activity)
                 request = is_request(op)
                 working = bool(activity.work)
-                costs[unit_of(role), op, activity.phase, is_first(role, place)] = Cost(
+                costs[unit_of(role), op, activity.phase, is_first(role, slot)] = Cost(
                     fixed=0.0 if working or op in ("join", "transition") else per_request if request else MS,
                     per_byte=per_byte if request and activity.bytes != 0 else 0.0,
                     per_work=per_work if working and not request else 0.0,

@@ -12,7 +12,7 @@ from slslab.predict.profiles.profile import load_platform, save_profile
 from slslab.run.directory import RunDirectory
 from slslab_lab.runs.execution import run_plan
 from slslab_lab.runs.planning import architectures, make_plan, read_plan_file
-from slslab_lab.runs.platforms import gpu_variables, limits_of
+from slslab_lab.runs.platforms import check_limits, gpu_variables, limits_of
 from slslab_workers.plan import GPU_MEMORY, Plan
 
 
@@ -54,6 +54,74 @@ def test_the_platforms_limits_replace_lambdas() -> None:
     assert limits_of(plan("cloud-run-l4")).timeout_s.maximum == 3600
 
 
+@pytest.mark.parametrize(
+    ("name", "values", "options", "says", "hint"),
+    [
+        (
+            "allreduce",
+            {"memory_mb": 127},
+            {},
+            "Lambda has functions of 128 to 10,240 MB, and --memory is 127 MB.",
+            "choose another --memory.",
+        ),
+        (
+            "gpu",
+            {"memory_mb": 10_241},
+            {},
+            "Lambda has functions of 128 to 10,240 MB, and --memory is 10,241 MB.",
+            None,
+        ),
+        ("allreduce", {"timeout": 0}, {}, "Lambda has time-outs of 1 to 900 s, and --timeout is 0 s.", None),
+        ("allreduce", {"timeout": 901}, {}, "Lambda has time-outs of 1 to 900 s, and --timeout is 901 s.", None),
+        (
+            "allreduce",
+            {"platform": "modal-t4", "memory_mb": 127},
+            {},
+            "The platform modal-t4 has functions of 128 to 8,192 MB, and --memory is 127 MB.",
+            "choose another --memory, or leave out --platform.",
+        ),
+        (
+            "allreduce",
+            {"platform": "modal-t4", "timeout": 5401},
+            {},
+            "The platform modal-t4 has time-outs of 1 to 5,400 s, and --timeout is 5,401 s.",
+            "choose another --timeout, or leave out --platform.",
+        ),
+        (
+            "mlless",
+            {"account": "new"},
+            {"supervisor-memory": 4096},
+            "The account new has functions of 128 to 3,008 MB, and --supervisor-memory is 4,096 MB.",
+            "choose another --supervisor-memory, or leave out --account.",
+        ),
+        (
+            "gradssharding",
+            {"workers": 5},
+            {"combine": "median", "gradients": "uploaded", "parameters": 774_030_080},
+            "Lambda has functions of 128 to 10,240 MB, and --aggregator-memory is 22,658 MB.",
+            "an option may lower that; see slslab run gradssharding --help.",
+        ),
+    ],
+)
+def test_functions_that_do_not_exist_are_refused(
+    name: str, values: dict[str, Any], options: dict[str, Any], says: str, hint: str | None
+) -> None:
+    architecture = architectures()[name]
+    with pytest.raises(RequestError) as refused:
+        check_limits(make_plan(architecture, {"dataset": "digits", **values}, options), architecture)
+    assert refused.value.message == says
+    assert refused.value.hint == hint or hint is None
+
+
+@pytest.mark.parametrize(
+    ("values", "options"),
+    [({"memory_mb": 128}, {"job-memory": 128}), ({"memory_mb": 10_240, "timeout": 900}, {"job-memory": 0})],
+)
+def test_functions_at_the_limits_are_admitted(values: dict[str, Any], options: dict[str, Any]) -> None:
+    architecture = architectures()["kubeml"]
+    check_limits(make_plan(architecture, {"dataset": "digits", **values}, options), architecture)
+
+
 def test_functions_know_the_memory_of_the_platforms_gpu(tmp_path: Path) -> None:
     assert gpu_variables(plan("modal-t4")) == {GPU_MEMORY: "15258"}
     assert gpu_variables(plan(None)) == {}
@@ -88,14 +156,14 @@ def test_functions_know_the_memory_of_the_platforms_gpu(tmp_path: Path) -> None:
         (
             "allreduce",
             {"memory_mb": 9000},
-            "The platform modal-t4 has functions of at most 8,192 MB here, and the plan wants 9,000 MB.",
-            "choose a smaller --memory, or leave out --platform.",
+            "The platform modal-t4 has functions of 128 to 8,192 MB, and --memory is 9,000 MB.",
+            "choose another --memory, or leave out --platform.",
         ),
         (
             "allreduce",
             {"platform": "cloud-run-l4", "memory_mb": 1024, "timeout": 3601},
-            "The platform cloud-run-l4 has time-outs of at most 3,600 s here, and the plan wants 3,601 s.",
-            "choose a smaller --timeout, or leave out --platform.",
+            "The platform cloud-run-l4 has time-outs of 1 to 3,600 s, and --timeout is 3,601 s.",
+            "choose another --timeout, or leave out --platform.",
         ),
         ("gpu", {}, "gpu runs on instances, not on functions.", "leave out --platform."),
         (

@@ -9,7 +9,7 @@ import pytest
 from tests import commands
 from tests.lab.studies.setups import setup
 
-from slslab_lab.pages.grids import grids
+from slslab_lab.pages.reproduction import tables
 from slslab_lab.studies import byzantine
 from slslab_lab.studies.byzantine import (
     ATTACKERS,
@@ -81,12 +81,12 @@ def test_what_falls_is_said_and_what_is_refused_too() -> None:
     assert "are lost with krum (50.0 %)" in by_attack["IPM by 1 of 5"]
     assert "are lost with median (30.0 %)" in by_attack["ALIE by 2 of 5"]
     assert "are lost with no rule" in by_attack["ALIE by 1 of 5"]
-    tables = list(grids(document))
-    assert [grid.columns for grid in tables[:2]] == [("rule", "no attack", *NAMES)] * len(ATTACKERS)
-    rows = {row[0]: row for row in tables[1].rows}
+    grids = list(tables(document))
+    assert [grid.columns for grid in grids[:2]] == [("rule", "no attack", *NAMES)] * len(ATTACKERS)
+    rows = {row[0]: row for row in grids[1].rows}
     assert rows["krum"][1:] == ("90.0", *["refused"] * len(NAMES))
     # 1,000 times 0.003 s of 1 GB.
-    assert {row[0]: row for row in tables[2].rows}["median"][1:4] == ("3.00", "3.0", "≈0.000050")
+    assert {row[0]: row for row in grids[2].rows}["median"][1:4] == ("3.00", "3.0", "≈0.000050")
 
 
 def test_the_projects_own_show_what_was_asked() -> None:

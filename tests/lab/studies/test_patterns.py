@@ -16,8 +16,7 @@ from tests.lab.studies.setups import setup
 from slslab.errors import RequestError
 from slslab.predict.profiles.profile import Operation, Profile
 from slslab.report.terminal import render
-from slslab_lab.pages.grids import thresholds
-from slslab_lab.pages.reproduction import reproduction
+from slslab_lab.pages.reproduction import reproduction, thresholds
 from slslab_lab.papers.paper import Row, Table, load_paper
 from slslab_lab.papers.recomputation import recompute
 from slslab_lab.replay.crossings import Interval
@@ -192,7 +191,7 @@ def test_a_pattern_that_wins_everywhere_and_intervals_that_come_back() -> None:
     everywhere = compared(None, (2.0, 1.0), (Interval(0.1, 10, "scatterreduce"),))
     back = compared(("1", "2"), (2.0, 1.0), (*INTERVALS[:2], Interval(2.0, 3.0, "scatterreduce")))
     made = document(everywhere, replace(back, share=23214.2))
-    first, second = thresholds(made).rows
+    first, second = next(thresholds(made)).rows
     assert first[3:] == ("–", "≈ScatterReduce", "0.1", "everywhere", "–", "–")
     assert second[3:] == ("AllReduce", "≈ScatterReduce", "23,214", "below 0.5, above 2", "0.5 to 2", "–")
     console = Console(width=140)

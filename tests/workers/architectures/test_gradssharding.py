@@ -376,7 +376,8 @@ def test_too_many_requests_are_made_again_as_long_as_a_function_may_last(
 
     monkeypatch.setattr(client, "invoke", throttled)
     plan = make_plan("gradssharding", timeout=5, options={"gradients": "uploaded"})
-    deployment = UploadedGradients(plan, Cloud(lambda _service: client, lambda _event: None), Stages())
+    cloud = Cloud(lambda _service: client, lambda _event: None)
+    deployment = UploadedGradients(plan, architecture.handler, cloud, Stages())
     deployment._stopping = pauses = Pauses()
     with pytest.raises(RunFailed, match="TooManyRequestsException") as raised:
         deployment.call("function", {}, "RequestResponse", 0)
@@ -398,13 +399,9 @@ def test_a_throttled_level_is_run_in_waves(aws: Emulator, make_plan: MakePlan) -
     options = {"gradients": "uploaded", "parameters": 1003, "shards": 5, "aggregator-memory": 1024}
     plan = make_plan("gradssharding", batches=1, options=options)
     aws.records.clear()
-    deployment = Throttled(plan, Cloud(aws.client, lambda _event: None), Stages())
+    deployment = Throttled(plan, architecture.handler, Cloud(aws.client, lambda _event: None), Stages())
     deployment._stopping = pauses = Pauses()
-    try:
-        deployment.create()
-        outcome = deployment.train()
-    finally:
-        deployment.remove()
+    outcome = deployment.run()
     vectors = [np.concatenate(list(random_gradient(plan, client))) for client in range(4)]
     assert outcome.parameters_sha256 == hashlib.sha256(by_hand("shards", vectors).tobytes()).hexdigest()
     assert pauses.pauses[0] == 1, "some were throttled"
@@ -506,7 +503,7 @@ def test_a_new_account_runs_16_shards_in_two_waves(run: Run, runs: Path) -> None
 def test_an_account_that_is_too_small_for_the_plan_says_so(runs: Path) -> None:
     done = slslab("run", "gradssharding", "--account", "new", "--memory", "4096", variables={"SLSLAB_RUNS": str(runs)})
     assert done.code == 2
-    assert "The account new has functions of at most 3,008 MB, and the plan wants 4,096 MB." in done.err
+    assert "The account new has functions of 128 to 3,008 MB, and --memory is 4,096 MB." in done.err
 
 
 UPLOADED = ("--gradients", "uploaded", "--parameters", "100003", "--clients", "5", "--batches", "2", "--epochs", "1")

@@ -24,9 +24,9 @@ from slslab.stack.queues import find_rabbitmq
 from slslab_workers.architecture import Cloud, Outcome, RunFailed
 from slslab_workers.channels import endpoints
 from slslab_workers.channels.queues import scoped
-from slslab_workers.driver.deployment import FunctionSpec, deploy_and_train
+from slslab_workers.driver.deployment import FunctionSpec
 from slslab_workers.mlless import supervisor
-from slslab_workers.mlless.driver import MLLessDeployment
+from slslab_workers.mlless.driver import MLLess, MLLessDeployment
 from slslab_workers.mlless.handlers import MLLessWorker
 from slslab_workers.plan import Plan
 from slslab_workers.training import lifetime
@@ -96,7 +96,7 @@ class Driven:
     def __call__(self, plan: Plan, kind: type[MLLessDeployment] = MLLessDeployment) -> Outcome:
         cloud = Cloud(self.client, self.events.append, {endpoints.QUEUE_URL: self.queue})
         self.runs.append(plan.run)
-        outcome = deploy_and_train(kind(plan, cloud, Stages()))
+        outcome = kind(plan, MLLess.handler, cloud, Stages()).run()
         listed = self.client("s3").list_buckets()["Buckets"]
         assert f"slslab-{plan.run}" not in [bucket["Name"] for bucket in listed]
         return outcome

@@ -10,7 +10,7 @@ import pytest
 from tests.lambdaml_space import Silent
 from tests.memory.stores import S3
 
-from slslab_workers.architecture import Cloud
+from slslab_workers.architecture import Cloud, Outcome
 from slslab_workers.driver import job as module
 from slslab_workers.driver.job import REMOVALS, UPLOADERS, Job, mean_losses
 from slslab_workers.plan import Plan
@@ -33,24 +33,31 @@ class Busy(S3):
         super().delete_bucket(Bucket=Bucket)
 
 
+class Untrained(Job):
+    """A job that is never run."""
+
+    def train(self) -> Outcome:
+        raise NotImplementedError
+
+
 def job(s3: S3) -> Job:
-    return Job(PLAN, Cloud({"s3": s3}.__getitem__, lambda _: None), Silent())
+    return Untrained(PLAN, Cloud({"s3": s3}.__getitem__, lambda _: None), Silent())
 
 
 @pytest.mark.parametrize("puts", [0, 1, REMOVALS - 1])
 def test_a_bucket_is_deleted_although_workers_still_put_objects(puts: int) -> None:
     s3 = Busy(puts)
-    job(s3).create_bucket()
-    job(s3).remove_bucket()
+    job(s3).create()
+    job(s3).remove()
     assert s3.buckets == {}
-    job(s3).remove_bucket()
+    job(s3).remove()
 
 
 def test_a_bucket_that_is_never_empty_is_given_up() -> None:
     s3 = Busy(REMOVALS)
-    job(s3).create_bucket()
+    job(s3).create()
     with pytest.raises(botocore.exceptions.ClientError, match="BucketNotEmpty"):
-        job(s3).remove_bucket()
+        job(s3).remove()
 
 
 def test_an_interrupt_cancels_the_uploads_that_have_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,8 +81,8 @@ def test_an_interrupt_cancels_the_uploads_that_have_not_begun(monkeypatch: pytes
 
     monkeypatch.setattr(module, "ThreadPoolExecutor", Pool)
     s3 = Slow(lambda: None)
-    uploading = Job(replace(PLAN, batches=16), Cloud({"s3": s3}.__getitem__, lambda _: None), Interrupted())
-    uploading.create_bucket()
+    uploading = Untrained(replace(PLAN, batches=16), Cloud({"s3": s3}.__getitem__, lambda _: None), Interrupted())
+    uploading.create()
     with pytest.raises(KeyboardInterrupt):
         uploading.upload(range(1))
     assert 1 <= len(s3.buckets[uploading.bucket]) <= 1 + UPLOADERS

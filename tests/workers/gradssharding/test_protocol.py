@@ -7,7 +7,7 @@ from tests.lab.checks.small import Event, event, of_events
 from tests.lab.replay.recordings import make_plan
 
 from slslab.run.run import Place, Run
-from slslab_workers.gradssharding.protocol import protocol as gradssharding
+from slslab_workers.architecture import architectures
 from slslab_workers.models import SPECS
 from slslab_workers.patterns.messages import Message, Name, Protocol, Wait
 
@@ -21,6 +21,12 @@ STEPS = ((0, 0), (1, 0))
 def small(*events: Event, options: dict[str, Any] | None = None, **more: Any) -> Run:
     plan = replace(PLAN, options={**PLAN.options, "shards": 2, **(options or {})}, **more)
     return of_events(*events, plan=plan, document=FIVE)
+
+
+def gradssharding(run: Run) -> Protocol:
+    protocol = architectures()["gradssharding"].protocol(run)
+    assert protocol is not None
+    return protocol
 
 
 def put(aggregator: int, place: Place, **more: Any) -> Event:
@@ -114,11 +120,7 @@ def test_gradients_that_the_driver_uploads() -> None:
         for shard, size in ((0, 16), (1, 12))
     ]
     # Aggregators may begin at once, and nobody updates a model.
-    waits = [
-        Wait(place, until, ())
-        for place, each in zip(STEPS, (means[:2], means[2:]), strict=True)
-        for until in ((), names(*each))
-    ]
+    waits = [Wait(place, names(*each), ()) for place, each in zip(STEPS, (means[:2], means[2:]), strict=True)]
     assert found == Protocol((*uploaded, *means), tuple(waits))
 
 
@@ -132,6 +134,16 @@ def test_sizes_that_are_not_known() -> None:
 def test_steps_that_end_before() -> None:
     computed = event("compute", 0, STEPS[0], overhead=True)
     run = small(computed, epochs=2, batches=2, early_stopping=True)
-    assert {wait.place for wait in gradssharding(run).waits} == {(0, 0)}
-    uploaded = small(computed, epochs=2, batches=2, early_stopping=True, options={"gradients": "uploaded"})
-    assert {wait.place for wait in gradssharding(uploaded).waits} == {(0, 0), (0, 1), (1, 0), (1, 1)}
+    assert {wait.step for wait in gradssharding(run).waits} == {(0, 0)}
+    uploaded = small(computed, epochs=2, batches=2, options={"gradients": "uploaded"}).replace(complete=False)
+    assert {wait.step for wait in gradssharding(uploaded).waits} == {(0, 0), (0, 1), (1, 0), (1, 1)}
+
+
+def test_a_mean_of_the_last_step_that_was_begun() -> None:
+    """A run was killed before its third step: clients may have taken the second one's mean."""
+    computed = [event("compute", 0, (0, step), overhead=True) for step in (0, 1)]
+    found = gradssharding(small(*computed, epochs=1, batches=3).replace(complete=False))
+    means = [message for message in found.messages if message.kind == "mean"]
+    assert [(message.at, message.takers) for message in means] == [
+        (step, {0: 1, 1: 1}) for step in ((0, 0), (0, 0), (0, 1), (0, 1))
+    ]

@@ -11,14 +11,14 @@ def inputs(topology: str, clients: int) -> list[list[list[int]]]:
 
 
 def test_each_shard_has_an_aggregator_that_reads_all_clients() -> None:
-    assert levels("shards", 3, 2) == ((Aggregator(1, 0, (0, 1, 2), 0, 3), Aggregator(1, 1, (0, 1, 2), 1, 3)),)
-    assert levels("shards", 2) == ((Aggregator(1, 0, (0, 1), 0, 2),),), "without slices one of them has all"
+    assert levels("shards", 3, 2) == ((Aggregator(1, 0, 3, (0, 1, 2), 0, 3), Aggregator(1, 1, 4, (0, 1, 2), 1, 3)),)
+    assert levels("shards", 2) == ((Aggregator(1, 0, 2, (0, 1), 0, 2),),), "without slices one of them has all"
 
 
 def test_lambda_fl_has_as_many_leaves_as_the_root_of_the_clients_and_a_root() -> None:
     assert levels("lambda-fl", 5) == (
-        (Aggregator(1, 0, (0, 1, 2), None, 3), Aggregator(1, 1, (3, 4), None, 2)),
-        (Aggregator(2, 0, (0, 1), None, 5),),
+        (Aggregator(1, 0, 5, (0, 1, 2), None, 3), Aggregator(1, 1, 6, (3, 4), None, 2)),
+        (Aggregator(2, 0, 7, (0, 1), None, 5),),
     )
     assert inputs("lambda-fl", 4) == [[[0, 1], [2, 3]], [[0, 1]]], "of a square number of clients all are full"
     assert inputs("lambda-fl", 2) == [[[0, 1]], [[0]]]
@@ -27,9 +27,12 @@ def test_lambda_fl_has_as_many_leaves_as_the_root_of_the_clients_and_a_root() ->
 
 def test_lifl_has_three_levels_of_the_cube_root_of_the_clients() -> None:
     assert levels("lifl", 5) == (
-        tuple(Aggregator(1, number, group, None, len(group)) for number, group in enumerate(((0, 1), (2, 3), (4,)))),
-        (Aggregator(2, 0, (0, 1), None, 4), Aggregator(2, 1, (2,), None, 1)),
-        (Aggregator(3, 0, (0, 1), None, 5),),
+        tuple(
+            Aggregator(1, number, 5 + number, group, None, len(group))
+            for number, group in enumerate(((0, 1), (2, 3), (4,)))
+        ),
+        (Aggregator(2, 0, 8, (0, 1), None, 4), Aggregator(2, 1, 9, (2,), None, 1)),
+        (Aggregator(3, 0, 10, (0, 1), None, 5),),
     )
     assert [len(level) for level in levels("lifl", 27)] == [9, 3, 1], "of 3³ clients each reads 3"
     assert [len(level) for level in levels("lifl", 28)] == [7, 2, 1], "of one more the first ones read 4"

@@ -100,7 +100,7 @@ def first(op: str, worker: int, place: Place) -> int:
 
 def test_two_epochs() -> None:
     found = kubeml(small())
-    assert found.places == {n: place for n, place in enumerate(PLACES) if place is not None}
+    assert found.steps == {n: place for n, place in enumerate(PLACES) if place is not None}
     # Both train; function 0 goes on; both validate and train again; as before; both validate.
     once, alone, twice = {0: 1, 1: 1}, {0: 1}, {0: 2, 1: 2}
     model, *others = references(once, alone, twice, alone, once)
@@ -194,11 +194,11 @@ FAULT = event("fault", 0, (1, 0), resource="x message-lost")
 )
 def test_epochs_from_a_failure_on_are_not_judged(run: Run) -> None:
     found = kubeml(run)
-    assert {wait.place for wait in found.waits} == {(0, 0), (0, 1)}
+    assert {wait.step for wait in found.waits} == {(0, 0), (0, 1)}
     assert found.judged == 1
     assert found.unjudged == "a function failed in epoch 1: epochs from it on"
     # What is exchanged after it belongs to no round.
-    assert {place[0] for n, place in found.places.items() if run.events[n]["worker"] == JOB} == {0}
+    assert {place[0] for n, place in found.steps.items() if run.events[n]["worker"] == JOB} == {0}
 
 
 def test_of_a_first_epoch_with_a_failure_nothing_is_judged() -> None:

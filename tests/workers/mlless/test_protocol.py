@@ -78,10 +78,10 @@ def test_two_steps() -> None:
     found = mlless(small(*events, options=SENDS_ALL))
     first, second = (updates(place, 0, 1) + supervised(place) for place in (FIRST, SECOND))
     assert found.messages == (*first, *second)
-    # The decision, what each worker does with it, and its next step.
-    assert found.waits == (wait(FIRST, 1, 5, 4), wait(SECOND, 6))
+    # The decision, the updates, and the next steps.
+    assert found.waits == (wait(FIRST, 1, 4, 5), wait(SECOND, 6))
     assert found.minibatches == {(rank, *place) for rank in (0, 1) for place in (FIRST, SECOND)}
-    assert found.places == {1: FIRST, 3: FIRST, 6: SECOND}
+    assert found.steps == {1: FIRST, 3: FIRST, 6: SECOND}
 
 
 def test_a_step_of_a_decision_is_the_one_in_which_it_is_taken() -> None:
@@ -101,7 +101,7 @@ def test_a_step_of_a_decision_is_the_one_in_which_it_is_taken() -> None:
         delivered("late", (1, 1)),
         delivered("late", (1, 2)),
     ]
-    assert mlless(small(*events)).places == {0: FIRST, 2: (1, 1), 3: (1, 1), 4: (2, 0), 5: (4, 0)}
+    assert mlless(small(*events)).steps == {0: FIRST, 2: (1, 1), 3: (1, 1), 4: (2, 0), 5: (4, 0)}
 
 
 SENT = [
@@ -152,7 +152,7 @@ def test_a_worker_that_is_removed() -> None:
     ]
     removed = published(1, UPDATES, "k", SECOND, overhead=True)
     found = mlless(small(computed(0, (0, 2)), *others, removed, options=SENDS_ALL, batches=3, workers=3))
-    places = [wait.place for wait in found.waits]
+    places = [wait.step for wait in found.waits]
     assert places == [(0, 0), (0, 1), (0, 2), (0, 3), (0, 4)]
     assert found.minibatches == {(rank, *p) for p in places for rank in (0, 1, 2) if rank != 1 or p in places[:2]}
     (left,) = (message for message in found.messages if message.kind == "model")

@@ -82,7 +82,7 @@ def test_by_default_a_database_averages_and_updates() -> None:
     assert found.minibatches == {(peer, epoch, batch) for peer in (0, 1) for epoch in (0, 1) for batch in (0, 1)}
     assert found.cleared == {(peer, epoch) for peer in (0, 1) for epoch in (0, 1)}
     assert found.appended == {f"{RUN}:gradients_0", f"{RUN}:gradients_1"}
-    assert (found.judged, found.unjudged, found.places, found.drawn) == (None, "", {}, frozenset())
+    assert (found.judged, found.unjudged, found.steps, found.drawn) == (None, "", {}, frozenset())
 
 
 STORED = Message("average", by(0, "averaged_gradient_0", 0), BOTH, 20, (0, -1))
@@ -136,7 +136,7 @@ def test_a_robust_aggregate_is_made_by_a_script() -> None:
 
 
 def epochs(run: Run) -> list[int]:
-    return [wait.place[0] for wait in spirt(run).waits]
+    return [wait.step[0] for wait in spirt(run).waits]
 
 
 def test_epochs_that_may_end_before() -> None:
@@ -146,7 +146,7 @@ def test_epochs_that_may_end_before() -> None:
     assert epochs(small(*events, epochs=4).replace(complete=False)) == [0, 1]
     fault = event("fault", 0, (1, 0), resource="x message-lost")
     lost = spirt(small(*events, computed(0, 2), fault, epochs=4))
-    assert [wait.place for wait in lost.waits] == [(0, -1)]
+    assert [wait.step for wait in lost.waits] == [(0, -1)]
     assert (lost.judged, lost.unjudged) == (1, "a peer or a message was lost or late in epoch 1: epochs from it on")
 
 

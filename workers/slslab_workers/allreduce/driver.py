@@ -21,6 +21,7 @@ class AllReduce(FunctionArchitecture):
     name = "allreduce"
     title = "AllReduce"
     paper = "LambdaML, SIGMOD 2021; Barrak et al. 2025"
+    colour = "1"
     summary = (
         "LambdaML AllReduce over S3: rank 0 fetches all gradients, merges them and puts the result for the others.\n\n"
         "--as-released does what the authors' replication did: it sums the gradients instead of averaging them, polls "

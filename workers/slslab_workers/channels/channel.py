@@ -4,7 +4,7 @@ To add a channel, write one module and its operations (`slslab_workers.trace.ope
 emulator/slslab/run/prices), and an entry in a profile (emulator/slslab/predict/profiles), which tells replay how long
 its requests take. The module has a class that inherits from `Channel` and makes every request in `Channel.request`. If
 workers exchange objects through it, inherit from `slslab_workers.channels.keyed.KeyedChannel`; with a name in
-`slslab_workers.channels.choice`, AllReduce and ScatterReduce run over it unchanged.
+`slslab_workers.channels.choice`, architectures with `--channel` run over it unchanged.
 """
 
 import functools

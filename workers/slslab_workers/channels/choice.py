@@ -1,4 +1,4 @@
-"""The channel through which AllReduce and ScatterReduce exchange vectors: S3, or another one (`--channel`).
+"""The channel through which workers exchange vectors: S3, or another one (`--channel`).
 
 Importing this module doesn't import the channels' clients.
 """

@@ -106,7 +106,7 @@ class TensorDatabase(Channel):
             self._ask(*command)
 
     def push_json(self, key: str, vector: Vector, phase: str, *, overhead: bool = True) -> None:
-        """Append a vector (P,) to a list as JSON text, as SPIRT's released code stores gradients."""
+        """Append a vector (P,) to a list as JSON text, as Barrak et al.'s released code stores gradients."""
         with self.request("tensor.set", phase, self.resource(key), overhead=overhead) as span:
             body = _as_json(vector)
             span.bytes = len(body)

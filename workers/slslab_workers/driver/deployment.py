@@ -23,13 +23,15 @@ from slslab_workers.channels import endpoints
 from slslab_workers.channels.queues import QUEUE, Queues, open_queues
 from slslab_workers.driver import dependencies
 from slslab_workers.driver.dependencies import package_of
-from slslab_workers.driver.job import Job, failures
+from slslab_workers.driver.job import Job
 from slslab_workers.models import own_packages
 from slslab_workers.plan import Assignment, Plan, PlanError
 from slslab_workers.training.keys import result_key
 
 ROLE = "arn:aws:iam::000000000000:role/slslab-worker"
 RESULT_POLL_S = 0.1
+# How long the driver waits for functions or a message before it checks whether another function has failed, s.
+PATIENCE_S = 0.5
 # boto3 attempts a throttled request five times by default (legacy retry mode). Clients here don't, because repeating an
 # accepted invocation would start a second worker.
 PAUSES_S = (1.0, 2.0, 4.0, 8.0)
@@ -69,16 +71,6 @@ def worker_function(plan: Plan) -> str:
     return f"slslab-{plan.run}"[:64]
 
 
-def deploy_and_train(deployment: "Deployment") -> Outcome:
-    """Create, train, and always remove; an error of AWS or another service fails the run (RunFailed)."""
-    with failures():
-        try:
-            deployment.create()
-            return deployment.train()
-        finally:
-            deployment.remove()
-
-
 @dataclass(frozen=True)
 class FunctionSpec:
     """A Lambda function of an architecture, and what its role must allow: `actions` on the run's bucket and state
@@ -113,7 +105,7 @@ class Deployment(Job):
         retried (a retried worker would overwrite its peers' view of a step); they leave a record in the bucket."""
         functions = self.functions() if self.deployed is None else []
         self._progress.report("deploy", 0, len(functions))
-        self.create_bucket()
+        super().create()
         for number, function in enumerate(functions, 1):
             self._create_function(function)
             self._progress.report("deploy", number, len(functions))
@@ -172,7 +164,7 @@ class Deployment(Job):
         self._invokers.shutdown(wait=False, cancel_futures=True)
         with ExitStack() as later:
             later.callback(self._remove_queues)
-            later.callback(self.remove_bucket)
+            later.callback(super().remove)
             for name in self.arns:
                 with suppress(self._lambda.exceptions.ResourceNotFoundException):
                     self._lambda.delete_function(FunctionName=name)
@@ -264,12 +256,16 @@ class Deployment(Job):
             if failed_rank in (rank, None):
                 raise worker_failure(record["responsePayload"], failed_rank)
 
-    def _first_failure_ends(self, futures: list["Future[dict[str, Any]]"]) -> list[dict[str, Any]]:
+    def _check_companion(self) -> None:
+        """Raise RunFailed if a function that the driver doesn't wait for has failed."""
+
+    def _first_failure_ends(self, futures: "list[Future[Any]]") -> list[Any]:
         """Return results by rank. A worker's failure ends the run at once, before its peers time out."""
-        pending: set[Future[dict[str, Any]]] = set(futures)
+        pending = set(futures)
         while pending:
             # Bounded, so that Ctrl-C still works.
-            done, pending = wait(pending, timeout=0.5, return_when=FIRST_COMPLETED)
+            done, pending = wait(pending, PATIENCE_S, FIRST_COMPLETED)
+            self._check_companion()
             for future in done:
                 if (error := future.exception()) is not None:
                     self._stopping.set()
@@ -278,7 +274,7 @@ class Deployment(Job):
 
 
 class FunctionArchitecture(Architecture):
-    """An architecture of functions: `handler` runs on all workers, unless it overrides `deployment`."""
+    """An architecture of functions: `handler` runs on all workers. `deploys` is for one with more functions."""
 
     handler: ClassVar[str]
     deploys: ClassVar[type[Deployment]] = Deployment
@@ -286,10 +282,6 @@ class FunctionArchitecture(Architecture):
     def deployment(self, plan: Plan, cloud: Cloud, progress: Progress) -> Deployment:
         """Return the deployment of functions and everything they need."""
         return self.deploys(plan, self.handler, cloud, progress)
-
-    def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
-        """Deploy, invoke, wait, evaluate."""
-        return deploy_and_train(self.deployment(plan, cloud, progress))
 
 
 def refuse_modes(plan: Plan, why: str) -> None:

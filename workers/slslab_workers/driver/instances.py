@@ -15,7 +15,7 @@ from slslab_workers.architecture import (
 )
 from slslab_workers.channels.polling import poll_policy
 from slslab_workers.driver.deployment import refuse_modes
-from slslab_workers.driver.job import Job, failures
+from slslab_workers.driver.job import Job
 from slslab_workers.option import Option
 from slslab_workers.plan import Plan, PlanError
 from slslab_workers.training.keys import GO_ON, STOP, model_key, result_key, verdict_key
@@ -49,24 +49,22 @@ class InstanceArchitecture(Architecture):
         self.requirements(plan)
         if cloud.launcher is None:
             raise PlanError("This stack can't start instances.", "choose an architecture of functions.")
-        job = _InstanceJob(plan, cloud, progress)
-        with failures():
-            try:
-                job.create_bucket()
-                return job.train(self.module, cloud.launcher)
-            finally:
-                job.remove_bucket()
+        return _InstanceJob(plan, cloud, progress, self.module, cloud.launcher).run()
 
 
 class _InstanceJob(Job):
-    def train(self, module: str, launcher: InstanceLauncher) -> Outcome:
+    def __init__(self, plan: Plan, cloud: Cloud, progress: Progress, module: str, launcher: InstanceLauncher) -> None:
+        super().__init__(plan, cloud, progress)
+        self._module, self._launcher = module, launcher
+
+    def train(self) -> Outcome:
         plan = self.plan
         # Instances are billed while they wait, so their data is stored before they start.
         self.upload([0] if plan.gradual else range(plan.epochs))
         document = plan.to_document()
         events = [{"plan": document, "bucket": self.bucket, "rank": rank} for rank in range(plan.workers)]
         # Threads that wait for each other sleep instead of spinning, as in functions.
-        with launcher.launch(module, events, {"OMP_WAIT_POLICY": "PASSIVE"}) as instances:
+        with self._launcher.launch(self._module, events, {"OMP_WAIT_POLICY": "PASSIVE"}) as instances:
             if plan.gradual:
                 self._attend(instances)
             instances.join()

@@ -2,7 +2,8 @@
 
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cached_property, partial
@@ -40,7 +41,7 @@ def failures() -> Iterator[None]:
         raise RunFailed(type(error).__name__, str(error)) from error
 
 
-class Job:
+class Job(ABC):
     """One run's data set, bucket and test accuracies so far (0..1, per epoch)."""
 
     def __init__(self, plan: Plan, cloud: Cloud, progress: Progress) -> None:
@@ -59,12 +60,25 @@ class Job:
     def _samples(self) -> Samples:
         return Samples(self.plan, lambda done, total: self._progress.report("load", done, total))
 
-    def create_bucket(self) -> None:
+    def run(self) -> Outcome:
+        """Create, train, and always remove; an error of AWS or another service fails the run (RunFailed)."""
+        with failures():
+            try:
+                self.create()
+                return self.train()
+            finally:
+                self.remove()
+
+    @abstractmethod
+    def train(self) -> Outcome:
+        """Train all epochs, or until the plan's accuracy or patience ends training."""
+
+    def create(self) -> None:
         """Create the run's bucket, unless it exists."""
         if self.deployed is None:
             self._s3.create_bucket(Bucket=self.bucket)
 
-    def remove_bucket(self) -> None:
+    def remove(self) -> None:
         """Delete everything in the bucket, and the bucket itself if the driver made it. It may be gone already.
 
         Workers that still run, as after another's failure, may put objects meanwhile. Then everything is repeated.
@@ -90,23 +104,27 @@ class Job:
 
     def upload(self, epochs: Iterable[int]) -> None:
         """Store the minibatches of these epochs."""
-        plan = self.plan
-        epochs = list(epochs)
+        plan, samples, epochs = self.plan, self._samples, list(epochs)
         total = self._uploaded + plan.workers * plan.batches * len(epochs)
-        samples, policy = self._samples, self._samples.dataset.policy
+        put = partial(self.store, samples.images, samples.labels)
+        for epoch in epochs:
+            indices, batches = samples.indices(epoch), product(range(plan.workers), range(plan.batches))
+            keyed = ((minibatch_key(plan, epoch, step, rank), indices[rank, step]) for rank, step in batches)
+            self.upload_all(put, keyed, total)
 
-        def put(epoch: int, indices: Any, place: tuple[int, int]) -> None:
-            (rank, step), chosen = place, indices[place]
-            body, metadata = datasets.encode_minibatch(samples.images[chosen], samples.labels[chosen], policy)
-            self._objects.put(minibatch_key(plan, epoch, step, rank), body, "other", metadata=metadata)
-
+    def upload_all(self, put: Callable[[Any], None], items: Iterable[Any], total: int) -> None:
+        """Call `put` for all items, a few at a time. `total` counts all of the run's uploads up to the last item."""
         with ThreadPoolExecutor(UPLOADERS, thread_name_prefix="upload") as pool:
-            for epoch in epochs:
-                places = product(range(plan.workers), range(plan.batches))
-                # An interrupt or an error cancels uploads that haven't begun.
-                for _ in pool.map(partial(put, epoch, samples.indices(epoch)), places):
-                    self._uploaded += 1
-                    self._progress.report("upload", self._uploaded, total)
+            # An interrupt or an error cancels uploads that haven't begun.
+            for _ in pool.map(put, items):
+                self._uploaded += 1
+                self._progress.report("upload", self._uploaded, total)
+
+    def store(self, inputs: Any, labels: Any, keyed: tuple[str, Any]) -> None:
+        """Store a minibatch, given as its key and the indices of its samples in `inputs` (N, …) and `labels` (N,)."""
+        key, chosen = keyed
+        body, metadata = datasets.encode_minibatch(inputs[chosen], labels[chosen], self._samples.dataset.policy)
+        self._objects.put(key, body, "other", metadata=metadata)
 
     def evaluate(self, epoch: int) -> bool:
         """Evaluate rank 0's model after an epoch, unless the plan skips evaluation; return whether the plan's accuracy
@@ -122,6 +140,10 @@ class Job:
         accuracy, loss = evaluate(model, stored, dataset.test_images, dataset.test_labels, dataset.policy)
         if self._samples.validation is not None:
             _, loss = evaluate(model, stored, *self._samples.validation, dataset.policy)
+        return self.record(epoch, accuracy, loss)
+
+    def record(self, epoch: int, accuracy: float, loss: float) -> bool:
+        """Record an epoch's evaluation; return whether the plan's accuracy or patience ends training."""
         self._progress.report("evaluate", epoch + 1, self.plan.epochs)
         self.accuracies.append(accuracy)
         return self._stops.record(accuracy, loss) is not None

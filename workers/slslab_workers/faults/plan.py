@@ -54,7 +54,7 @@ TYPES: Mapping[str, tuple[type, ...]] = MappingProxyType(
         **dict.fromkeys(("kind", "phase", "op", "function"), (str,)),
     }
 )
-# Steps fetch and compute minibatches; SPIRT synchronises between steps.
+# Steps fetch and compute minibatches; workers may synchronise between steps.
 STEPWISE = ("fetch", "compute")
 STORES = tuple(op for op, meaning in OPERATIONS.items() if meaning.channel not in ("", "sqs"))
 OBJECTS = tuple(op for op in STORES if OPERATIONS[op].channel == "object")

@@ -15,6 +15,7 @@ class Gpu(InstanceArchitecture):
     name = "gpu"
     title = "GPU baseline"
     paper = "Barrak et al. 2025"
+    colour = "5"
     summary = (
         "The GPU baseline over S3: n long-running instances. Each puts its gradient and gets all others.\n\n"
         "Instances are billed from launch to end, and Lambda's limits don't apply to them: --timeout has no effect, "

@@ -34,9 +34,8 @@ class Task(InvocationInput):
 
     @property
     def worker(self) -> int:
-        """Return the aggregator's rank in the trace: after the clients, level by level."""
-        below = tree_of(self.plan)[: self.level - 1]
-        return self.plan.workers + sum(map(len, below)) + self.number
+        """Return the aggregator's rank in the trace."""
+        return tree_of(self.plan)[self.level - 1][self.number].rank
 
 
 def aggregate(task: Task, objects: ObjectChannel) -> None:

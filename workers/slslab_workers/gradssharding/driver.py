@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from slslab_workers.architecture import Cloud, Outcome, Progress, Requirements, ResidentPhase
 from slslab_workers.driver.deployment import Deployment, FunctionArchitecture, FunctionSpec, refuse_modes
-from slslab_workers.driver.job import UPLOADERS
 from slslab_workers.gradssharding import topology
 from slslab_workers.gradssharding.aggregator import Task
 from slslab_workers.gradssharding.pattern import pattern
@@ -30,7 +29,7 @@ from slslab_workers.gradssharding.settings import (
 from slslab_workers.gradssharding.topology import Aggregator
 from slslab_workers.models import exchanged_buffers, spec_of
 from slslab_workers.option import Option
-from slslab_workers.plan import MOST_MEMORY_MB, Plan, PlanError
+from slslab_workers.plan import Plan, PlanError
 from slslab_workers.training import attacks, buffers, robust
 from slslab_workers.training.buffers import AVERAGED, LOCAL
 from slslab_workers.training.options import PARTITION
@@ -51,6 +50,7 @@ class GradsSharding(FunctionArchitecture):
     name = "gradssharding"
     title = "GradsSharding"
     paper = "Barrak 2026"
+    colour = "6"
     summary = (
         "GradsSharding, λ-FL and LIFL over S3: functions read the gradients of all clients, and store their mean.\n\n"
         "A client is a worker: --clients is --workers. --as-released averages LIFL's averages unweighted, which isn't "
@@ -79,14 +79,15 @@ class GradsSharding(FunctionArchitecture):
             0,
             "Memory size of an aggregator, MB. 0 means the released rule: 3 × its largest input (2 × with resnet18) "
             f"plus {topology.BASE_MIB} MB, at most {topology.MOST_MB:,} MB; or with a rule that withstands Byzantine "
-            f"clients {robust.HELD} × all its inputs plus {robust.BASE_MB} MB. --memory is for clients.",
+            f"clients {robust.HELD} × all its inputs plus {robust.BASE_MB} MB, less with more --shards. --memory is "
+            "for clients.",
             memory=True,
         ),
         PARTITION,
         BUFFERS,
     )
+    handler = "slslab_workers.gradssharding.client.handler"
     messages = staticmethod(pattern)
-    exchange = "slslab_workers.gradssharding.protocol:protocol"
     learns = "slslab_workers.gradssharding.replicas:GradsShardingReplicas"
 
     def requirements(self, plan: Plan) -> Requirements:
@@ -123,18 +124,22 @@ class GradsSharding(FunctionArchitecture):
         aggregator = ResidentPhase("an aggregator", 0, _aggregator_mb(plan))
         return (aggregator,) if plan.options["gradients"] == UPLOADED else (ResidentPhase("a client", 1), aggregator)
 
+    def memory_sizes(self, plan: Plan) -> dict[str, int]:
+        """Return the memory sizes of clients and aggregators, MB."""
+        return {**super().memory_sizes(plan), "aggregator-memory": _aggregator_mb(plan)}
+
     def participant(self, plan: Plan, worker: int) -> str:
         own = worker < plan.workers
         return super().participant(plan, worker) if own else f"aggregator {worker - plan.workers}"
 
     def deployment(self, plan: Plan, cloud: Cloud, progress: Progress) -> Deployment:
         kind = UploadedGradients if plan.options["gradients"] == UPLOADED else TrainedGradients
-        return kind(plan, cloud, progress)
+        return kind(plan, self.handler, cloud, progress)
 
 
 class _Rounds(Deployment):
-    def __init__(self, plan: Plan, cloud: Cloud, progress: Progress) -> None:
-        super().__init__(plan, "slslab_workers.gradssharding.client.handler", cloud, progress)
+    def __init__(self, plan: Plan, handler: str, cloud: Cloud, progress: Progress) -> None:
+        super().__init__(plan, handler, cloud, progress)
         self._aggregator = f"{self.function[:54]}-aggregate"
         self._tree = tree_of(plan)
         # As many threads as functions that start at once.
@@ -194,7 +199,7 @@ class UploadedGradients(_Rounds):
     def train(self) -> Outcome:
         """Average in every round, and return the mean's fingerprint."""
         plan, rounds = self.plan, self.plan.epochs * self.plan.batches
-        self._upload_gradients()
+        self.upload_all(self._upload_gradient, self.ranks, len(self.ranks))
         for position in range(rounds):
             self._aggregate(position)
             self._progress.report("train", position + 1, rounds)
@@ -212,11 +217,6 @@ class UploadedGradients(_Rounds):
             threads=1,
         )
 
-    def _upload_gradients(self) -> None:
-        with ThreadPoolExecutor(UPLOADERS, thread_name_prefix="upload") as pool:
-            for done, _ in enumerate(pool.map(self._upload_gradient, self.ranks), 1):
-                self._progress.report("upload", done, len(self.ranks))
-
     def _upload_gradient(self, client: int) -> None:
         for shard, part in enumerate(random_gradient(self.plan, client)):
             self._objects.put(gradient_key(self.plan, 0, client, shard), part.data.cast("B"), "other")
@@ -228,13 +228,6 @@ def _check_rule(plan: Plan) -> None:
     robust.refuse_inseparable(plan, why)
     if plan.options["topology"] != "shards":
         robust.refuse(plan, "a tree's functions have only some clients' gradients", "choose --topology shards.")
-    memory_mb = _aggregator_mb(plan)
-    if memory_mb > MOST_MEMORY_MB:
-        raise PlanError(
-            f"A function that holds its slice of {plan.workers} gradients needs {memory_mb:,} MB. Lambda offers at "
-            f"most {MOST_MEMORY_MB:,}.",
-            "give more --shards.",
-        )
 
 
 def random_gradient(plan: Plan, client: int) -> Iterator[NDArray[np.float32]]:

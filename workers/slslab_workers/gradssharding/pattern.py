@@ -1,14 +1,17 @@
 """Messages and waits of GradsSharding, λ-FL and LIFL, round by round (`client.py`, `aggregator.py`)."""
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, zip_longest
 
 from slslab_workers.gradssharding.settings import UPLOADED, divisor
-from slslab_workers.gradssharding.topology import Aggregator, levels, slices
+from slslab_workers.gradssharding.topology import Aggregator, Levels, levels, slices
 from slslab_workers.patterns import (
+    ALL,
     BUILD,
     CONNECT,
+    DRIVER,
     MINIBATCH,
     UPDATE,
     Activity,
@@ -22,27 +25,59 @@ from slslab_workers.patterns import (
 from slslab_workers.training import robust
 
 PHASE = "synchronise"
-GRADIENTS, MEAN = Signal("gradients"), Signal("mean")
+KEY = "{run}/gradssharding"
+ROUND = f"{KEY}/e{{epoch}}/s{{step}}"
+# What ends the clients' and the aggregators' invocations of a round.
+GRADIENTS, MEAN = Signal("gradients"), Signal("round")
 MEAN_BEFORE = replace(MEAN, ahead=-1)
 EPOCH = Signal("rounds", each="epoch")
+Signals = tuple[Signal, ...]
 
 
 def pattern(workload: Workload) -> Pattern:
     """Return the pattern. In each step all clients store gradients and end, and the levels of aggregators follow each
-    other. The clients' next invocations read the mean and update.
+    other. The clients' next invocations read the mean and update. Then the driver deletes the previous step's objects.
 
     A client's environment is assumed to have served another client before, so each reads its state, parameters and
     momentum.
     """
-    roles = list(_aggregators(workload))
-    if workload.options["gradients"] != UPLOADED:
-        roles += _clients(workload)
-    return Pattern(workload, tuple(roles))
-
-
-def _aggregators(workload: Workload) -> Iterator[Role]:
-    options, number = workload.options, workload.workers
+    options, uploaded = workload.options, workload.options["gradients"] == UPLOADED
+    workload = replace(workload, parameters=int(options["parameters"]) or workload.parameters)
     tree = levels(str(options["topology"]), workload.workers, int(options["shards"]))
+    gradient = Signal("gradient", "run") if uploaded else Signal("gradient")
+    prefix = f"{KEY}/uploaded" if uploaded else ROUND
+    gradients = tuple(
+        replace(gradient, of=ALL if uploaded else client, key=f"{prefix}/{client}/{one.shard or 0}", to=(one.rank,))
+        for client in range(workload.workers)
+        for one in tree[0]
+        if client in one.inputs
+    )
+    exchanged = [gradients, *(tuple(_outputs(*pair)) for pair in zip_longest(tree, tree[1:], fillvalue=()))]
+    roles = () if uploaded else tuple(_clients(workload, gradients, exchanged[-1]))
+    size = 4 * workload.parameters * workload.workers
+    upload = Activity("object.put", "other", times=len(gradients), bytes=size, makes=gradients)
+    removed = itertools.chain.from_iterable(exchanged[uploaded:])
+    delete = Activity("object.delete", "other", removes=_moved(removed, -1), since=1)
+    driver = Role(range(DRIVER, 0), start=(upload,) if uploaded else (), steps=((delete,),))
+    return Pattern(workload, (*roles, *_aggregators(workload, tree, exchanged)), driver=(driver,))
+
+
+def _outputs(level: Sequence[Aggregator], above: Sequence[Aggregator]) -> Iterator[Signal]:
+    """Yield a level's sums, each with the aggregator above that reads it, or the last level's mean."""
+    for one in level:
+        to = tuple(other.rank for other in above if one.number in other.inputs)
+        key = f"{ROUND}/level{one.level}/{one.number}"
+        yield Signal("sum" if above else "mean", of=one.rank, key=key, to=to)
+
+
+def _moved(signals: Iterable[Signal], steps: int) -> Signals:
+    """Return the signals of this many steps later."""
+    return tuple(replace(signal, ahead=steps) for signal in signals)
+
+
+def _aggregators(workload: Workload, tree: Levels, exchanged: list[Signals]) -> Iterator[Role]:
+    """Yield the roles of each level's aggregators, which read what the level before has `exchanged`."""
+    options = workload.options
     parts = slices(workload.parameters, len(tree[0]))
 
     def alike(one: Aggregator) -> tuple[int, int, bool]:
@@ -55,37 +90,36 @@ def _aggregators(workload: Workload) -> Iterator[Role]:
         last = depth == len(tree)
         makes = (MEAN, EPOCH) if last else (Signal(f"level {depth}"),)
         for (inputs, size, divides), group in groupby(level, alike):
-            ranks = range(number, number + len(list(group)))
-            number = ranks.stop
+            ranks = [one.rank for one in group]
             computations = inputs - 1 + divides
             # A robust rule computes once, from all inputs.
             times, work = (1, inputs) if robust.name_of(options) is not None else (computations, computations)
             yield Role(
-                ranks,
+                range(ranks[0], ranks[-1] + 1),
                 "aggregate",
                 each="step",
                 needs=(needs,),
                 makes=makes,
                 start=(
                     CONNECT,
-                    Activity("object.get", PHASE, times=inputs, bytes=inputs * size, protocol=True),
+                    Activity("object.get", PHASE, inputs, inputs * size, takes=exchanged[depth - 1], protocol=True),
                     Activity("reduce", PHASE, times=times, work=work * size),
-                    Activity("object.put", PHASE, bytes=size, protocol=True),
+                    Activity("object.put", PHASE, bytes=size, makes=exchanged[depth], protocol=True),
                 ),
             )
         needs = makes[0]
 
 
-def _clients(workload: Workload) -> Iterator[Role]:
+def _clients(workload: Workload, gradients: Signals, mean: Signals) -> Iterator[Role]:
     """Yield an invocation for each step, and one for the end of each epoch; rank 0's then stores the model."""
     size, batches, options = 4 * workload.parameters, workload.batches, workload.options
     pieces = int(options["shards"]) if options["topology"] == "shards" else 1
     restore = (Activity("object.get", "fetch", bytes=2 * size), Activity("restore", "fetch"))
-    update = (Activity("object.get", PHASE, times=pieces, bytes=size, protocol=True), UPDATE)
+    get = Activity("object.get", PHASE, times=pieces, bytes=size, takes=_moved(mean, -1), protocol=True)
     save = (Activity("serialise", "other"), Activity("object.put", "other", bytes=2 * size))
     train: tuple[Part, ...] = (
         *MINIBATCH,
-        Activity("object.put", PHASE, times=pieces, bytes=size, protocol=True),
+        Activity("object.put", PHASE, times=pieces, bytes=size, makes=gradients, protocol=True),
         *save,
     )
     # The epoch before has already ended with an update.
@@ -96,8 +130,9 @@ def _clients(workload: Workload) -> Iterator[Role]:
         needs=(MEAN_BEFORE,),
         makes=(GRADIENTS,),
         start=(CONNECT,),
-        steps=(first, *[(*restore, *update, *train)] * (batches - 1)),
+        steps=(first, *[(*restore, get, UPDATE, *train)] * (batches - 1)),
     )
+    last = replace(get, takes=_moved(mean, batches - 1))
     for ranks in (range(1), range(1, workload.workers)):
         store = store_model(workload.parameters) if 0 in ranks else ()
         yield Role(
@@ -106,5 +141,5 @@ def _clients(workload: Workload) -> Iterator[Role]:
             needs=(EPOCH,),
             # The next epoch begins after this.
             makes=(replace(MEAN, ahead=batches - 1),),
-            start=(CONNECT, *restore, *update, *store, *(replace(one, until=-1) for one in save)),
+            start=(CONNECT, *restore, last, UPDATE, *store, *(replace(one, until=-1) for one in save)),
         )

@@ -19,11 +19,13 @@ class Aggregator:
     """One function of a round.
 
     On level 1 its `inputs` are clients' gradients, above it the outputs of the level below. It reads the slice `shard`
-    of each, or everything (None). `clients` is how many clients its output contains.
+    of each, or everything (None). `clients` is how many clients its output contains. Ranks in the trace follow the
+    clients', level by level.
     """
 
     level: int
     number: int
+    rank: int
     inputs: tuple[int, ...]
     shard: int | None
     clients: int
@@ -36,7 +38,7 @@ def levels(topology: str, clients: int, shards: int = 1) -> Levels:
     """Return the functions of a round, level by level. A level runs at once; the last makes the mean."""
     if topology == "shards":
         everyone = tuple(range(clients))
-        return (tuple(Aggregator(1, shard, everyone, shard, clients) for shard in range(shards)),)
+        return (tuple(Aggregator(1, shard, clients + shard, everyone, shard, clients) for shard in range(shards)),)
     if topology == "lambda-fl":
         return _tree(clients, (math.isqrt(clients - 1) + 1,))
     branch = max(2, _cube_root(clients))
@@ -55,9 +57,10 @@ def _tree(clients: int, branches: Sequence[int]) -> Levels:
     for level, branch in enumerate((*branches, None), 1):
         width = branch or len(below)
         groups = [range(first, min(first + width, len(below))) for first in range(0, len(below), width)]
+        first = clients + sum(map(len, made))
         made.append(
             tuple(
-                Aggregator(level, number, tuple(group), None, sum(below[one] for one in group))
+                Aggregator(level, number, first + number, tuple(group), None, sum(below[one] for one in group))
                 for number, group in enumerate(groups)
             )
         )

@@ -2,10 +2,11 @@
 
 import json
 import time
-from collections.abc import Iterable, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from statistics import fmean
 from types import MappingProxyType
 from typing import Any
@@ -15,8 +16,15 @@ from slslab_workers.channels import endpoints
 from slslab_workers.channels.queues import acknowledge
 from slslab_workers.channels.stream import Unreachable
 from slslab_workers.channels.tensors import TensorDatabase
-from slslab_workers.driver.deployment import QUEUE_OPTIONS, Deployment, FunctionArchitecture, FunctionSpec, refuse_modes
-from slslab_workers.driver.job import UPLOADERS, gradient_mb
+from slslab_workers.driver.deployment import (
+    PATIENCE_S,
+    QUEUE_OPTIONS,
+    Deployment,
+    FunctionArchitecture,
+    FunctionSpec,
+    refuse_modes,
+)
+from slslab_workers.driver.job import gradient_mb
 from slslab_workers.kubeml import settings
 from slslab_workers.kubeml.job import Task
 from slslab_workers.kubeml.pattern import pattern
@@ -27,14 +35,164 @@ from slslab_workers.option import Option
 from slslab_workers.patterns import Counts
 from slslab_workers.patterns.messages import Recorded
 from slslab_workers.plan import MOST_MEMORY_MB, Plan, PlanError
-from slslab_workers.training import datasets
 from slslab_workers.training.options import OPTIMISER, PARTITION, uneven
 
-HANDLER = "slslab_workers.kubeml.function.handler"
 # Memory of the job without the models that it holds, MB: NumPy and boto3. It holds a sum and a part of one.
 JOB_MB, JOB_MODELS = 256, 3
-# How long the driver waits for a message before it checks whether a function has failed, s.
-PATIENCE_S = 0.5
+
+
+class KubeMLDeployment(Deployment):
+    """Deploys the functions, the job that merges, and the driver, which schedules."""
+
+    def __init__(self, plan: Plan, handler: str, cloud: Cloud, progress: Progress) -> None:
+        super().__init__(plan, handler, cloud, progress)
+        self._init, self._job = (f"{self.function[:59]}-{name}" for name in ("init", "job"))
+        self._most = settings.most_functions(plan)
+        self._invokers = ThreadPoolExecutor(self._most + 1, thread_name_prefix="invoke")
+        self._merging: Future[dict[str, Any]] = Future()
+        # Losses by epoch, and the functions that failed.
+        self._losses: list[list[float]] = []
+        self._failed: list[dict[str, Any]] = []
+        self._updates = 0
+
+    def functions(self) -> list[FunctionSpec]:
+        """Return the functions that train and validate, the one that initialises the model, and the job."""
+        plan = self.plan
+        return [
+            FunctionSpec(self.function, self.handler, plan.memory_mb, ("s3:GetObject",)),
+            FunctionSpec(self._init, self.handler, plan.memory_mb),
+            FunctionSpec(self._job, "slslab_workers.kubeml.job.handler", _job_mb(plan), (), self._job),
+        ]
+
+    def bindings(self) -> dict[str, str]:
+        """Return the queues of the job, the driver, and all functions that there may be."""
+        functions = (settings.function_queue(self.plan, function) for function in range(self._most))
+        return dict.fromkeys((settings.job_queue(self.plan), settings.client_queue(self.plan), *functions), "")
+
+    def train(self) -> Outcome:
+        """Train all epochs, or until the plan's accuracy. The scheduler decides how many functions each epoch has."""
+        plan, scheduler = self.plan, Scheduler(self.plan)
+        self._store(settings.TRAIN, self._samples.images, self._samples.labels, self._samples.indices(0).reshape(-1))
+        dataset = self._samples.dataset
+        if plan.evaluation:
+            self._store(settings.TEST, dataset.test_images, dataset.test_labels, range(len(dataset.test_labels)))
+        layers = self.call(self._init, self._event("init", 0, 0, 1), "RequestResponse", 0)["layers"]
+        task = Task(plan, tuple(layers)).to_event()
+        self._merging = self._invokers.submit(self.call, self._job, task, self.kind, None)
+        results, judged = list[dict[str, Any]](), list[dict[str, Any]]()
+        for epoch in range(plan.epochs):
+            began = time.monotonic()
+            results = self._train_epoch(epoch, scheduler.functions)
+            elapsed_s = time.monotonic() - began
+            if plan.evaluation:
+                judged = self._call_all("val", epoch, scheduler.functions)
+                if self.record(epoch, *weighted(judged)):
+                    break
+            scheduler.record(elapsed_s)
+        self._tell_job({"type": settings.STOP})
+        self._first_failure_ends([self._merging])
+        return self._outcome(layers, results[0], judged)
+
+    def remove(self) -> None:
+        """Delete functions and queues, then tensors."""
+        try:
+            super().remove()
+        finally:
+            with suppress(Unreachable), self._database() as database:
+                database.delete_all(settings.reference_key(self.plan, ""))
+
+    def _database(self) -> TensorDatabase:
+        return TensorDatabase(endpoints.tensor_urls(self._cloud.environment)[0], self._tracer)
+
+    def _store(self, collection: str, inputs: Any, labels: Any, order: Any) -> None:
+        numbers = range(document_count(len(order)))
+        keyed = (
+            (settings.document_key(self.plan, collection, number), order[number * DOCUMENT : (number + 1) * DOCUMENT])
+            for number in numbers
+        )
+        self.upload_all(partial(self.store, inputs, labels), keyed, self._uploaded + len(numbers))
+
+    def _event(self, task: str, epoch: int, function: int, functions: int) -> dict[str, Any]:
+        share = {"epoch": epoch, "function": function, "functions": functions}
+        test = len(self._samples.dataset.test_labels)
+        return {"plan": self.plan.to_document(), "bucket": self.bucket, "task": task, "test_samples": test, **share}
+
+    def _call_all(self, task: str, epoch: int, functions: int) -> list[dict[str, Any]]:
+        events = [self._event(task, epoch, function, functions) for function in range(functions)]
+        return self._first_failure_ends(
+            [
+                self._invokers.submit(self.call, self.function, event, "RequestResponse", event["function"])
+                for event in events
+            ]
+        )
+
+    def _train_epoch(self, epoch: int, functions: int) -> list[dict[str, Any]]:
+        """Run all functions of an epoch until all rounds are merged; return their results.
+
+        A failed function is left out from the round that it doesn't report in. RunFailed if all functions fail, or the
+        job.
+        """
+        futures = [self._invokers.submit(self._train, epoch, function, functions) for function in range(functions)]
+        answers = self._first_failure_ends(futures)
+        results = [answer for answer in answers if not isinstance(answer, RunFailed)]
+        for failure in [answer for answer in answers if isinstance(answer, RunFailed)]:
+            if not results:
+                raise failure
+            self._failed.append({"epoch": epoch, "function": failure.worker, "error": f"{failure.type}: {failure}"})
+        self._await_merges(epoch)
+        self._losses.append([loss for result in results for loss in result["losses"]])
+        self._updates += len(results[0]["losses"])
+        return results
+
+    def _train(self, epoch: int, function: int, functions: int) -> dict[str, Any] | RunFailed:
+        event = self._event("train", epoch, function, functions)
+        try:
+            return self.call(self.function, event, "RequestResponse", function)
+        except RunFailed as failure:
+            self._tell_job(settings.report(settings.FAILED, epoch, functions, function, -1))
+            return failure
+
+    def _tell_job(self, content: Mapping[str, Any]) -> None:
+        with self._queues() as queues:
+            queues.publish(settings.job_queue(self.plan), json.dumps(content).encode(), "other")
+
+    def _check_companion(self) -> None:
+        if self._merging.done() and self._merging.result()["status"] == "continued":
+            self._raise_recorded(None)
+
+    def _await_merges(self, epoch: int) -> None:
+        with self._queues() as queues:
+            while True:
+                message = queues.consume(settings.client_queue(self.plan), PATIENCE_S, "other")
+                if message is not None:
+                    acknowledge(message)
+                    if json.loads(message.body)["epoch"] == epoch:
+                        return
+                self._check_companion()
+
+    def _outcome(self, layers: list[str], first: Mapping[str, Any], judged: list[dict[str, Any]]) -> Outcome:
+        """Return the results of the run by the reference model; `judged` are the functions' last evaluations."""
+        from slslab_workers.kubeml.local import parameters_of, write_tensors
+        from slslab_workers.training import gradients, models
+
+        model = models.build(spec_of(self.plan), self.plan.seed)
+        with self._database() as database:
+            keys = {layer: settings.reference_key(self.plan, layer) for layer in layers}
+            write_tensors(model, {layer: database.get(key, "other") for layer, key in keys.items()})
+        flat = parameters_of(model)
+        sha256 = gradients.sha256(flat)
+        failed = {"failed_functions": self._failed} if self._failed else {}
+        return Outcome(
+            loss=tuple(map(fmean, self._losses)),
+            accuracy=tuple(self.accuracies),
+            parameters=flat.numel(),
+            parameters_sha256=sha256,
+            replicas_equal={one["parameters_sha256"] for one in judged} <= {sha256},
+            epochs=len(self._losses),
+            updates=self._updates,
+            threads=first["threads"],
+            details={"torch": first["torch"], **self._shares(), **failed},
+        )
 
 
 class KubeML(FunctionArchitecture):
@@ -65,6 +223,8 @@ class KubeML(FunctionArchitecture):
     )
     # Rules that withstand Byzantine functions.
     former = MappingProxyType({"combine": "mean", "byzantine": 0, "attack": "none"})
+    handler = "slslab_workers.kubeml.function.handler"
+    deploys = KubeMLDeployment
     messages = staticmethod(pattern)
     exchange = "slslab_workers.kubeml.protocol:protocol"
     learns = "slslab_workers.kubeml.replicas:KubeMLReplicas"
@@ -112,179 +272,6 @@ class KubeML(FunctionArchitecture):
         """Return the plan of one function with documents for its own minibatches, and the same parallelism."""
         alone = super().alone(plan)
         return replace(alone, options={**alone.options, settings.PARALLELISM.name: settings.STATIC})
-
-    def deployment(self, plan: Plan, cloud: Cloud, progress: Progress) -> "KubeMLDeployment":
-        return KubeMLDeployment(plan, cloud, progress)
-
-
-class KubeMLDeployment(Deployment):
-    """Deploys the functions, the job that merges, and the driver, which schedules."""
-
-    def __init__(self, plan: Plan, cloud: Cloud, progress: Progress) -> None:
-        super().__init__(plan, HANDLER, cloud, progress)
-        self._init, self._job = (f"{self.function[:59]}-{name}" for name in ("init", "job"))
-        self._most = settings.most_functions(plan)
-        self._invokers = ThreadPoolExecutor(self._most + 1, thread_name_prefix="invoke")
-        # Losses by epoch, and the functions that failed.
-        self._losses: list[list[float]] = []
-        self._failed: list[dict[str, Any]] = []
-        self._updates = 0
-
-    def functions(self) -> list[FunctionSpec]:
-        """Return the functions that train and validate, the one that initialises the model, and the job."""
-        plan = self.plan
-        return [
-            FunctionSpec(self.function, HANDLER, plan.memory_mb, ("s3:GetObject",)),
-            FunctionSpec(self._init, HANDLER, plan.memory_mb),
-            FunctionSpec(self._job, "slslab_workers.kubeml.job.handler", _job_mb(plan), (), self._job),
-        ]
-
-    def bindings(self) -> dict[str, str]:
-        """Return the queues of the job, the driver, and all functions that there may be."""
-        functions = (settings.function_queue(self.plan, function) for function in range(self._most))
-        return dict.fromkeys((settings.job_queue(self.plan), settings.client_queue(self.plan), *functions), "")
-
-    def train(self) -> Outcome:
-        """Train all epochs, or until the plan's accuracy. The scheduler decides how many functions each epoch has."""
-        plan, scheduler = self.plan, Scheduler(self.plan)
-        self._store(settings.TRAIN, self._samples.images, self._samples.labels, self._samples.indices(0).reshape(-1))
-        dataset = self._samples.dataset
-        if plan.evaluation:
-            self._store(settings.TEST, dataset.test_images, dataset.test_labels, range(len(dataset.test_labels)))
-        layers = self.call(self._init, self._event("init", 0, 0, 1), "RequestResponse", 0)["layers"]
-        job = self._invokers.submit(self.call, self._job, Task(plan, tuple(layers)).to_event(), self.kind, None)
-        results, judged = list[dict[str, Any]](), list[dict[str, Any]]()
-        for epoch in range(plan.epochs):
-            began = time.monotonic()
-            results = self._train_epoch(epoch, scheduler.functions, job)
-            elapsed_s = time.monotonic() - began
-            if plan.evaluation:
-                judged = self._call_all("val", epoch, scheduler.functions)
-                if self._record(epoch, judged):
-                    break
-            scheduler.record(elapsed_s)
-        self._tell_job({"type": settings.STOP})
-        self._await([job], job)
-        return self._outcome(layers, results[0], judged)
-
-    def remove(self) -> None:
-        """Delete functions and queues, then tensors."""
-        try:
-            super().remove()
-        finally:
-            with suppress(Unreachable), self._database() as database:
-                database.delete_all(settings.reference_key(self.plan, ""))
-
-    def _database(self) -> TensorDatabase:
-        return TensorDatabase(endpoints.tensor_urls(self._cloud.environment)[0], self._tracer)
-
-    def _store(self, collection: str, inputs: Any, labels: Any, order: Any) -> None:
-        policy, total = self._samples.dataset.policy, document_count(len(order))
-
-        def put(number: int) -> None:
-            chosen = order[number * DOCUMENT : (number + 1) * DOCUMENT]
-            body, metadata = datasets.encode_minibatch(inputs[chosen], labels[chosen], policy)
-            self._objects.put(settings.document_key(self.plan, collection, number), body, "other", metadata=metadata)
-
-        with ThreadPoolExecutor(UPLOADERS, thread_name_prefix="upload") as pool:
-            for done, _ in enumerate(pool.map(put, range(total)), 1):
-                self._progress.report("upload", done, total)
-
-    def _event(self, task: str, epoch: int, function: int, functions: int) -> dict[str, Any]:
-        place = {"epoch": epoch, "function": function, "functions": functions}
-        test = len(self._samples.dataset.test_labels)
-        return {"plan": self.plan.to_document(), "bucket": self.bucket, "task": task, "test_samples": test, **place}
-
-    def _call_all(self, task: str, epoch: int, functions: int) -> list[dict[str, Any]]:
-        events = [self._event(task, epoch, function, functions) for function in range(functions)]
-        return self._first_failure_ends(
-            [
-                self._invokers.submit(self.call, self.function, event, "RequestResponse", event["function"])
-                for event in events
-            ]
-        )
-
-    def _train_epoch(self, epoch: int, functions: int, job: "Future[dict[str, Any]]") -> list[dict[str, Any]]:
-        """Run all functions of an epoch until all rounds are merged; return their results.
-
-        A failed function is left out from the round that it doesn't report in. RunFailed if all functions fail, or the
-        job.
-        """
-        futures = [self._invokers.submit(self._train, epoch, function, functions) for function in range(functions)]
-        self._await(futures, job)
-        answers = [future.result() for future in futures]
-        results = [answer for answer in answers if not isinstance(answer, RunFailed)]
-        for failure in [answer for answer in answers if isinstance(answer, RunFailed)]:
-            if not results:
-                raise failure
-            self._failed.append({"epoch": epoch, "function": failure.worker, "error": f"{failure.type}: {failure}"})
-        self._await_merges(epoch, job)
-        self._losses.append([loss for result in results for loss in result["losses"]])
-        self._updates += len(results[0]["losses"])
-        return results
-
-    def _train(self, epoch: int, function: int, functions: int) -> dict[str, Any] | RunFailed:
-        event = self._event("train", epoch, function, functions)
-        try:
-            return self.call(self.function, event, "RequestResponse", function)
-        except RunFailed as failure:
-            self._tell_job(settings.report(settings.FAILED, epoch, functions, function, -1))
-            return failure
-
-    def _tell_job(self, content: Mapping[str, Any]) -> None:
-        with self._queues() as queues:
-            queues.publish(settings.job_queue(self.plan), json.dumps(content).encode(), "other")
-
-    def _await(self, futures: Iterable["Future[Any]"], job: "Future[dict[str, Any]]") -> None:
-        pending = set(futures)
-        while pending:
-            # Bounded, so that Ctrl-C still works.
-            _, pending = wait(pending, PATIENCE_S, FIRST_COMPLETED)
-            self._check(job)
-
-    def _check(self, job: "Future[dict[str, Any]]") -> None:
-        if job.done() and job.result()["status"] == "continued":
-            self._raise_recorded(None)
-
-    def _await_merges(self, epoch: int, job: "Future[dict[str, Any]]") -> None:
-        with self._queues() as queues:
-            while True:
-                message = queues.consume(settings.client_queue(self.plan), PATIENCE_S, "other")
-                if message is not None:
-                    acknowledge(message)
-                    if json.loads(message.body)["epoch"] == epoch:
-                        return
-                self._check(job)
-
-    def _record(self, epoch: int, judged: list[dict[str, Any]]) -> bool:
-        accuracy, loss = weighted(judged)
-        self._progress.report("evaluate", epoch + 1, self.plan.epochs)
-        self.accuracies.append(accuracy)
-        return self._stops.record(accuracy, loss) is not None
-
-    def _outcome(self, layers: list[str], first: Mapping[str, Any], judged: list[dict[str, Any]]) -> Outcome:
-        """Return the results of the run by the reference model; `judged` are the functions' last evaluations."""
-        from slslab_workers.kubeml.local import parameters_of, write_tensors
-        from slslab_workers.training import gradients, models
-
-        model = models.build(spec_of(self.plan), self.plan.seed)
-        with self._database() as database:
-            keys = {layer: settings.reference_key(self.plan, layer) for layer in layers}
-            write_tensors(model, {layer: database.get(key, "other") for layer, key in keys.items()})
-        flat = parameters_of(model)
-        sha256 = gradients.sha256(flat)
-        failed = {"failed_functions": self._failed} if self._failed else {}
-        return Outcome(
-            loss=tuple(map(fmean, self._losses)),
-            accuracy=tuple(self.accuracies),
-            parameters=flat.numel(),
-            parameters_sha256=sha256,
-            replicas_equal={one["parameters_sha256"] for one in judged} <= {sha256},
-            epochs=len(self._losses),
-            updates=self._updates,
-            threads=first["threads"],
-            details={"torch": first["torch"], **self._shares(), **failed},
-        )
 
 
 def _check_partition(plan: Plan) -> None:

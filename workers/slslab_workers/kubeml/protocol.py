@@ -9,12 +9,12 @@ from itertools import pairwise
 
 from slslab_workers.kubeml import settings
 from slslab_workers.kubeml.shares import Epoch
-from slslab_workers.patterns.messages import Event, Message, Name, Protocol, Recorded, Wait, Where, key_of
+from slslab_workers.patterns.messages import Event, Message, Name, Protocol, Recorded, Step, Wait, key_of
 
 # Worker 0 in the trace also stores the first model.
 INIT, FIRST = 0, (0, 0)
 # A round, and the functions that report in it.
-Round = tuple[Where, Sequence[int]]
+Round = tuple[Step, Sequence[int]]
 
 
 def protocol(run: Recorded) -> Protocol:
@@ -22,12 +22,12 @@ def protocol(run: Recorded) -> Protocol:
     plan, job, failing = run.plan, settings.job_rank(run.plan), _failing(run)
     epochs = _epochs(run, failing)
     rounds: list[Round] = [((epoch, n), who) for epoch in epochs for n, who in enumerate(epochs[epoch].rounds)]
-    places = dict(_places(run, epochs, [place for place, _ in rounds]))
-    first: dict[tuple[int, Where], int] = {}
-    for number, place in places.items():
+    steps = dict(_steps(run, epochs, [step for step, _ in rounds]))
+    first: dict[tuple[int, Step], int] = {}
+    for number, step in steps.items():
         event = run.events[number]
         if event["worker"] != job or event["op"] == "tensor.set":
-            first.setdefault((event["worker"], place), number)
+            first.setdefault((event["worker"], step), number)
     layers, reports = _layers(run), settings.job_queue(plan)
     references = [settings.reference_key(plan, layer) for layer in layers]
     messages: list[Message] = []
@@ -36,27 +36,27 @@ def protocol(run: Recorded) -> Protocol:
     for one, following in pairwise((None, *rounds, None) if failing != 0 else ()):
         followers = list(_followers(run, epochs, one, following))
         takers = Counter(follower for follower, _ in followers)
-        maker, place = (INIT, FIRST) if one is None else (job, one[0])
+        maker, step = (INIT, FIRST) if one is None else (job, one[0])
         kind = "first model" if one is None else "reference model"
-        messages += (Message(kind, Name(key, maker, *place), takers) for key in references)
+        messages += (Message(kind, Name(key, maker, *step), takers) for key in references)
         if one is None:
             continue
         reported = [
-            Message("model", Name(settings.copy_key(plan, layer, function), function, *place), {job: 1})
+            Message("model", Name(settings.copy_key(plan, layer, function), function, *step), {job: 1})
             for function in one[1]
             for layer in layers
         ]
-        reported += [Message("report", Name(reports, function, *place), {job: 1}) for function in one[1]]
-        waiting = following[1] if following is not None and following[0][0] == place[0] else ()
-        answers = [Message("answer", Name(settings.function_queue(plan, f), job, *place), {f: 1}) for f in waiting]
+        reported += [Message("report", Name(reports, function, *step), {job: 1}) for function in one[1]]
+        waiting = following[1] if following is not None and following[0][0] == step[0] else ()
+        answers = [Message("answer", Name(settings.function_queue(plan, f), job, *step), {f: 1}) for f in waiting]
         messages += (*reported, *answers)
-        then = (first.get(follower) for follower in ((job, place), *followers))
-        waits.append(Wait(place, tuple(p.name for p in reported), tuple(event for event in then if event is not None)))
+        then = (first.get(follower) for follower in ((job, step), *followers))
+        waits.append(Wait(step, tuple(p.name for p in reported), tuple(event for event in then if event is not None)))
     return Protocol(
         tuple(messages),
         tuple(waits),
         frozenset(_minibatches(epochs)),
-        places=places,
+        steps=steps,
         judged=failing,
         unjudged="" if failing is None else f"a function failed in epoch {failing}: epochs from it on",
     )
@@ -104,7 +104,7 @@ def _layers(run: Recorded) -> list[str]:
 
 def _followers(
     run: Recorded, epochs: Mapping[int, Epoch], one: Round | None, following: Round | None
-) -> Iterator[tuple[int, Where]]:
+) -> Iterator[tuple[int, Step]]:
     """Yield the functions that read a round's reference, with where they do: in an epoch's last round they validate it,
     else they train from it in the next round."""
     if one is not None and run.plan.evaluation and (following is None or following[0][0] != one[0][0]):
@@ -116,7 +116,7 @@ def _followers(
             yield function, following[0]
 
 
-def _places(run: Recorded, epochs: Mapping[int, Epoch], rounds: Sequence[Where]) -> Iterator[tuple[int, Where]]:
+def _steps(run: Recorded, epochs: Mapping[int, Epoch], rounds: Sequence[Step]) -> Iterator[tuple[int, Step]]:
     """Yield exchanged events with their round. A function's round begins with the reference model, the job's with the
     first report after a merge. Validation comes after an epoch's last round."""
     job = settings.job_rank(run.plan)

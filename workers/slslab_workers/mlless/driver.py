@@ -9,7 +9,7 @@ from typing import Any
 
 from slslab_workers.architecture import Cloud, Outcome, Progress, Requirements, ResidentPhase, RunFailed
 from slslab_workers.channels.queues import Queues, acknowledge
-from slslab_workers.driver.deployment import QUEUE_OPTIONS, Deployment, FunctionArchitecture, FunctionSpec
+from slslab_workers.driver.deployment import PATIENCE_S, QUEUE_OPTIONS, Deployment, FunctionArchitecture, FunctionSpec
 from slslab_workers.driver.job import gradient_mb, mean_losses
 from slslab_workers.mlless import settings
 from slslab_workers.mlless.pattern import pattern
@@ -23,150 +23,12 @@ from slslab_workers.training import attacks, robust
 from slslab_workers.training.options import OPTIMISER, PARTITION, REPLICAS, uneven
 from slslab_workers.training.released_log import LOG_TRAFFIC
 
-# How long the client waits for a message before it checks whether a function has failed, s.
-PATIENCE_S = 0.5
-
-
-class MLLess(FunctionArchitecture):
-    """MLLess with a queue and a tensor database."""
-
-    name = "mlless"
-    title = "MLLess"
-    paper = "Barrak et al. 2025"
-    summary = (
-        "MLLess: a worker sends its update only when it is significant; a supervisor announces which updates to "
-        "expect.\n\n"
-        "--as-released does what the authors' replication did: no filter, updates in S3, Adam, and its workers' log "
-        "traffic."
-    )
-    options = (
-        Option(
-            "filter",
-            str,
-            "norm-ratio",
-            "What counts as significant: norm-ratio sends the whole residual when it is large against the model, "
-            "coordinate (the original's) sends single coordinates, none sends every gradient.",
-            ("norm-ratio", "coordinate", "none"),
-            released="none",
-        ),
-        Option("threshold", float, 1.0, "The filter's threshold: a larger one sends less, 0 everything, inf nothing."),
-        Option(
-            "mean-over",
-            str,
-            "workers",
-            "The divisor for the sum of a step's updates: all workers, so that all gradients weigh the same, as in the "
-            "original; or only the senders of this step, as in the released code.",
-            ("workers", "senders"),
-            released="senders",
-        ),
-        robust.option(
-            "How a step's updates are combined: mean, see --mean-over; the other rules withstand Byzantine workers and "
-            "need --filter none (docs/byzantine.md)."
-        ),
-        robust.BYZANTINE,
-        attacks.ATTACK,
-        Option(
-            "store",
-            str,
-            "tensordb",
-            "Where updates are stored: tensordb (the paper), s3 (as released).",
-            ("tensordb", "s3"),
-            released="s3",
-        ),
-        replace(
-            OPTIMISER,
-            help=f"{OPTIMISER.help} Momentum may diverge with a filter (docs/architectures.md).",
-            released="adam",
-        ),
-        Option(
-            "end-threshold", float, 0.0, "Training ends after ten steps in a row with a mean loss at or below this."
-        ),
-        Option("max-time", float, 0.0, "Training ends after the step that passes this many seconds; 0 for never."),
-        Option(
-            "remove-threshold",
-            float,
-            "off",
-            "Scale in: remove a worker once the loss is flat. Remove more while the loss projected 10 s ahead is at "
-            "most this many per cent higher than with all workers; for example 15. Needs --remove-interval.",
-        ),
-        Option(
-            "remove-interval",
-            float,
-            "off",
-            "Scale in: wait at least this many seconds between decisions; for example 20. Needs --remove-threshold.",
-        ),
-        Option("supervisor-memory", int, 512, "Memory size of the supervisor's function, MB.", memory=True),
-        *QUEUE_OPTIONS,
-        LOG_TRAFFIC,
-        REPLICAS,
-        PARTITION,
-    )
-    messages = staticmethod(pattern)
-    exchange = "slslab_workers.mlless.protocol:protocol"
-    learns = "slslab_workers.mlless.replicas:MLLessReplicas"
-
-    def requirements(self, plan: Plan) -> Requirements:
-        """Return a queue, and one tensor database that all workers share."""
-        settings.check(plan)
-        if settings.scales_in(plan):
-            _check_scale_in(plan)
-        robust.check(plan, "MLLess's workers announce their updates before they read the others'", "choose gpu.")
-        filtered = plan.options["filter"]
-        if filtered != "none":
-            robust.refuse(
-                plan,
-                f"with --filter {filtered} a worker sends the sum of several steps' gradients, or nothing",
-                "add --filter none.",
-            )
-            if str(attacks.ATTACK.of(plan.options)).startswith("nan:"):
-                raise PlanError(
-                    f"With --filter {filtered} NaN is never significant, and the attacker sends nothing.",
-                    "add --filter none.",
-                )
-        return Requirements.with_queue(plan.options, int(plan.options["store"] == "tensordb"))
-
-    def resident_set(self, plan: Plan) -> tuple[ResidentPhase, ...]:
-        """Return the memory of all workers, which wait for each other, and of the supervisor.
-
-        A database holds two updates of each worker, and the models of removed workers.
-        """
-        beside_mb = int(plan.options["supervisor-memory"])
-        if plan.options["store"] == "tensordb":
-            vectors = 2 * plan.workers + (plan.workers - 1 if settings.scales_in(plan) else 0)
-            beside_mb += vectors * gradient_mb(plan)
-        return (ResidentPhase(self.name, plan.workers, beside_mb),)
-
-    def concurrency(self, plan: Plan) -> int:
-        """Return the number of workers, and the supervisor."""
-        return plan.workers + 1
-
-    def counts_in(self, run: Recorded, epochs: int) -> Counts:
-        """Return the `counts` of a recorded run; PlanError if a filter or the tuner decided them."""
-        if run.plan.options["filter"] != "none" or settings.scales_in(run.plan):
-            raise PlanError("a filter or the clock decides how many messages are sent", "choose --filter none.")
-        return super().counts_in(run, epochs)
-
-    def participant(self, plan: Plan, worker: int) -> str:
-        return "the supervisor" if worker == plan.workers else super().participant(plan, worker)
-
-    def alone(self, plan: Plan) -> Plan:
-        """Return a plan for one worker that trains to the end and finds every residual significant."""
-        alone = super().alone(plan)
-        options = {**alone.options, "remove-threshold": "off", "remove-interval": "off", "max-time": 0.0}
-        options["end-threshold"] = 0.0
-        if options["filter"] == "norm-ratio":
-            options["threshold"] = 0.0
-        return replace(alone, options=options)
-
-    def deployment(self, plan: Plan, cloud: Cloud, progress: Progress) -> "MLLessDeployment":
-        return MLLessDeployment(plan, cloud, progress)
-
 
 class MLLessDeployment(Deployment):
     """Deploys workers, their supervisor, and the queues between them."""
 
-    def __init__(self, plan: Plan, cloud: Cloud, progress: Progress) -> None:
-        super().__init__(plan, "slslab_workers.mlless.handlers.handler", cloud, progress)
+    def __init__(self, plan: Plan, handler: str, cloud: Cloud, progress: Progress) -> None:
+        super().__init__(plan, handler, cloud, progress)
         self.supervisor = f"{self.function[:53]}-supervisor"
         # State that the supervisor of one stretch of steps passes on to the next one's.
         self._since, self._below = 0.0, 0
@@ -244,6 +106,141 @@ class MLLessDeployment(Deployment):
         self._decisions.append(decision)
         if decision["removed"] is not None:
             self._schedule = self._schedule.after(decision["step"], decision["removed"])
+
+
+class MLLess(FunctionArchitecture):
+    """MLLess with a queue and a tensor database."""
+
+    name = "mlless"
+    title = "MLLess"
+    paper = "Barrak et al. 2025"
+    colour = "3"
+    summary = (
+        "MLLess: a worker sends its update only when it is significant; a supervisor announces which updates to "
+        "expect.\n\n"
+        "--as-released does what the authors' replication did: no filter, updates in S3, Adam, and its workers' log "
+        "traffic."
+    )
+    options = (
+        Option(
+            "filter",
+            str,
+            "norm-ratio",
+            "What counts as significant: norm-ratio sends the whole residual when it is large against the model, "
+            "coordinate (the original's) sends single coordinates, none sends every gradient.",
+            ("norm-ratio", "coordinate", "none"),
+            released="none",
+        ),
+        Option("threshold", float, 1.0, "The filter's threshold: a larger one sends less, 0 everything, inf nothing."),
+        Option(
+            "mean-over",
+            str,
+            "workers",
+            "The divisor for the sum of a step's updates: all workers, so that all gradients weigh the same, as in the "
+            "original; or only the senders of this step, as in the released code.",
+            ("workers", "senders"),
+            released="senders",
+        ),
+        robust.option(
+            "How a step's updates are combined: mean, see --mean-over; the other rules withstand Byzantine workers and "
+            "need --filter none (docs/byzantine.md)."
+        ),
+        robust.BYZANTINE,
+        attacks.ATTACK,
+        Option(
+            "store",
+            str,
+            "tensordb",
+            "Where updates are stored: tensordb (the paper), s3 (as released).",
+            ("tensordb", "s3"),
+            released="s3",
+        ),
+        replace(
+            OPTIMISER,
+            help=f"{OPTIMISER.help} Momentum may diverge with a filter (docs/architectures.md).",
+            released="adam",
+        ),
+        Option(
+            "end-threshold", float, 0.0, "Training ends after ten steps in a row with a mean loss at or below this."
+        ),
+        Option("max-time", float, 0.0, "Training ends after the step that passes this many seconds; 0 for never."),
+        Option(
+            "remove-threshold",
+            float,
+            "off",
+            "Scale in: remove a worker once the loss is flat. Remove more while the loss projected 10 s ahead is at "
+            "most this many per cent higher than with all workers; for example 15. Needs --remove-interval.",
+        ),
+        Option(
+            "remove-interval",
+            float,
+            "off",
+            "Scale in: wait at least this many seconds between decisions; for example 20. Needs --remove-threshold.",
+        ),
+        Option("supervisor-memory", int, 512, "Memory size of the supervisor's function, MB.", memory=True),
+        *QUEUE_OPTIONS,
+        LOG_TRAFFIC,
+        REPLICAS,
+        PARTITION,
+    )
+    handler = "slslab_workers.mlless.handlers.handler"
+    deploys = MLLessDeployment
+    messages = staticmethod(pattern)
+    exchange = "slslab_workers.mlless.protocol:protocol"
+    learns = "slslab_workers.mlless.replicas:MLLessReplicas"
+
+    def requirements(self, plan: Plan) -> Requirements:
+        """Return a queue, and one tensor database that all workers share."""
+        settings.check(plan)
+        if settings.scales_in(plan):
+            _check_scale_in(plan)
+        robust.check(plan, "MLLess's workers announce their updates before they read the others'", "choose gpu.")
+        filtered = plan.options["filter"]
+        if filtered != "none":
+            robust.refuse(
+                plan,
+                f"with --filter {filtered} a worker sends the sum of several steps' gradients, or nothing",
+                "add --filter none.",
+            )
+            if str(attacks.ATTACK.of(plan.options)).startswith("nan:"):
+                raise PlanError(
+                    f"With --filter {filtered} NaN is never significant, and the attacker sends nothing.",
+                    "add --filter none.",
+                )
+        return Requirements.with_queue(plan.options, int(plan.options["store"] == "tensordb"))
+
+    def resident_set(self, plan: Plan) -> tuple[ResidentPhase, ...]:
+        """Return the memory of all workers, which wait for each other, and of the supervisor.
+
+        A database holds two updates of each worker, and the models of removed workers.
+        """
+        beside_mb = int(plan.options["supervisor-memory"])
+        if plan.options["store"] == "tensordb":
+            vectors = 2 * plan.workers + (plan.workers - 1 if settings.scales_in(plan) else 0)
+            beside_mb += vectors * gradient_mb(plan)
+        return (ResidentPhase(self.name, plan.workers, beside_mb),)
+
+    def concurrency(self, plan: Plan) -> int:
+        """Return the number of workers, and the supervisor."""
+        return plan.workers + 1
+
+    def counts_in(self, run: Recorded, epochs: int) -> Counts:
+        """Return the `counts` of a recorded run; PlanError if a filter or the tuner decided them."""
+        if run.plan.options["filter"] != "none" or settings.scales_in(run.plan):
+            raise PlanError("a filter or the clock decides how many messages are sent", "choose --filter none.")
+        return super().counts_in(run, epochs)
+
+    def participant(self, plan: Plan, worker: int) -> str:
+        return "the supervisor" if worker == plan.workers else super().participant(plan, worker)
+
+    def alone(self, plan: Plan) -> Plan:
+        """Return a plan for one worker that trains to the end and finds every residual significant."""
+        alone = super().alone(plan)
+        options = {**alone.options, "remove-threshold": "off", "remove-interval": "off", "max-time": 0.0}
+        options["end-threshold"] = 0.0
+        if options["filter"] == "norm-ratio":
+            options["threshold"] = 0.0
+        return replace(alone, options=options)
 
 
 def _check_scale_in(plan: Plan) -> None:

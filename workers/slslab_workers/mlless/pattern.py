@@ -8,6 +8,7 @@ from functools import partial
 from slslab_workers.patterns import (
     BUILD,
     CONNECT,
+    DRIVER,
     OWN,
     UPDATE,
     Activity,
@@ -79,11 +80,10 @@ def pattern(workload: Workload) -> Pattern:
     ]
     roles.append(_supervisor(workers, sent))
     # The client receives TD.
+    client = Role(range(DRIVER, 0), steps=((Activity("queue.deliver", PHASE, protocol=True),),))
     # A worker's updates have two keys, used in turns, and the filter may hold any back.
     tensors = Kept(most=2 * workers * size if put == "tensor.set" else 0)
-    return Pattern(
-        workload, tuple(roles), filtered=(put, PHASE), driver={"queue.deliver": workload.steps}, tensors=tensors
-    )
+    return Pattern(workload, tuple(roles), filtered=(put, PHASE), driver=(client,), tensors=tensors)
 
 
 def _alike(workers: int, turns: int) -> list[range]:

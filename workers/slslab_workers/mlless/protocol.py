@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 from slslab_workers.mlless.schedule import Schedule
 from slslab_workers.mlless.settings import client_queue, exchange_name, removed_model_key, supervisor_queue, update_key
-from slslab_workers.patterns.messages import DRIVER, Event, Message, Name, Protocol, Recorded, Wait, Where, key_of
+from slslab_workers.patterns import DRIVER
+from slslab_workers.patterns.messages import Event, Message, Name, Protocol, Recorded, Step, Wait, key_of, passing
 
 WHOLE_UPDATES = ("none", "norm-ratio")
 
@@ -18,35 +19,36 @@ def protocol(run: Recorded) -> Protocol:
     plan, supervisor = run.plan, run.plan.workers
     removals = _removals(run)
     schedule = Schedule(plan.workers, plan.batches, removals)
-    places = dict(_supervised(run, schedule))
+    steps = dict(_supervised(run, schedule))
     messages: list[Message] = []
     waits: list[Wait] = []
     minibatches: set[tuple[int, int, int]] = set()
     sent = _sent(run)
-    decisions = {place: number for number, place in places.items() if _is_decision(run, run.events[number])}
+    decisions = {step: number for number, step in steps.items() if _is_decision(run, run.events[number])}
     for position in range(_steps(run, schedule)):
-        place = schedule.place(position)
+        step = schedule.place(position)
         gone = {rank for at, rank in removals if at < position}
         present = [rank for rank in range(plan.workers) if rank not in gone]
-        minibatches.update((rank, *place) for rank in present)
+        minibatches.update((rank, *step) for rank in present)
         everyone = dict.fromkeys(present, 1)
-        for rank in present if _sends_all(run) else sorted(rank for rank, *at in sent if tuple(at) == place):
+        for rank in present if _sends_all(run) else sorted(rank for rank, *at in sent if tuple(at) == step):
             key = update_key(plan, rank, position)
-            messages.append(Message("update", Name(key, rank, *place), everyone, _size(run), place))
-            messages.append(Message("announcement of an update", Name(exchange_name(plan), rank, *place), everyone))
+            messages.append(Message("update", Name(key, rank, *step), everyone, _size(run), step))
+            messages.append(Message("announcement of an update", Name(exchange_name(plan), rank, *step), everyone))
         for rank in (rank for at, rank in removals if at == position):
             # A removed worker leaves its model to the others.
             remaining = {other: 1 for other in present if other != rank}
             key = removed_model_key(plan, rank)
             messages.append(
-                Message("model", Name(key, rank, *place), remaining, run.gradient_bytes, place, overhead=True)
+                Message("model", Name(key, rank, *step), remaining, run.gradient_bytes, step, overhead=True)
             )
-        reports = [Message("report", Name(supervisor_queue(plan), rank, *place), {supervisor: 1}) for rank in present]
-        decision = Message("decision", Name(exchange_name(plan), supervisor, *place), everyone, at=place)
-        told = Message("statistics", Name(client_queue(plan), supervisor, *place), {DRIVER: 1})
+        reports = [Message("report", Name(supervisor_queue(plan), rank, *step), {supervisor: 1}) for rank in present]
+        decision = Message("decision", Name(exchange_name(plan), supervisor, *step), everyone, at=step)
+        told = Message("statistics", Name(client_queue(plan), supervisor, *step), {DRIVER: 1})
         messages += (*reports, decision, told)
-        waits.append(Wait(place, tuple(r.name for r in reports), tuple(_leaving(run, place, present, decisions))))
-    return Protocol(tuple(messages), tuple(waits), frozenset(minibatches), places=places)
+        decided = (decisions[step],) if step in decisions else ()
+        waits.append(Wait(step, tuple(r.name for r in reports), (*decided, *passing(run, step, present))))
+    return Protocol(tuple(messages), tuple(waits), frozenset(minibatches), steps=steps)
 
 
 def _removals(run: Recorded) -> list[tuple[int, int]]:
@@ -72,9 +74,9 @@ def _steps(run: Recorded, schedule: Schedule) -> int:
     return steps if ends_by_itself or not run.complete else max(steps, schedule.start(run.plan.epochs))
 
 
-def _position(schedule: Schedule, place: Where) -> int:
+def _position(schedule: Schedule, step: Step) -> int:
     """Return the step of the run, counted over all epochs."""
-    return next(position for position in itertools.count() if schedule.place(position) >= place)
+    return next(position for position in itertools.count() if schedule.place(position) >= step)
 
 
 def _sends_all(run: Recorded) -> bool:
@@ -105,10 +107,10 @@ def _is_decision(run: Recorded, event: Event) -> bool:
     return str(event["resource"]) == exchange_name(run.plan)
 
 
-def _supervised(run: Recorded, schedule: Schedule) -> Iterator[tuple[int, Where]]:
+def _supervised(run: Recorded, schedule: Schedule) -> Iterator[tuple[int, Step]]:
     """Yield the supervisor's messages with their steps. A decision belongs to the step in which workers received it; a
     message to the driver belongs to the decision before it."""
-    taken: dict[str, Where] = {}
+    taken: dict[str, Step] = {}
     for event in run.events:
         if event["op"] == "queue.deliver" and event["step"] >= 0 and not event["overhead"]:
             taken.setdefault(event["etag"], (event["epoch"], event["step"]))
@@ -118,20 +120,9 @@ def _supervised(run: Recorded, schedule: Schedule) -> Iterator[tuple[int, Where]
             continue
         if _is_decision(run, event):
             position += 1
-            place = taken.get(event["etag"], schedule.place(position))
-            while schedule.place(position) < place:
+            step = taken.get(event["etag"], schedule.place(position))
+            while schedule.place(position) < step:
                 position += 1
-            yield event["event"], place
+            yield event["event"], step
         else:
             yield event["event"], schedule.place(max(0, position))
-
-
-def _leaving(run: Recorded, place: Where, present: list[int], decisions: dict[Where, int]) -> Iterator[int]:
-    """Yield the events after all of a step's reports: its decision, updates, and the starts of the next steps."""
-    if place in decisions:
-        yield decisions[place]
-    for rank in present:
-        yield from run.updated.get((rank, *place, "update"), ())
-        gone = run.entered(rank, place)
-        if gone is not None:
-            yield gone

@@ -41,6 +41,8 @@ class Chain:
 
 Scope = Literal["step", "epoch", "run"]
 Polling = Literal["", "get", "list"]
+# The driver, which isn't a worker.
+DRIVER = -1
 # Owner of a signal: one for all, one per worker, or any worker; else it is a rank.
 ALL, OWN, ANYONE = -1, -2, -3
 # Fields in braces that a signal's key may contain.
@@ -83,7 +85,7 @@ class Signal:
 
     `key` names the object, tensor or queue that carries it, with {run}, {architecture}, {epoch} and {step}, with
     {maker} if each worker makes one, and with {taker} if it makes one for each other. `name` then describes the
-    message. Without a key, a signal only orders activities.
+    message. Without a key, a signal only orders activities. If only some ranks of a role take it, they are in `to`.
     """
 
     name: str
@@ -91,18 +93,19 @@ class Signal:
     of: int = ALL
     ahead: int = 0
     key: str = ""
+    to: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for _, name, *_ in Formatter().parse(self.key):
             if name not in (None, *KEY_FIELDS):
                 raise ValueError(f"the key {self.key!r} has {{{name}}}, but can only have {', '.join(KEY_FIELDS)}")
 
-    def position(self, place: "Place", batches: int) -> int:
-        """Return the step or epoch of the run that it belongs to at this place; below 0 for one before the first."""
+    def position(self, slot: "Slot", batches: int) -> int:
+        """Return the step or epoch of the run that it belongs to in this slot; below 0 for one before the first."""
         # A signal made before the first step belongs to the first step.
-        position = 0 if self.each == "run" else max(0, place.epoch)
+        position = 0 if self.each == "run" else max(0, slot.epoch)
         if self.each == "step":
-            position = position * batches + max(0, place.step)
+            position = position * batches + max(0, slot.step)
         return position + self.ahead
 
 
@@ -140,9 +143,9 @@ class Activity:
     since: int = 0
     until: int | None = None
 
-    def takes_place(self, place: "Place") -> bool:
-        """Return whether it runs there."""
-        return self.times > 0 and place.number in range(place.total)[self.since : self.until]
+    def runs_in(self, slot: "Slot") -> bool:
+        """Return whether it runs in this slot."""
+        return self.times > 0 and slot.number in range(slot.total)[self.since : self.until]
 
 
 @dataclass(frozen=True)
@@ -195,16 +198,16 @@ class Kept:
 class Pattern:
     """The roles of all workers of a workload.
 
-    `filtered` names, by op and phase, what is left out if a filter finds nothing worth sending. `driver` counts the
-    driver's messages of the training protocol, as the driver isn't a worker. An `open_ended` pattern may end before its
-    last step, since workers decide when they are done. `tensors` are the vectors in one tensor database; what the keys
+    `filtered` names, by op and phase, what is left out if a filter finds nothing worth sending. `driver` is what the
+    driver does; replay doesn't play it, as the driver isn't a worker. An `open_ended` pattern may end before its last
+    step, since workers decide when they are done. `tensors` are the vectors in one tensor database; what the keys
     of signals name follows from them (`slslab_workers.patterns.kept`).
     """
 
     workload: Workload
     roles: tuple[Role, ...]
     filtered: tuple[str, str] | None = None
-    driver: Mapping[str, int] = field(default_factory=dict)
+    driver: tuple[Role, ...] = ()
     open_ended: bool = False
     tensors: Kept = Kept()
 
@@ -221,8 +224,8 @@ class Pattern:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a part runs: epoch and step (-1: outside any), and its `number` among the `total` of such places."""
+class Slot:
+    """When a part runs: epoch and step (-1: outside any), and its `number` among the `total` of such slots."""
 
     epoch: int
     step: int
@@ -230,30 +233,30 @@ class Place:
     total: int
 
 
-def places(role: Role, workload: Workload) -> Iterator[tuple[Place, tuple[Part, ...]]]:
-    """Yield what one worker of a role does in the whole run, in order, with its place, over all invocations."""
+def slots(role: Role, workload: Workload) -> Iterator[tuple[Slot, tuple[Part, ...]]]:
+    """Yield what one worker of a role does in the whole run, in order, with its slots, over all invocations."""
     batches, epochs = workload.batches, workload.epochs
     if role.each != "run":
         turns = role.steps or ((),)
         for epoch in range(epochs):
             for step in range(batches) if role.each == "step" else (-1,):
-                yield Place(epoch, step, epoch, epochs), role.start + turns[(batches * epoch + step) % len(turns)]
+                yield Slot(epoch, step, epoch, epochs), role.start + turns[(batches * epoch + step) % len(turns)]
         return
-    yield Place(-1, -1, 0, 1), role.start
+    yield Slot(-1, -1, 0, 1), role.start
     for number in range(workload.steps):
         epoch, step = divmod(number, batches)
         if role.steps:
-            yield Place(epoch, step, number, workload.steps), role.steps[number % len(role.steps)]
+            yield Slot(epoch, step, number, workload.steps), role.steps[number % len(role.steps)]
         if role.epoch and step == batches - 1:
-            yield Place(epoch, -1, epoch, epochs), role.epoch
-    yield Place(-1, -1, 0, 1), role.end
+            yield Slot(epoch, -1, epoch, epochs), role.epoch
+    yield Slot(-1, -1, 0, 1), role.end
 
 
-def activities(parts: Iterable[Part], place: Place) -> Iterator[Activity]:
-    """Yield the activities of these parts that run there."""
+def activities(parts: Iterable[Part], slot: Slot) -> Iterator[Activity]:
+    """Yield the activities of these parts that run in this slot."""
     for part in parts:
         for activity in (part,) if isinstance(part, Activity) else itertools.chain.from_iterable(part.groups):
-            if activity.takes_place(place):
+            if activity.runs_in(slot):
                 yield activity
 
 
@@ -262,10 +265,9 @@ def count(*patterns: Pattern) -> Counts:
     recording knows."""
     operations, moved = Counter[str](), Counter[str]()
     for pattern in patterns:
-        operations.update(pattern.driver)
-        for role in pattern.roles:
-            for place, parts in places(role, pattern.workload):
-                for activity in activities(parts, place):
+        for role in (*pattern.roles, *pattern.driver):
+            for slot, parts in slots(role, pattern.workload):
+                for activity in activities(parts, slot):
                     if activity.protocol:
                         operations[activity.op] += activity.times * len(role.ranks)
                         moved[activity.op] += (activity.bytes or 0) * len(role.ranks)

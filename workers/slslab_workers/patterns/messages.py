@@ -10,14 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from typing import Protocol as Interface
 
-from slslab_workers.patterns import ALL, ANYONE, OWN, Activity, Pattern, Place, Role, Signal, activities, places
+from slslab_workers.patterns import ALL, ANYONE, OWN, Activity, Pattern, Role, Signal, Slot, activities, slots
 from slslab_workers.plan import Plan
 from slslab_workers.trace.operations import OPERATIONS
 
 Event = Mapping[str, Any]
-# An epoch and a step; -1 means outside any.
-Where = tuple[int, int]
-DRIVER = -1
+# An epoch and a step in it; -1 means outside any.
+Step = tuple[int, int]
 # Takes everything that it was told to read, at once.
 READING = ("tensor.script", "parameter.pull")
 
@@ -43,7 +42,7 @@ class Message:
     name: Name
     takers: Mapping[int, int] | None
     size: int | None = None
-    at: Where | None = None
+    at: Step | None = None
     deleted_by: int | None = None
     overhead: bool = False
 
@@ -52,7 +51,7 @@ class Message:
 class Wait:
     """A barrier: no event of `then` begins before the making of all messages of `until` has begun."""
 
-    place: Where
+    step: Step
     until: tuple[Name, ...]
     then: tuple[int, ...]
 
@@ -62,7 +61,7 @@ class Protocol:
     """What an architecture's protocol expects of a run.
 
     `minibatches` must be computed, by worker, epoch and step. In `drawn` steps, a worker takes any one unclaimed
-    message. `places` gives events without a step the step that they belong to. Pushes to a key of `appended` add to it,
+    message. `steps` gives events without a step the one that they belong to. Pushes to a key of `appended` add to it,
     others replace it. Epochs from `judged` on are left out, for the reason `unjudged`. `cleared` are the workers and
     epochs in which one command deletes several tensors, which a trace doesn't name.
     """
@@ -71,7 +70,7 @@ class Protocol:
     waits: tuple[Wait, ...] = ()
     minibatches: frozenset[tuple[int, int, int]] = frozenset()
     drawn: frozenset[tuple[int, int, int]] = frozenset()
-    places: Mapping[int, Where] = field(default_factory=dict)
+    steps: Mapping[int, Step] = field(default_factory=dict)
     appended: frozenset[str] = frozenset()
     judged: int | None = None
     unjudged: str = ""
@@ -103,7 +102,7 @@ class Recorded(Interface):
     def puts(self) -> Mapping[tuple[int, int, int], Sequence[int]]: ...
     @property
     def updated(self) -> Mapping[tuple[int, int, int, str], Sequence[int]]: ...
-    def entered(self, worker: int, after: Where) -> int | None: ...
+    def entered(self, worker: int, after: Step) -> int | None: ...
 
 
 def key_of(event: Event) -> str:
@@ -126,23 +125,32 @@ def steps_taken(run: Recorded, *, open_ended: bool = False) -> int:
     return begun if open_ended or plan.gradual or not run.complete else plan.epochs * plan.batches
 
 
+def passing(run: Recorded, step: Step, ranks: Iterable[int], phase: str = "update") -> tuple[int, ...]:
+    """Return the events in which workers pass a step's barrier: their updates in this phase, and their next steps."""
+    ranks = tuple(ranks)
+    updates = (number for rank in ranks for number in run.updated.get((rank, *step, phase), ()))
+    entered = (run.entered(rank, step) for rank in ranks)
+    return (*updates, *(number for number in entered if number is not None))
+
+
 def derive(pattern: Pattern, run: Recorded) -> Protocol:
     """Derive the protocol of a run from the keys of its pattern's signals."""
     return _Derived(pattern, run).protocol()
 
 
-# A signal in one step, epoch or run: its name, its place, and its owner.
-Instance = tuple[str, int, int]
+# A signal in one step, epoch or run: its name and key, its step or epoch, and its owner.
+Instance = tuple[str, str, int, int]
 
 
 @dataclass(frozen=True)
 class _Moved:
-    """A signal that a rank makes or takes there."""
+    """A signal that a rank makes or takes in this step of the trace."""
 
     signal: Signal
     rank: int
-    place: Where
+    step: Step
     activity: Activity
+    role: Role
 
 
 class _Derived:
@@ -150,7 +158,8 @@ class _Derived:
 
     def __init__(self, pattern: Pattern, run: Recorded) -> None:
         self.run, self.plan, self.batches = run, run.plan, run.plan.batches
-        self.steps = steps_taken(run, open_ended=pattern.open_ended)
+        computes = any(activity.op == "compute" for role in pattern.roles for activity in role.activities())
+        self.steps = steps_taken(run, open_ended=pattern.open_ended) if computes else pattern.workload.steps
         self.made: dict[Instance, list[_Moved]] = defaultdict(list)
         self.taken: dict[Instance, list[_Moved]] = defaultdict(list)
         self.removed: dict[Instance, list[int]] = defaultdict(list)
@@ -159,91 +168,127 @@ class _Derived:
         self.shared: set[str] = set()
         self.minibatches: set[tuple[int, int, int]] = set()
         # The phase of the update in which workers use the messages of a step.
-        self.used: dict[Where, str] = defaultdict(str)
-        for role in pattern.roles:
-            for place, parts in places(role, pattern.workload):
-                if place.epoch * self.batches + max(0, place.step) < self.steps:
-                    exchanged = False
-                    for activity in activities(parts, place):
-                        self._note(role, place, activity)
-                        exchanged |= any(each.key for each in (*activity.makes, *activity.needs, *activity.takes))
-                        if exchanged and activity.op == "update":
-                            self.used[place.epoch, place.step] = activity.phase
+        self.used: dict[Step, str] = defaultdict(str)
+        for role in (*pattern.roles, *pattern.driver):
+            for slot, parts in slots(role, pattern.workload):
+                exchanged: Step | None = None
+                for activity in activities(parts, slot):
+                    exchanged = self._note(role, slot, activity) or exchanged
+                    if exchanged and activity.op == "update":
+                        self.used[exchanged] = activity.phase
 
-    def _note(self, role: Role, place: Place, activity: Activity) -> None:
-        where = place.epoch, place.step
-        if activity.op == "compute":
-            self.minibatches.update((rank, *where) for rank in role.ranks)
+    def _note(self, role: Role, slot: Slot, activity: Activity) -> Step | None:
+        """Note what an activity makes, takes and deletes; return the step in which it exchanges messages, if any."""
+        exchanged, here = None, (slot.epoch, slot.step)
         for signal in (*activity.needs, *activity.takes):
+            step = self._traced(role, slot, signal)
+            ranks = [rank for rank in role.ranks if rank in (signal.to or role.ranks)] if self._is_begun(step) else []
             if signal.of == ANYONE:
                 self.shared.add(signal.name)
-                self.drawn.update((rank, *where) for rank in role.ranks)
+                self.drawn.update((rank, *step) for rank in ranks)
             elif signal.key:
-                for rank in role.ranks:
-                    entry = _Moved(signal, rank, where, activity)
-                    self.taken[self._instance(signal, place, rank)].append(entry)
+                exchanged = step
+                for rank in ranks:
+                    taken = _Moved(signal, rank, step, activity, role)
+                    self.taken[self._instance(signal, slot, rank)].append(taken)
+        ranks = list(role.ranks) if self._is_begun(here) else []
+        if activity.op == "compute":
+            self.minibatches.update((rank, *here) for rank in ranks)
         for signal in (each for each in activity.makes if each.key):
-            for rank in role.ranks:
-                self.made[self._instance(signal, place, rank)].append(_Moved(signal, rank, where, activity))
+            exchanged = here
+            for rank in ranks if signal.of < 0 else {signal.of}.intersection(ranks):
+                self.made[self._instance(signal, slot, rank)].append(_Moved(signal, rank, here, activity, role))
         for signal in activity.removes:
-            for rank in role.ranks:
-                self.removed[self._instance(signal, place, rank)].append(rank)
+            for rank in ranks:
+                self.removed[self._instance(signal, slot, rank)].append(rank)
+        return exchanged
 
-    def _instance(self, signal: Signal, place: Place, rank: int) -> Instance:
-        return signal.name, signal.position(place, self.batches), rank if signal.of == OWN else signal.of
+    def _traced(self, role: Role, slot: Slot, signal: Signal) -> Step:
+        """Return the step under which the trace has the taking of a signal: an invocation's messages belong to the step
+        that they were made in."""
+        if role.each == "run" or signal.each != "step":
+            return slot.epoch, slot.step
+        return divmod(signal.position(slot, self.batches), self.batches)
+
+    def _is_begun(self, step: Step) -> bool:
+        return step[0] * self.batches + max(0, step[1]) < self.steps
+
+    def _instance(self, signal: Signal, slot: Slot, rank: int) -> Instance:
+        owner = rank if signal.of == OWN else signal.of
+        return signal.name, signal.key, signal.position(slot, self.batches), owner
 
     def protocol(self) -> Protocol:
         """Return the protocol, by step, and within a step in order of making."""
-        order = list(dict.fromkeys(name for name, _, _ in self.made))
-        found = [message for instance, makers in self.made.items() for message in self._messages(instance, makers)]
-        found.sort(key=lambda each: (each.name[2:], order.index(each.kind), each.name.maker))
-        by_place: dict[Where, dict[str, list[Message]]] = defaultdict(lambda: defaultdict(list))
-        for message in found:
-            if message.takers is not None and message.name.step >= 0:
-                by_place[message.name[2:]][message.kind].append(message)
-        waits = [self._wait(place, kinds) for place, kinds in sorted(by_place.items())]
-        return Protocol(tuple(found), tuple(waits), frozenset(self.minibatches), frozenset(self.drawn))
+        order = list(dict.fromkeys(name for name, *_ in self.made))
+        found = [
+            (message, one.role)
+            for instance, makers in self.made.items()
+            for one in makers
+            for message in self._messages(instance, one, len(makers))
+        ]
+        found.sort(key=lambda each: (each[0].name[2:], order.index(each[0].kind), each[0].name.maker))
+        messages = tuple(message for message, _ in found)
+        return Protocol(messages, tuple(self._waits(found)), frozenset(self.minibatches), frozenset(self.drawn))
 
-    def _messages(self, instance: Instance, makers: list[_Moved]) -> Iterator[Message]:
+    def _messages(self, instance: Instance, one: _Moved, makers: int) -> Iterator[Message]:
         takers = [taker for taker in self.taken.get(instance, ()) if taker.activity.times]
-        for one in makers:
-            # Each worker may delete its own of what all make.
-            removers = self.removed[instance] or self.removed[*instance[:2], one.rank]
-            mine = [taker for taker in takers if taker.rank != one.rank or _takes_own(taker, len(makers))]
-            if "{taker}" not in one.signal.key:
-                yield self._message(one, mine, one.activity.bytes, removers)
-                continue
-            for taker in mine:
-                times, whole = taker.activity.times, taker.activity.bytes
-                size = None if whole is None else whole // times
-                yield self._message(one, [taker], size, set(removers) & {taker.rank}, taker=taker.rank)
+        mine = [taker for taker in takers if taker.rank != one.rank or _takes_own(taker, makers)]
+        # Each worker may delete its own of what all make.
+        removers = self.removed[instance] or self.removed[*instance[:3], one.rank]
+        if "{taker}" not in one.signal.key:
+            yield self._message(one, mine, removers)
+            return
+        for taker in mine:
+            yield self._message(one, [taker], set(removers) & {taker.rank}, taker=taker.rank)
 
-    def _message(
-        self, one: _Moved, takers: Sequence[_Moved], size: int | None, removers: Iterable[int], **fields: int
-    ) -> Message:
-        epoch, step = one.place
+    def _message(self, one: _Moved, takers: Sequence[_Moved], removers: Iterable[int], **fields: int) -> Message:
+        epoch, step = one.step
         run, architecture = self.plan.run, self.plan.architecture
         key = one.signal.key.format(
             run=run, architecture=architecture, epoch=epoch, step=step, maker=one.rank, **fields
         )
         name = Name(key, one.rank, epoch, step)
+        size = one.activity.bytes
+        # If several are made at once, their takers know the size of each.
+        if takers and (fields or one.activity.times > 1):
+            whole, times = takers[0].activity.bytes, takers[0].activity.times
+            size = None if whole is None else whole // times
         if self.run.parameters is None:
             size = None
         if one.signal.name in self.shared:
             return Message(one.signal.name, name, None, size)
-        at = takers[0].place if takers else one.place
+        steps = {taker.step for taker in takers} or {one.step}
+        at = steps.pop() if len(steps) == 1 else None
         counted, overhead = dict(Counter(taker.rank for taker in takers)), not one.activity.protocol
         return Message(one.signal.name, name, counted, size, at, next(iter(removers), None), overhead)
 
-    def _wait(self, place: Where, kinds: Mapping[str, Sequence[Message]]) -> Wait:
+    def _waits(self, found: Iterable[tuple[Message, Role]]) -> Iterator[Wait]:
+        """Yield what waits in each step, by the signals that end the invocations which made its messages."""
+        by_step: dict[Step, dict[tuple[Signal, ...], list[Message]]] = defaultdict(lambda: defaultdict(list))
+        for message, role in found:
+            if message.takers is not None and message.name.step >= 0:
+                by_step[message.name[2:]][role.makes].append(message)
+        for step, levels in sorted(by_step.items()):
+            for ends, made in levels.items():
+                yield self._level(step, made) if ends else self._barrier(step, made)
+
+    def _barrier(self, step: Step, made: Sequence[Message]) -> Wait:
         """Return a step's barrier: workers continue only after every worker has made its message."""
         ranks = {rank for rank, *_ in self.minibatches}
-        until = [m.name for all_ in kinds.values() if {m.name.maker for m in all_} >= ranks for m in all_]
-        used = (
-            number for rank in sorted(ranks) for number in self.run.updated.get((rank, *place, self.used[place]), ())
-        )
-        gone = (self.run.entered(rank, place) for rank in sorted(ranks))
-        return Wait(place, tuple(until), (*used, *(number for number in gone if number is not None)))
+        makers: dict[str, set[int]] = defaultdict(set)
+        for message in made:
+            makers[message.kind].add(message.name.maker)
+        until = (message.name for message in made if makers[message.kind] >= ranks)
+        return Wait(step, tuple(until), passing(self.run, step, sorted(ranks), self.used[step]))
+
+    def _level(self, step: Step, made: Sequence[Message]) -> Wait:
+        """Return the wait of invocations that begin when those have ended which made these messages."""
+        trained = {rank for rank, *_ in self.minibatches}
+        then: list[int] = []
+        for rank in sorted({taker for message in made for taker in message.takers or ()}):
+            updates = self.run.updated.get((rank, *step, self.used[step]), ())
+            then += updates if rank in trained else self.run.puts.get((rank, *step), ())
+        return Wait(step, tuple(message.name for message in made), tuple(then))
 
 
 def _takes_own(taker: _Moved, makers: int) -> bool:

@@ -19,6 +19,7 @@ class ScatterReduce(FunctionArchitecture):
     name = "scatterreduce"
     title = "ScatterReduce"
     paper = "LambdaML, SIGMOD 2021; Barrak et al. 2025"
+    colour = "2"
     summary = (
         "LambdaML ScatterReduce over S3: worker i merges chunk i of all gradients.\n\n"
         "--as-released polls as the authors' code does and has its log traffic; its arithmetic is the mean already."

@@ -24,7 +24,6 @@ from slslab_workers.plan import Plan
 from slslab_workers.spirt.machine import STATES, definition
 from slslab_workers.spirt.roster import Roster
 from slslab_workers.spirt.settings import PING_INTERVAL_S, PINGS, Execution, Keys, password_queue, waiting_queue
-from slslab_workers.training import datasets
 from slslab_workers.training.keys import result_key, validation_key
 from slslab_workers.training.samples import HELD_OUT
 
@@ -49,8 +48,8 @@ TEXT, READ_TEXT, WRITTEN_TEXT = 6, 20, 32
 class SpirtDeployment(Deployment):
     """Deploys the functions of all states, the state machine, and the queues between peers."""
 
-    def __init__(self, plan: Plan, cloud: Cloud, progress: Progress) -> None:
-        super().__init__(plan, "", cloud, progress)
+    def __init__(self, plan: Plan, handler: str, cloud: Cloud, progress: Progress) -> None:
+        super().__init__(plan, handler, cloud, progress)
         self._states = cloud.client("stepfunctions")
         self._machine = ""
         self._admission = secrets.token_hex(16)
@@ -261,14 +260,13 @@ class SpirtDeployment(Deployment):
 
     def _store_validation(self) -> None:
         samples = self._samples
+        key = validation_key(self.plan)
         if samples.validation is not None:
-            images, labels = samples.validation
+            self.store(*samples.validation, (key, slice(None)))
         else:
             count = min(max(1, len(samples.labels) // HELD_OUT), VALIDATION)
             chosen = np.random.default_rng([self.plan.seed, 1, HELD_OUT]).permutation(len(samples.labels))[:count]
-            images, labels = samples.images[chosen], samples.labels[chosen]
-        body, metadata = datasets.encode_minibatch(images, labels, samples.dataset.policy)
-        self._objects.put(validation_key(self.plan), body, "other", metadata=metadata)
+            self.store(samples.images, samples.labels, (key, chosen))
 
     def _membership_queues(self) -> list[str]:
         return [name(self.plan, rank) for name in (waiting_queue, password_queue) for rank in range(self.plan.workers)]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from slslab_workers.architecture import Cloud, Progress, Requirements, ResidentPhase
+from slslab_workers.architecture import Cloud, Requirements, ResidentPhase
 from slslab_workers.driver.deployment import QUEUE_OPTIONS, FunctionArchitecture, refuse_modes
 from slslab_workers.driver.job import failures, gradient_mb
 from slslab_workers.option import Option
@@ -27,6 +27,7 @@ class Spirt(FunctionArchitecture):
     name = "spirt"
     title = "SPIRT"
     paper = "Barrak et al. 2025"
+    colour = "4"
     summary = (
         "SPIRT: every peer has a tensor database and a state machine; a minibatch is an invocation, gradients are "
         "averaged and the model is updated in the database, once an epoch.\n\n"
@@ -79,6 +80,9 @@ class Spirt(FunctionArchitecture):
         *QUEUE_OPTIONS,
         PARTITION,
     )
+    # Each state of its state machines has one.
+    handler = ""
+    deploys = SpirtDeployment
     messages = staticmethod(pattern)
     exchange = "slslab_workers.spirt.protocol:protocol"
     learns = "slslab_workers.spirt.replicas:SpirtReplicas"
@@ -157,9 +161,6 @@ class Spirt(FunctionArchitecture):
         """Return a plan of one peer with one minibatch per epoch, since an epoch's minibatches run at once."""
         alone = super().alone(plan)
         return replace(alone, batches=1, epochs=alone.batches, options={**alone.options, "join": JOIN.default})
-
-    def deployment(self, plan: Plan, cloud: Cloud, progress: Progress) -> SpirtDeployment:
-        return SpirtDeployment(plan, cloud, progress)
 
     def run_scripts_alone(self, plan: Plan, cloud: Cloud, parameters: int) -> None:
         """Average one peer's gradients (P,) of an epoch."""

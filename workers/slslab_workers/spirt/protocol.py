@@ -1,7 +1,7 @@
 """What SPIRT's peers store in their databases and send each other, by epoch (docs/protocols.md, "SPIRT")."""
 
 from slslab_workers.channels.queues import scoped
-from slslab_workers.patterns.messages import Message, Name, Protocol, Recorded, Wait, Where, by_script, key_of
+from slslab_workers.patterns.messages import Message, Name, Protocol, Recorded, Step, Wait, by_script, key_of
 from slslab_workers.spirt.roster import Roster
 from slslab_workers.spirt.settings import Keys
 from slslab_workers.training import robust
@@ -51,7 +51,7 @@ def _taking_part(run: Recorded, epoch: int) -> list[int]:
 def _averaged(run: Recorded, rank: int, epoch: int, peers: list[int]) -> list[Message]:
     keys, options, batches = Keys(run.plan), run.plan.options, range(run.plan.batches)
     texts, own = options["gradients"] == "json", {rank: 1}
-    at: Where = (epoch, -1)
+    at: Step = (epoch, -1)
     messages = [
         Message(
             "gradient",

@@ -19,13 +19,13 @@ Rule = Callable[["torch.Tensor", int, int], "torch.Tensor"]
 def mean(total: "torch.Tensor", workers: int, senders: int) -> "torch.Tensor":  # noqa: ARG001
     """Divide by the number of all workers, so that every gradient counts as 1/n, whenever a filter lets it pass.
 
-    The original MLLess doesn't divide, so that an update doesn't depend on the other senders of the step.
+    It doesn't depend on the other senders of the step.
     """
     return total.div_(workers)
 
 
 def mean_over_senders(total: "torch.Tensor", workers: int, senders: int) -> "torch.Tensor":  # noqa: ARG001
-    """Divide by the workers that sent something, as the released MLLess does.
+    """Divide by the workers that sent something, as Barrak et al.'s released code does.
 
     An update may contain the gradients of many steps. The released Adam doesn't depend on this scale; SGD does.
     """
@@ -33,7 +33,7 @@ def mean_over_senders(total: "torch.Tensor", workers: int, senders: int) -> "tor
 
 
 def plain_sum(total: "torch.Tensor", workers: int, senders: int) -> "torch.Tensor":  # noqa: ARG001
-    """Return the sum unchanged, as the released AllReduce does."""
+    """Return the sum unchanged, as Barrak et al.'s released code does."""
     return total
 
 
@@ -50,7 +50,7 @@ def rule(name: str) -> Rule:
 def chunk(elements: int, parts: int, index: int) -> slice:
     """Return the slice of part `index` if `elements` are cut into `parts`.
 
-    q = P div n, r = P mod n; the first r parts have q + 1 elements (docs/protocols.md, "ScatterReduce"). With more
+    q = P div n, r = P mod n; the first r parts have q + 1 elements (docs/protocols.md). With more
     parts than elements, the last parts are empty.
     """
     quotient, remainder = divmod(elements, parts)

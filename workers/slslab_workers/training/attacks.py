@@ -1,7 +1,7 @@
 """Attacks: the vectors that Byzantine workers send instead of their gradients.
 
-Sign flip, Gaussian and label flip come from SPIRT's released code. ALIE and IPM are computed from all honest workers'
-gradients: the attacker is omniscient, as in the papers. Importing this module does not import torch.
+Sign flip, Gaussian and label flip come from Barrak et al.'s released code. ALIE and IPM are computed from all honest
+workers' gradients: the attacker is omniscient, as in the papers. Importing this module does not import torch.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -27,7 +27,7 @@ CIFAR10_MD5 = "c32a1d4ab5d03f1284b67883e8d87530"
 # CIFAR statistics, pad-4 random crop and horizontal flip, as in LambdaML and its replication.
 CIFAR_POLICY = Policy((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010), 4, True)
 DIGITS_POLICY = Policy((0.3055,), (0.3237,), 2, False)
-# MNIST's statistics; images aren't cropped, as in KubeML.
+# MNIST's statistics; images aren't cropped, as in Petrescu et al.'s code.
 MNIST_POLICY = Policy((0.1307,), (0.3081,), 0, False)
 
 

@@ -39,7 +39,7 @@ def log_key(plan: Plan, rank: int, logged_as: str) -> str:
 
 
 def validation_key(plan: Plan) -> str:
-    """Return the key of the images of SPIRT's convergence check."""
+    """Return the key of the images on which workers check whether they have converged."""
     return f"{plan.run}/validation"
 
 

@@ -53,7 +53,7 @@ class Sgd(Optimiser):
 
 
 class Adam(Optimiser):
-    """Adam with the plan's rate and PyTorch's other defaults, as in the released MLLess."""
+    """Adam with the plan's rate and PyTorch's other defaults, as in Barrak et al.'s released code."""
 
     def change(self, changed: Tensors, slopes: Tensors) -> None:
         for parameter in changed:

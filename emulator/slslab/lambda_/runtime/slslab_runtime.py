@@ -49,8 +49,8 @@ class Importers:
 
 def host_packages(own: list[str], imported: set[str]) -> set[str]:
     """Return the packages among the `imported` that are the host's: on Lambda they would be missing."""
-    places = [path for path in sys.path if path not in own and path.endswith(("site-packages", "dist-packages"))]
-    hosts = tuple(path + os.sep for path in places)
+    folders = [path for path in sys.path if path not in own and path.endswith(("site-packages", "dist-packages"))]
+    hosts = tuple(path + os.sep for path in folders)
     found = set()
     for name, module in list(sys.modules.items()):
         # A module may be any object, so read its attributes without calling its code.
@@ -94,7 +94,7 @@ def main() -> None:
     from awslambdaric.lambda_runtime_client import LambdaRuntimeClient
 
     own = arrange_path(os.environ["LAMBDA_RUNTIME_DIR"])
-    if not any(os.path.isdir(os.path.join(place, "awscrt")) for place in own):
+    if not any(os.path.isdir(os.path.join(path, "awscrt")) for path in own):
         # boto3 would take a tenth of a second to import the host's; on Lambda it isn't installed.
         sys.modules["awscrt"] = None  # type: ignore[assignment]
     # The same pipe, so that records and what is printed stay in order.

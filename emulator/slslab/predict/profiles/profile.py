@@ -115,8 +115,8 @@ class Server(TomlTable):
 class Channel(TomlTable):
     """A store, database or queue: its operations (named by the part of the trace's `op` after the dot), and its server.
 
-    With `per_worker`, each worker has a server of its own (SPIRT's databases); otherwise all share one. `boot_s` is the
-    time from a node's creation until it serves; replays begin when it does.
+    With `per_worker`, each worker has a server of its own, such as a database; otherwise all share one. `boot_s` is
+    the time from a node's creation until it serves; replays begin when it does.
     """
 
     description: str

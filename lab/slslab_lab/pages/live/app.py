@@ -1,7 +1,7 @@
 """The server's pages over HTTP, only for a browser on this host that uses its host name and has its token."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from urllib.parse import quote
 
@@ -44,43 +44,35 @@ class Pages:
     def application(self, token: str, port: int) -> ASGIApp:
         """Return the application on a port. It doesn't answer other web sites' pages, or requests without the token."""
         routes = [
-            Route("/", self._runs),
-            Route("/list", self._list),
+            Route("/", self._page(lambda _: self._views.runs(), OWN_FILES)),
+            Route("/list", self._page(lambda _: self._views.table(), NO_OTHERS)),
             Route("/events", self._events),
-            Route("/compare", self._compare),
-            Route("/runs/{id}", self._run),
-            Route("/runs/{id}/content", self._content),
-            Route("/runs/{id}/events", self._run_events),
+            Route("/compare", self._page(self._compare, OWN_POLICY)),
+            Route("/runs/{id}", self._page(self._run, OWN_POLICY)),
+            Route("/runs/{id}/content", self._page(lambda asked: self._views.content(self._find(asked)), NO_OTHERS)),
+            Route("/runs/{id}/events", self._events),
             Route("/static/{name}", self._static),
         ]
         pages = Starlette(routes=routes, exception_handlers={404: self._not_found})
         return Gate(Lock(pages, token, port, self._refused(403, LOCKED, LOCKED_HINT)))
 
-    async def _runs(self, _: Request) -> Response:
-        return await self._html(self._views.runs, OWN_FILES)
+    def _compare(self, request: Request) -> str:
+        return self._views.comparison(request.query_params.getlist("run"))
 
-    async def _list(self, _: Request) -> Response:
-        return await self._html(self._views.table, NO_OTHERS)
-
-    async def _events(self, _: Request) -> Response:
-        return _stream(self._changes_of("", lambda: ""))
-
-    async def _compare(self, request: Request) -> Response:
-        return await self._html(lambda: self._views.comparison(request.query_params.getlist("run")), OWN_POLICY)
-
-    async def _run(self, request: Request) -> Response:
-        run = await self._find(request)
+    def _run(self, request: Request) -> str:
         path = f"/runs/{quote(request.path_params['id'], safe='')}"
-        live = Live(f"{path}/content", f"{path}/events")
-        return await self._html(lambda: self._views.page(run, live), OWN_POLICY)
+        return self._views.page(self._find(request), Live(f"{path}/content", f"{path}/events"))
 
-    async def _content(self, request: Request) -> Response:
-        run = await self._find(request)
-        return await self._html(lambda: self._views.content(run), NO_OTHERS)
+    def _find(self, request: Request) -> RunDirectory:
+        run = self._views.find(request.path_params["id"])
+        if run is None:
+            raise HTTPException(404, f"There is no run {request.path_params['id']}.")
+        return run
 
-    async def _run_events(self, request: Request) -> Response:
-        run = await self._find(request)
-        return _stream(self._changes_of(run.path.name, run.status))
+    async def _events(self, request: Request) -> Response:
+        run = await run_in_threadpool(self._find, request) if "id" in request.path_params else None
+        changes = self._changes_of("", lambda: "") if run is None else self._changes_of(run.path.name, run.status)
+        return StreamingResponse(changes, media_type="text/event-stream", headers=HEADERS)
 
     async def _static(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -93,23 +85,19 @@ class Pages:
         message = str(getattr(error, "detail", "")).replace("Not Found", "There is no such page.")
         return self._refused(404, message, "The list of runs has links to all pages.")
 
-    async def _find(self, request: Request) -> RunDirectory:
-        id_ = request.path_params["id"]
-        run = await run_in_threadpool(self._views.find, id_)
-        if run is None:
-            raise HTTPException(404, f"There is no run {id_}.")
-        return run
+    def _page(self, make: Callable[[Request], str], policy: str) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            try:
+                text = await run_in_threadpool(make, request)
+            except RequestError as error:
+                return self._refused(400, error.message, error.hint)
+            except SlslabError as error:
+                return self._refused(500, error.message, error.hint)
+            except FileNotFoundError:
+                return self._refused(404, "The run is gone.", "Its files were removed.")
+            return HTMLResponse(text, headers={**HEADERS, "content-security-policy": policy})
 
-    async def _html(self, make: Callable[[], str], policy: str) -> Response:
-        try:
-            text = await run_in_threadpool(make)
-        except RequestError as error:
-            return self._refused(400, error.message, error.hint)
-        except SlslabError as error:
-            return self._refused(500, error.message, error.hint)
-        except FileNotFoundError:
-            return self._refused(404, "The run is gone.", "Its files were removed.")
-        return HTMLResponse(text, headers={**HEADERS, "content-security-policy": policy})
+        return answer
 
     def _refused(self, status: int, message: str, hint: str) -> Response:
         headers = {**HEADERS, "content-security-policy": OWN_POLICY}
@@ -128,7 +116,3 @@ class Pages:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(changed.wait(), PULSE_S)
                 changed.clear()
-
-
-def _stream(lines: AsyncIterator[str]) -> Response:
-    return StreamingResponse(lines, media_type="text/event-stream", headers=HEADERS)

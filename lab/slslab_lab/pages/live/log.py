@@ -7,17 +7,17 @@ from typing import Any
 from slslab.run.log import parse
 
 Record = dict[str, Any]
+# What begins and is metered later, by the end of its record; hosts end with an event.
+KINDS = ("invocation", "instance", "host")
 
 
 @dataclass
 class Log:
-    """The content of a trace log so far: its whole lines, and unmetered begun records by id."""
+    """The content of a trace log so far: its whole lines, and unmetered begun records by kind and id."""
 
     path: Path
     records: list[Record] = field(default_factory=list)
-    invocations: dict[str, Record] = field(default_factory=dict)
-    instances: dict[str, Record] = field(default_factory=dict)
-    hosts: dict[str, Record] = field(default_factory=dict)
+    begun: dict[str, dict[str, Record]] = field(default_factory=lambda: {kind: {} for kind in KINDS})
     _offset: int = 0
 
     def read(self) -> bool:
@@ -41,13 +41,11 @@ class Log:
         self.records.append(record)
         kind = record["record"]
         if kind == "begin":
-            begun = {"invocation": self.invocations, "instance": self.instances, "host": self.hosts}
             # A later attempt at an event has the same id as the first.
-            begun.get(record["of"], {})[record["id"]] = record
-        elif kind == "invocation":
-            self.invocations.pop(record["request_id"], None)
-        elif kind == "instance":
-            self.instances.pop(record["id"], None)
+            self.begun[record["of"]][record["id"]] = record
+        elif kind in KINDS:
+            self.begun[kind].pop(record["request_id" if kind == "invocation" else "id"], None)
         elif kind == "event" and record["op"] == "host.run":
-            ended = next((id_ for id_, host in self.hosts.items() if host["type"] == record["resource"]), "")
-            self.hosts.pop(ended, None)
+            hosts = self.begun["host"]
+            ended = next((id_ for id_, host in hosts.items() if host["type"] == record["resource"]), "")
+            hosts.pop(ended, None)

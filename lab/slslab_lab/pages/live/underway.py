@@ -54,28 +54,25 @@ def describe(run: str, plan: Mapping[str, Any], log: Log, book: Book, now: Now) 
         return Run(document=document, events=[])
     # By environment, in order of its clock.
     samples = metrics.grouped((each["environment"], each) for each in log.records if each["record"] == "clock")
-    open_ = [_invocation(begun, samples[begun["environment"]], now) for begun in log.invocations.values()]
-    launched = [*metered(log.records, "instance"), *(_instance(begun, now) for begun in log.instances.values())]
+    begun = log.begun
+    open_ = [_invocation(each, samples[each["environment"]], now) for each in begun["invocation"].values()]
+    launched = [*metered(log.records, "instance"), *(_instance(each, now) for each in begun["instance"].values())]
     found = Run(
         document=document,
         events=tabulate(log.records),
         invocations=[*metered(log.records, "invocation"), *open_],
         instances=launched,
-        running_hosts=[host_until(begun, now.monotonic_ns) for begun in log.hosts.values()],
+        running_hosts=[host_until(each, now.monotonic_ns) for each in begun["host"].values()],
     )
     # Other books than its own have no prices of a platform's containers.
     prices = load_book(plan["prices"]) if plan.get("platform") else book
-    totals, bill = found.totals(), found.cost(prices)
-    held_up = totals.pop("host")
-    started = datetime.fromisoformat(log.records[0]["started"])
+    bill, started = found.cost(prices), datetime.fromisoformat(log.records[0]["started"])
+    measured = found.measured(UNREPORTED, (now.time - started).total_seconds(), plan.get("faults"))
+    span_s = metrics.span_seconds(found.events, [*launched, *open_])
     document |= {
-        **totals,
+        **measured,
+        "seconds": {**measured["seconds"], "span": round(span_s, 3)},
         "loss": losses(log.records),
-        "host": {**UNREPORTED, **held_up},
-        "seconds": {
-            "measured": round((now.time - started).total_seconds(), 3),
-            "span": round(metrics.span_seconds(found.events, [*launched, *open_]), 3),
-        },
         "cost": {**bill, "notes": [_so_far(log), *bill["notes"]]},
         "now": present(log, samples, now),
     }
@@ -100,12 +97,12 @@ def present(log: Log, samples: Mapping[str, Sequence[Record]], now: Now) -> dict
                 "peak_memory_mb": _peak_mb(begun, samples[begun["environment"]]),
                 "seconds": _seconds_since(begun["start_ns"], now),
             }
-            for id_, begun in log.invocations.items()
+            for id_, begun in log.begun["invocation"].items()
         ],
         "workers": [
             {
                 "worker": worker,
-                "under_way": event["invocation"] in log.invocations or event["invocation"] in log.instances,
+                "under_way": any(event["invocation"] in log.begun[kind] for kind in ("invocation", "instance")),
                 **{name: event[name] for name in ("epoch", "step", "op", "phase")},
                 "seconds_ago": _seconds_since(event["end_ns"], now),
             }
@@ -125,8 +122,8 @@ def progress(plan: Mapping[str, Any], records: Iterable[Record], now: Now) -> st
             begun, what = begun + 1, str(record["of"])
         if record["record"] == "event" and 0 <= record["worker"] < workers and record["step"] >= 0:
             began_ns = min(began_ns, record["start_ns"])
-            place = record["epoch"] * batches + record["step"]
-            latest[record["worker"]] = max(place, latest.get(record["worker"], 0))
+            reached = record["epoch"] * batches + record["step"]
+            latest[record["worker"]] = max(reached, latest.get(record["worker"], 0))
     if not latest:
         started = f"; {counted(begun, what)} begun" if begun else ""
         return f"Getting ready: data is uploaded, and environments start cold{started}."
@@ -202,8 +199,7 @@ def _instance(begun: Record, now: Now) -> Record:
 
 
 def _so_far(log: Log) -> str:
-    begun = (("invocation", log.invocations), ("instance", log.instances), ("host", log.hosts))
-    several = [counted(len(records), name) for name, records in begun if records]
+    several = [counted(len(records), kind) for kind, records in log.begun.items() if records]
     running = f": what is running ({', '.join(several)}) counts as if it ended now" if several else ""
     return f"the price of this host's seconds is the one so far{running}"
 

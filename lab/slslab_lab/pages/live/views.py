@@ -3,10 +3,10 @@
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from slslab.errors import RequestError, SlslabError
 from slslab.report import formats
@@ -25,23 +25,8 @@ from slslab_lab.pages.live.underway import Now, describe
 RUNNING = "running"
 
 
-@dataclass(frozen=True)
-class Row:
-    """A line of the list of runs: its time and bill on AWS or its platform, and this host's time and the price of its
-    seconds.
-
-    Texts are empty where the figure is unknown."""
-
-    id: str
-    status: str
-    architecture: str = ""
-    model: str = ""
-    seconds: str = ""
-    bill: str = ""
-    measured: str = ""
-    cost: str = ""
-    trouble: str = ""
-    comparable: bool = False
+# A line of the list of runs: texts are empty where the figure is unknown.
+UNKNOWN = dict.fromkeys(("architecture", "model", "seconds", "bill", "measured", "cost", "trouble", "comparable"), "")
 
 
 class Views:
@@ -103,31 +88,28 @@ class Views:
             plan = run.plan() if (run.path / PLAN).exists() else {}
             return describe(run.id, plan, log, self._book, Now(datetime.now(UTC), time.monotonic_ns()))
 
-    def _rows(self) -> Sequence[Row]:
-        return [self._row(run) for run in list_runs(self._folder)]
+    def _rows(self) -> list[dict[str, Any]]:
+        return [UNKNOWN | {"id": run.id} | self._row(run) for run in list_runs(self._folder)]
 
-    def _row(self, run: RunDirectory) -> Row:
+    def _row(self, run: RunDirectory) -> dict[str, Any]:
+        """Return a run's time and bill on AWS or its platform, and this host's time and the price of its seconds."""
         try:
             underway = self._underway(run)
-            document = underway.summary() if underway is not None else run.summary()
+            document = run.listed() if underway is None else underway.summary()
         except SlslabError as error:
-            return Row(run.id, "unreadable", trouble=f"{error.message} {error.hint}")
+            return {"status": "unreadable", "trouble": f"{error.message} {error.hint}"}
         except FileNotFoundError:
-            return Row(run.id, "gone")
-        cost, spent, found = document.get("cost"), document.get("seconds"), replayed(document)
-        seconds, bill = modelled_figures(found) if found else ("", "")
-        platform = platform_of(document)
-        return Row(
-            run.id,
-            str(document["status"]),
-            str(document.get("architecture", "")),
-            str(document.get("model", "")),
-            f"{seconds} on {platform}" if seconds and platform else seconds,
-            bill,
-            formats.seconds(spent["measured"]) if spent else "",
-            f"{formats.money(cost['total'])} {cost['currency']}" if cost else "",
-            comparable=underway is None and "architecture" in document,
-        )
+            return {"status": "gone"}
+        row: dict[str, Any] = {name: document[name] for name in ("status", "architecture", "model") if name in document}
+        if found := replayed(document):
+            seconds, row["bill"] = modelled_figures(found)
+            platform = platform_of(document)
+            row["seconds"] = f"{seconds} on {platform}" if platform else seconds
+        if spent := document.get("seconds"):
+            row["measured"] = formats.seconds(spent["measured"])
+        if cost := document.get("cost"):
+            row["cost"] = f"{formats.money(cost['total'])} {cost['currency']}"
+        return row | {"comparable": underway is None and "architecture" in document}
 
 
 def static(name: str) -> str | None:

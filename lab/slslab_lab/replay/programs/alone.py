@@ -105,7 +105,7 @@ class SoloCosts:
 
 def suffix(function: str, run: str) -> str:
     """Return the end of a name that tells a run's functions apart; empty for the workers' function."""
-    # Long names are cut at any place.
+    # Long names are cut anywhere.
     rest = function[len(commonprefix((function, f"slslab-{run}"))) :]  # noqa: RUF071
     # While a run is measured alone, its name includes a number.
     return re.sub(r"^-\d+(?=-|$)", "", rest).lstrip("-")

@@ -145,24 +145,24 @@ class _Reader:
         for name, transitions in executions.items():
             states = _nested(sorted(transitions, key=lambda e: (e["start_ns"], -e["end_ns"])))
             steps = tuple(step for state, inside in states for step in self._state(state, inside))
-            place = {"worker": transitions[0]["worker"], "epoch": transitions[0]["epoch"], "steps": steps}
+            fields = {"worker": transitions[0]["worker"], "epoch": transitions[0]["epoch"], "steps": steps}
             # The driver starts an execution after others have ended; a function starts one when it reaches that line.
             awaits = (started[name],) if name in started else _last_before(ends, begins[name])
-            tracks[name] = Track(name, "execution", awaits=awaits, opens=(ended[name],), **place)
+            tracks[name] = Track(name, "execution", awaits=awaits, opens=(ended[name],), **fields)
         return tracks
 
     def _state(self, state: Event, inside: Sequence[Event]) -> Iterator[Step]:
-        place = {"epoch": state["epoch"], "event": state["event"]}
+        when = {"epoch": state["epoch"], "event": state["event"]}
         tasks = [e["invocation"] for e in (state, *inside) if e["invocation"] in self.records]
         begins = tuple(self.began[task] for task in tasks)
         opens = () if inside else begins
-        yield Step(TRANSITION, "other", requests=1, bytes=state["bytes"], opens=opens, **place)
+        yield Step(TRANSITION, "other", requests=1, bytes=state["bytes"], opens=opens, **when)
         if inside:
             # The branches begin together.
             size = sum(event["bytes"] for event in inside)
-            yield Step(TRANSITION, "other", requests=len(inside), bytes=size, opens=begins, **place)
+            yield Step(TRANSITION, "other", requests=len(inside), bytes=size, opens=begins, **when)
         if tasks:
-            yield Step("join", "wait", awaits=tuple(self.ended[task] for task in tasks), **place)
+            yield Step("join", "wait", awaits=tuple(self.ended[task] for task in tasks), **when)
 
     def _opens(self, event: int) -> int:
         if event not in self.made:
@@ -187,12 +187,12 @@ class _Reader:
         last_poll: Polling = ""
         # CPU time of sleeps, to be added to the poll or step after them.
         carried_ns = 0
-        for place, event in enumerate(events):
+        for index, event in enumerate(events):
             op, cpu_ns = event["op"], event["cpu_ns"] + event["cpu_before_ns"]
             if op == "wait":
                 carried_ns += cpu_ns
                 continue
-            poll = self._poll(events, place)
+            poll = self._poll(events, index)
             if poll:
                 self.poll_cpu[poll].append(cpu_ns + carried_ns)
                 last_poll = poll
@@ -207,10 +207,10 @@ class _Reader:
 
     def _step(self, event: Event, cpu_ns: int, awaits: tuple[int, ...], polling: Polling) -> Iterator[Step]:
         op = event["op"]
-        place = {"epoch": event["epoch"], "step": event["step"], "event": event["event"]}
+        when = {"epoch": event["epoch"], "step": event["step"], "event": event["event"]}
         if op == ALL_REDUCE:
             # All of it happens after the last peer has arrived, not just after the last message.
-            yield Step("join", "wait", awaits=awaits, **place)
+            yield Step("join", "wait", awaits=awaits, **when)
             awaits = ()
         callee = self.calls.get(event["event"])
         opens = () if callee is None else (self.began[callee],)
@@ -226,20 +226,20 @@ class _Reader:
             polling,
             at=self.databases.owner(event),
             server_cpu_ns=self.databases.server_ns(event),
-            **place,
+            **when,
         )
         if callee is not None and self.records[callee]["invocation_type"] != "Event":
-            yield Step("join", "wait", awaits=(self.ended[callee],), **place)
+            yield Step("join", "wait", awaits=(self.ended[callee],), **when)
 
-    def _poll(self, events: Sequence[Event], place: int) -> Polling:
+    def _poll(self, events: Sequence[Event], index: int) -> Polling:
         """Return how this event polled, if it found that something hadn't arrived yet; otherwise an empty text."""
-        event = events[place]
+        event = events[index]
         if event["op"] in GETS:
             # A log is read before its first line is written. No worker waits for it.
             return "get" if event["failed"] and event["phase"] != released_log.PHASE else ""
         if event["op"] != "object.list" or event["failed"]:
             return ""
-        for later in events[place + 1 :]:
+        for later in events[index + 1 :]:
             if later["op"] in GETS and not later["failed"]:
                 return "list" if self._awaits(later) else ""
             if later["op"] not in ("wait", "object.list", "object.get"):

@@ -73,9 +73,9 @@ def find_calls(events: Sequence[Event]) -> dict[int, str]:
     for event in events:
         if event["op"] == "invoke" and event["worker"] >= 0:
             invocations = accepted[event["resource"].rpartition(":")[2]]
-            place = bisect_left(invocations, (event["start_ns"], ""))
-            if place < len(invocations) and invocations[place][0] <= event["end_ns"]:
-                calls[event["event"]] = invocations.pop(place)[1]
+            index = bisect_left(invocations, (event["start_ns"], ""))
+            if index < len(invocations) and invocations[index][0] <= event["end_ns"]:
+                calls[event["event"]] = invocations.pop(index)[1]
     return calls
 
 

@@ -12,7 +12,7 @@ from slslab.errors import RequestError
 from slslab_lab.replay.kernel.program import Gathering, Program, Step, Track
 from slslab_lab.replay.programs.step_costs import StepCosts, is_first, is_request, name_of, unit_of
 from slslab_workers import patterns
-from slslab_workers.patterns import OWN, Activity, Part, Pattern, Place, Role, Signal
+from slslab_workers.patterns import OWN, Activity, Part, Pattern, Role, Signal, Slot
 
 # Operations whose CPU time grows with the samples of a minibatch.
 SAMPLED = ("compute", "prepare")
@@ -38,7 +38,7 @@ class _Generator:
         self.needed = pattern.needed()
         self.gates: list[int] = []
         self.known: dict[tuple[str, int, int], int] = {}
-        # Steps without their gates and places, by the identity of an activity, which the pattern keeps alive.
+        # Steps without their gates and slots, by the identity of an activity, which the pattern keeps alive.
         self.templates: dict[tuple[str, int, bool], Step | None] = {}
 
     def program(self) -> Program:
@@ -68,17 +68,15 @@ class _Generator:
             raise RequestError(
                 f"The recording has no invocation of {unit}, so its cost is unknown.", "record a whole run."
             )
-        places = list(patterns.places(role, self.workload))
-        # A track's own place, and the places where it does something.
-        tracks = [(Place(-1, -1, 0, 1), places)] if role.each == "run" else [(each[0], [each]) for each in places]
-        for place, within in tracks:
+        slots = list(patterns.slots(role, self.workload))
+        # A track's own slot, and the slots where it does something.
+        tracks = [(Slot(-1, -1, 0, 1), slots)] if role.each == "run" else [(each[0], [each]) for each in slots]
+        for slot, within in tracks:
             for rank, steps in self._items(role, unit, within):
-                yield self._track(role, template, rank, place, steps)
+                yield self._track(role, template, rank, slot, steps)
 
-    def _track(
-        self, role: Role, template: Track, rank: int, place: Place, steps: tuple[Step | Gathering, ...]
-    ) -> Track:
-        name = f"{self.costs.architecture.name}-p{rank}-e{place.epoch}" if role.kind == "execution" else template.name
+    def _track(self, role: Role, template: Track, rank: int, slot: Slot, steps: tuple[Step | Gathering, ...]) -> Track:
+        name = f"{self.costs.architecture.name}-p{rank}-e{slot.epoch}" if role.kind == "execution" else template.name
         return Track(
             name,
             template.kind,
@@ -88,22 +86,22 @@ class _Generator:
             template.ephemeral_mb,
             template.init_cpu_ns,
             template.package,
-            self._gates_of(role.needs, place, rank),
-            self._makes(role.makes, place, rank, 1),
-            place.epoch,
+            self._gates_of(role.needs, slot, rank),
+            self._makes(role.makes, slot, rank, 1),
+            slot.epoch,
         )
 
     def _items(
-        self, role: Role, unit: str, places: Sequence[tuple[Place, tuple[Part, ...]]]
+        self, role: Role, unit: str, slots: Sequence[tuple[Slot, tuple[Part, ...]]]
     ) -> Iterator[tuple[int, tuple[Step | Gathering, ...]]]:
         """Yield each rank with its steps; steps that are the same for all ranks are made once."""
-        entries: list[Step | Gathering | tuple[Place, Part, bool]] = [*self._beside(unit, BEFORE)]
-        for place, parts in places:
-            first = is_first(role, place)
+        entries: list[Step | Gathering | tuple[Slot, Part, bool]] = [*self._beside(unit, BEFORE)]
+        for slot, parts in slots:
+            first = is_first(role, slot)
             for part in parts:
                 if _is_personal(part):
-                    entries.append((place, part, first))
-                elif (item := self._item(unit, part, place, first, OWN, len(role.ranks))) is not None:
+                    entries.append((slot, part, first))
+                elif (item := self._item(unit, part, slot, first, OWN, len(role.ranks))) is not None:
                     entries.append(item)
         entries += self._beside(unit, AFTER)
         shared = tuple(entry for entry in entries if not isinstance(entry, tuple))
@@ -122,11 +120,9 @@ class _Generator:
         cost = self.costs.costs.get((unit, *step, False))
         return [Step(*step, round(cost.fixed))] if cost is not None else []
 
-    def _item(
-        self, unit: str, part: Part, place: Place, first: bool, rank: int, tracks: int
-    ) -> Step | Gathering | None:
+    def _item(self, unit: str, part: Part, slot: Slot, first: bool, rank: int, tracks: int) -> Step | Gathering | None:
         if isinstance(part, Activity):
-            return self._step(unit, part, place, first, rank, tracks)
+            return self._step(unit, part, slot, first, rank, tracks)
         groups = []
         # Most groups have the same activities after the first one.
         steps: dict[int, Step | None] = {}
@@ -134,16 +130,16 @@ class _Generator:
             group = []
             for activity in activities:
                 if activity.needs or activity.makes or id(activity) not in steps:
-                    steps[id(activity)] = self._step(unit, activity, place, first, rank, tracks)
+                    steps[id(activity)] = self._step(unit, activity, slot, first, rank, tracks)
                 if (step := steps[id(activity)]) is not None:
                     group.append(step)
             if group:
                 groups.append(tuple(group))
         return Gathering(tuple(groups)) if groups else None
 
-    def _step(self, unit: str, activity: Activity, place: Place, first: bool, rank: int, tracks: int) -> Step | None:
-        """Return the step of an activity shared by `tracks` tracks; None if it doesn't take place."""
-        if not activity.takes_place(place):
+    def _step(self, unit: str, activity: Activity, slot: Slot, first: bool, rank: int, tracks: int) -> Step | None:
+        """Return the step of an activity shared by `tracks` tracks; None if it doesn't run."""
+        if not activity.runs_in(slot):
             return None
         key = (unit, id(activity), first)
         if key not in self.templates:
@@ -153,10 +149,10 @@ class _Generator:
             return None
         return replace(
             template,
-            awaits=self._gates_of(activity.needs, place, rank),
-            opens=self._makes(activity.makes, place, rank, tracks),
-            epoch=place.epoch,
-            step=place.step,
+            awaits=self._gates_of(activity.needs, slot, rank),
+            opens=self._makes(activity.makes, slot, rank, tracks),
+            epoch=slot.epoch,
+            step=slot.step,
         )
 
     def _template(self, unit: str, activity: Activity, first: bool) -> Step | None:
@@ -187,13 +183,13 @@ class _Generator:
             self.gates.append(0)
         return self.known[key]
 
-    def _gates_of(self, signals: tuple[Signal, ...], place: Place, rank: int) -> tuple[int, ...]:
-        positions = ((signal, signal.position(place, self.workload.batches)) for signal in signals)
+    def _gates_of(self, signals: tuple[Signal, ...], slot: Slot, rank: int) -> tuple[int, ...]:
+        positions = ((signal, signal.position(slot, self.workload.batches)) for signal in signals)
         return tuple(self._gate(signal, position, rank) for signal, position in positions if position >= 0)
 
-    def _makes(self, signals: tuple[Signal, ...], place: Place, rank: int, tracks: int) -> tuple[int, ...]:
+    def _makes(self, signals: tuple[Signal, ...], slot: Slot, rank: int, tracks: int) -> tuple[int, ...]:
         # Skip signals that only name a message, since no step waits for them.
-        gates = self._gates_of(tuple(signal for signal in signals if signal.name in self.needed), place, rank)
+        gates = self._gates_of(tuple(signal for signal in signals if signal.name in self.needed), slot, rank)
         for gate in gates:
             self.gates[gate] += tracks
         return gates

@@ -22,7 +22,7 @@ from slslab_lab.replay.kernel.program import Program, Track
 from slslab_lab.replay.programs.recording import operation
 from slslab_workers import patterns
 from slslab_workers.architecture import Architecture
-from slslab_workers.patterns import Activity, Pattern, Place, Role, Workload
+from slslab_workers.patterns import Activity, Pattern, Role, Slot, Workload
 from slslab_workers.trace.operations import ALL_REDUCE
 
 # Sizes count as different from this ratio on.
@@ -192,15 +192,15 @@ class _Measurement:
         for _, pattern in self.samples:
             for role in pattern.roles:
                 unit = unit_of(role)
-                for place, parts in patterns.places(role, pattern.workload):
-                    for activity in patterns.activities(parts, place):
+                for slot, parts in patterns.slots(role, pattern.workload):
+                    for activity in patterns.activities(parts, slot):
                         op = name_of(activity)
                         times = activity.times * len(role.ranks)
                         (self.optional if activity.optional else self.required)[unit, op, activity.phase] += times
                         if activity.bytes:
                             self.known_sizes[unit, op, activity.phase].add(activity.bytes / activity.times)
                         if not activity.optional:
-                            key = (unit, op, activity.phase, is_first(role, place))
+                            key = (unit, op, activity.phase, is_first(role, slot))
                             before = expected[key]
                             expected[key] = (before[0] + times, before[1] + activity.work * len(role.ranks))
         for key, (times, work) in expected.items():
@@ -272,9 +272,9 @@ def _recorded_unit(track: Track, units: Iterable[str]) -> str:
     return track.kind
 
 
-def is_first(role: Role, place: Place) -> bool:
+def is_first(role: Role, slot: Slot) -> bool:
     """Return whether this is the run's first step, or its first epoch if every epoch has its own invocations."""
-    return place.epoch == 0 and (role.each != "run" or place.step == 0)
+    return slot.epoch == 0 and (role.each != "run" or slot.step == 0)
 
 
 def _slope(sizes: Sequence[tuple[float, float]]) -> float:

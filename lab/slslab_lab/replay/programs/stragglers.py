@@ -40,8 +40,8 @@ def with_recorded_stragglers(program: Program, plan: Plan) -> Program:
     def factor(worker: int, step: Step | None) -> float:
         if step is None or step.op in EVENTLESS:
             return 1.0
-        place = worker, step.epoch, step.step, step.phase
-        return 1.0 + sum(fault.factor - 1 for fault in faults if fault.is_at(*place))
+        at = worker, step.epoch, step.step, step.phase
+        return 1.0 + sum(fault.factor - 1 for fault in faults if fault.is_at(*at))
 
     return _slowed(program, factor)
 

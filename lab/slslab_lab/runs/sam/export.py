@@ -20,6 +20,7 @@ from slslab_lab.replay.modelled import model
 from slslab_lab.replay.programs.recording import read_recording
 from slslab_lab.runs.accuracy.curve import Unwatched
 from slslab_lab.runs.planning import architectures, read_plan_file, refused_plans
+from slslab_lab.runs.platforms import check_limits
 from slslab_lab.runs.sam.readme import Cost, make_readme
 from slslab_lab.runs.sam.template import CODE, IMAGE_PYTHON, PYTHON, make_template
 from slslab_workers.architecture import Cloud, read_plan
@@ -120,6 +121,7 @@ def write_export(plan: Plan, cost: Cost, imported: set[str] | None, out: Path) -
         )
     architecture = known[plan.architecture]
     with refused_plans():
+        check_limits(plan, architecture)
         requirements = architecture.requirements(plan)
         deployment = architecture.deployment(plan, Cloud(lambda _: None, lambda _: None), Unwatched())
     if deployment is None:

@@ -73,8 +73,8 @@ def folder() -> Path:
 def _source(package: str) -> str:
     spec = find_spec(package)
     assert spec is not None, "it was imported"
-    places = [Path(place) for place in spec.submodule_search_locations or ()]
-    files = [file for place in places for file in place.rglob("*") if file.suffix in SOURCES]
+    directories = [Path(directory) for directory in spec.submodule_search_locations or ()]
+    files = [file for directory in directories for file in directory.rglob("*") if file.suffix in SOURCES]
     files = sorted(files) or [Path(str(spec.origin))]
     return _digest(*(text for file in files for text in (file.name, sha256(file.read_bytes()).hexdigest())))
 

@@ -166,12 +166,12 @@ def _notes(recordings: Recordings, grid: Grid, job: Job) -> Iterator[str]:
 
 def _alone(grid: Grid) -> str:
     """Return where another system is cheapest if a job has its node to itself."""
-    places = [those for _, objective, those in contests(grid.points) if objective == "usd"]
-    pairs = [(best(those, "usd").system.name, best(those, "usd_alone").system.name) for those in places]
+    contested = [those for _, objective, those in contests(grid.points) if objective == "usd"]
+    pairs = [(best(those, "usd").system.name, best(those, "usd_alone").system.name) for those in contested]
     flips = Counter(f"{alone} instead of {shared}" for shared, alone in pairs if alone != shared)
     most = f" ({'; '.join(f'{number} times {flip}' for flip, number in flips.most_common(3))})" if flips else ""
     return (
         "USD have the job's share, by the second, of nodes that are always on. A job with a node of its own pays "
         "for each hour of ElastiCache that it begins; that makes another system cheapest at "
-        f"{flips.total()} of {len(places)} places{most}."
+        f"{flips.total()} of {len(contested)} places{most}."
     )

@@ -28,7 +28,8 @@ GROUPS = (EQUAL, ALL)
 # Functions with GPUs, and what they are compared with.
 MINE, OTHERS = "GPU functions", ("CPU functions", "GPU instances")
 
-Place = tuple[int, int]
+# The parameters of a model, and a number of workers.
+Shape = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def compute(
     With `on` None, a few thousand points take a minute in this process; otherwise `on` says where to compute them
     (`slslab_lab.runs.sweeps.sweep`).
     """
-    places = list(product(job.systems, sizes(job), WORKERS))
+    shapes = list(product(job.systems, sizes(job), WORKERS))
     playing = _Playing(recordings, job)
 
     def results(function: Callable[[Any], Any]) -> Results | None:
@@ -91,14 +92,14 @@ def compute(
 
     found: list[Point] = []
     refused: list[Refusal] = []
-    for each in sweep(playing.play, places, on, partial(report, "playing points"), results(playing.play)):
+    for each in sweep(playing.play, shapes, on, partial(report, "playing points"), results(playing.play)):
         if isinstance(each, Refusal):
             refused.append(each)
         else:
             found += each
     leading = dict.fromkeys([*leaders(found), *(point for *_, point in leaders_of_kinds(found))])
     led = grouped(((point.system, point.parameters, point.workers), point.memory_mb) for point in leading)
-    ranging = [(place, tuple(sizes)) for place, sizes in led.items()]
+    ranging = [(shape, tuple(sizes)) for shape, sizes in led.items()]
     ranges = sweep(playing.play_ranges, ranging, on, partial(report, "finding ranges"), results(playing.play_ranges))
     ranged = {_key(point): point for those in ranges for point in those}
     return Grid([ranged.get(_key(point), point) for point in found], refused)
@@ -114,18 +115,18 @@ def _key(point: Point) -> tuple[System, int, int, int]:
 
 
 def contests(every: Sequence[Point]) -> Iterator[tuple[str, str, list[Point]]]:
-    """Yield the points of each place, by group and objective."""
+    """Yield the points of each shape, by group and objective."""
     for group, objective in product(GROUPS, OBJECTIVES):
-        for those in _by_place(every, group).values():
+        for those in _by_shape(every, group).values():
             yield group, objective, those
 
 
-def _by_place(every: Iterable[Point], group: str) -> dict[Place, list[Point]]:
+def _by_shape(every: Iterable[Point], group: str) -> dict[Shape, list[Point]]:
     return grouped(((point.parameters, point.workers), point) for point in members(every, group))
 
 
 def leaders(every: Sequence[Point]) -> list[Point]:
-    """Return the best point of each place and the next system's best point, for all groups and objectives."""
+    """Return the best point of each shape and the next system's best point, for all groups and objectives."""
     led = []
     for _, objective, those in contests(every):
         won = best(those, objective)
@@ -134,14 +135,14 @@ def leaders(every: Sequence[Point]) -> list[Point]:
 
 
 class _Playing:
-    """Plays the places of a grid, system by system; it keeps one system's costs."""
+    """Plays the shapes of a grid, system by system; it keeps one system's costs."""
 
     def __init__(self, recordings: Recordings, job: Job) -> None:
         self.recordings, self.job = recordings, job
         self.costs: SystemCosts | None = None
 
-    def play(self, place: tuple[System, int, int]) -> Refusal | tuple[Point, ...]:
-        system, parameters, workers = place
+    def play(self, shape: tuple[System, int, int]) -> Refusal | tuple[Point, ...]:
+        system, parameters, workers = shape
         costs = self._measure(system)
         if system.platform and self.job.platform is not None:
             if reason := gpu_refusal(self.job.platform, parameters, workers):
@@ -181,9 +182,9 @@ def runner_up(every: Iterable[Point], won: Point, objective: str) -> Point | Non
     return best(others, objective) if others else None
 
 
-def winners(grid: Grid, group: str, objective: str) -> dict[Place, Point]:
+def winners(grid: Grid, group: str, objective: str) -> dict[Shape, Point]:
     """Return the best point for each model size and number of workers, over systems and memory sizes."""
-    return {place: best(those, objective) for place, those in _by_place(grid.points, group).items()}
+    return {shape: best(those, objective) for shape, those in _by_shape(grid.points, group).items()}
 
 
 def crossings(grid: Grid, group: str, objective: str) -> Iterator[Crossing]:
@@ -239,7 +240,7 @@ def _between(low: int, high: int, figures: Sequence[float]) -> float:
 def compare_gpus(grid: Grid) -> Iterator[dict[str, Any]]:
     """Yield, by objective, workers and other kind, the 80 % range of GPU functions ÷ the best point of that kind at
     each size, and the sizes in MB at which the better one changes (interpolated as in `Crossing`)."""
-    leading = {(*place, objective, kind): point for place, objective, kind, point in leaders_of_kinds(grid.points)}
+    leading = {(*shape, objective, kind): point for shape, objective, kind, point in leaders_of_kinds(grid.points)}
     for objective, workers, other in product(OBJECTIVES, WORKERS, OTHERS):
         sizes = sorted({size for size, at, of, kind in leading if (at, of, kind) == (workers, objective, MINE)})
         ratios = []
@@ -257,13 +258,13 @@ def compare_gpus(grid: Grid) -> Iterator[dict[str, Any]]:
 
 
 def leaders_of_kinds(every: Sequence[Point]) -> Iterator[tuple[tuple[int, int], str, str, Point]]:
-    """Yield the best point of each kind by each objective, at the places that have functions with GPUs."""
-    places = grouped(((point.parameters, point.workers), point) for point in every if point.system.equal)
-    for place, those in places.items():
+    """Yield the best point of each kind by each objective, at the shapes that have functions with GPUs."""
+    shapes = grouped(((point.parameters, point.workers), point) for point in every if point.system.equal)
+    for shape, those in shapes.items():
         kinds = grouped((_kind(point), point) for point in those)
         for (kind, of_kind), objective in product(kinds.items(), OBJECTIVES):
             if MINE in kinds and kind in (MINE, *OTHERS):
-                yield place, objective, kind, best(of_kind, objective)
+                yield shape, objective, kind, best(of_kind, objective)
 
 
 def _kind(point: Point) -> str:

@@ -107,13 +107,13 @@ def read_all(directory: Path) -> Recordings:
     own = {job.name for job in JOBS}
 
     def several(names: Mapping[str, Path]) -> tuple[Measured, ...]:
-        places = {name: directory / name if name in own else otherwise for name, otherwise in names.items()}
-        if missing := [name for name, place in places.items() if name in own and not place.is_dir()]:
+        folders = {name: directory / name if name in own else otherwise for name, otherwise in names.items()}
+        if missing := [name for name, folder in folders.items() if name in own and not folder.is_dir()]:
             raise RunError(
                 f"{directory} has no recording {missing[0]}.",
                 f"record it: slslab atlas --record --recordings {directory}",
             )
-        found = (read_measured(place, known) for place in places.values() if place.is_dir())
+        found = (read_measured(folder, known) for folder in folders.values() if folder.is_dir())
         return tuple(sorted(found, key=lambda run: int(run.document["parameters"])))
 
     of_architectures = {
@@ -137,13 +137,13 @@ def record_all(directory: Path, watcher: Watcher) -> None:
     make_missing(directory, JOBS, watcher, _is_kept, _describe)
 
 
-def _is_kept(place: Path, _: Recording) -> bool:
-    return is_done(place) and _is_quiet(RunDirectory(place).document() or {})
+def _is_kept(folder: Path, _: Recording) -> bool:
+    return is_done(folder) and _is_quiet(RunDirectory(folder).document() or {})
 
 
-def _describe(place: Path, document: Mapping[str, Any]) -> str:
+def _describe(folder: Path, document: Mapping[str, Any]) -> str:
     quiet = "quiet" if _is_quiet(document) else "NOT QUIET: the host was busy, so this run is repeated next time"
-    return f"{describe_done(place, document)}, {quiet}"
+    return f"{describe_done(folder, document)}, {quiet}"
 
 
 def _is_quiet(document: Mapping[str, Any]) -> bool:

@@ -62,7 +62,7 @@ class Way:
     """A way to train: its kind, where it runs, and its best point by a figure."""
 
     kind: str
-    place: str
+    where: str
     point: Point
 
     def doubt(self, other: "Way", figure: str) -> str:
@@ -134,8 +134,8 @@ def ways(recordings: Recordings, model: str, setup: Setup) -> list[Way]:
     for name in (ANCHORED, *OTHERS):
         sides.append((FLOOR, name, on_gpus(name), replace(aws, platform=load_profile(name), instant=True)))
     return [
-        Way(kind, place, point)
-        for kind, place, systems, job in sides
+        Way(kind, where, point)
+        for kind, where, systems, job in sides
         for point in _best(recordings, model, systems, job, ["usd"] if kind == FLOOR else list(EPOCH))
     ]
 
@@ -213,13 +213,13 @@ def _answers(model: str, found: Sequence[Way]) -> Iterator[str]:
         mine, *others = (_least(found, figure, kind) for kind in (FUNCTIONS, CPU, RENTED))
         against = " and ".join(_against(mine.point.times(way.point, figure), way.kind, better, worse) for way in others)
         best = min(others, key=lambda way: float(getattr(way.point, figure)))
-        flip = _flip(mine, best, figure, _least(found, figure, FLOOR, mine.place))
+        flip = _flip(mine, best, figure, _least(found, figure, FLOOR, mine.where))
         what = "cost" if figure == "epoch_usd" else "time"
         yield f"{NAMES[model]}, {what} of an epoch by {anchor}: GPU functions {against}. {flip}"
     mine, rented = (_least(found, "usd", kind) for kind in (FUNCTIONS, RENTED))
     yield (
         f"{NAMES[model]}, a job of one epoch: with starts and idle time it costs "
-        f"{span(*mine.point.times(rented.point, 'usd'))} times as much on {mine.place} as on {rented.place}."
+        f"{span(*mine.point.times(rented.point, 'usd'))} times as much on {mine.where} as on {rented.where}."
     )
 
 
@@ -283,7 +283,7 @@ def _flip(mine: Way, best: Way, figure: str, floor: Way) -> str:
         settled = SETTLED.get(doubt, f"a step on this machine and on Lambda ({doubt})")
         return f"Measuring {settled.format(size=megabytes(mine.point.parameters))} would settle it; {gpu}."
     if figure == "epoch_usd":
-        second_usd = float(_second_usd(_containers(load_profile(mine.place))))
+        second_usd = float(_second_usd(_containers(load_profile(mine.where))))
         cost, other = mine.point.epoch_usd, best.point.epoch_usd
         # The price of requests to S3 doesn't change with the container's.
         requests = cost - experiments.WORKERS * mine.point.epoch_seconds * second_usd
@@ -292,8 +292,8 @@ def _flip(mine: Way, best: Way, figure: str, floor: Way) -> str:
     return f"That flips with {'a faster' if low > 1 else 'a slower'} exchange over S3; {gpu}."
 
 
-def _least(found: Sequence[Way], figure: str, kind: str, place: str = "") -> Way:
-    among = [way for way in found if way.kind == kind and place in ("", way.place)]
+def _least(found: Sequence[Way], figure: str, kind: str, where: str = "") -> Way:
+    among = [way for way in found if way.kind == kind and where in ("", way.where)]
     return min(among, key=lambda way: float(getattr(way.point, figure)))
 
 
@@ -305,7 +305,7 @@ def _shown(way: Way, figure: str) -> str:
 def _matrix(name: str, found: Sequence[Way]) -> dict[str, Any]:
     """Return the table of a model's ways."""
     rows = [
-        [way.kind, way.place, f"{way.point.system.name.partition(' on ')[0]}, {way.point.memory_mb:,} MB"]
+        [way.kind, way.where, f"{way.point.system.name.partition(' on ')[0]}, {way.point.memory_mb:,} MB"]
         + [_shown(way, figure) for figure, *_ in COLUMNS]
         for way in found
     ]
@@ -316,7 +316,7 @@ def _matrix(name: str, found: Sequence[Way]) -> dict[str, Any]:
 def _row(model: str, way: Way) -> ReproducedRow:
     point = way.point
     cells = {figure: Cell(modelled=Estimate(getattr(point, figure), *point.range(figure), 1)) for figure, *_ in COLUMNS}
-    return ReproducedRow(f"{way.kind}, {way.place}, {point.system.name}", model, f"{point.memory_mb} MB", cells)
+    return ReproducedRow(f"{way.kind}, {way.where}, {point.system.name}", model, f"{point.memory_mb} MB", cells)
 
 
 def _notes() -> list[str]:

@@ -14,7 +14,7 @@ from slslab_lab.studies.documents import Cell, ReproducedRow, make_curve, make_d
 from slslab_lab.studies.kept import Entry, Kept, made_now
 from slslab_lab.studies.rankings import Order, judge, middle
 from slslab_lab.studies.study import Setup
-from slslab_lab.studies.trainings import by_seed, learn, train
+from slslab_lab.studies.trainings import learn, train
 from slslab_workers.plan import Plan
 
 TABLE, ARCHITECTURE = "accuracy", "kubeml"
@@ -83,7 +83,7 @@ def settings_of(seeds: int, epochs: int) -> list[Setting]:
 def measure(setup: Setup) -> Accuracies:
     """Train all settings, one after another or where `on` says."""
     settings = settings_of(*setup.effort)
-    learnt = by_seed(settings, train(learn, settings, setup.options.get("on"), setup.watcher.report))
+    learnt = train(learn, settings, setup.options.get("on"), setup.watcher.report)
     return Accuracies(
         **made_now(),
         series=tuple(

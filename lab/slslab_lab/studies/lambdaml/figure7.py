@@ -10,7 +10,7 @@ from typing import Any
 from slslab.errors import counted
 from slslab.report.formats import percent
 from slslab.run.metrics import grouped
-from slslab_lab.pages.grids import ROUNDS
+from slslab_lab.pages.reproduction import ROUNDS
 from slslab_lab.studies import committed
 from slslab_lab.studies.accuracy_by_time import percentages
 from slslab_lab.studies.curves import LOWEST_TARGET, Curve, Point, read_curves
@@ -118,7 +118,7 @@ def falls(series: Series) -> Order:
     """Return whether the loss falls in every round."""
     rises = [_rise(losses) for losses in series.losses.values()]
     numbers = [len(losses) - 1 for losses in series.losses.values()]
-    ends = [middle([losses[place] for losses in series.losses.values()]).value for place in (0, -1)]
+    ends = [middle([losses[number] for losses in series.losses.values()]).value for number in (0, -1)]
     span = f"{min(numbers)} to {max(numbers)}" if min(numbers) < max(numbers) else f"{max(numbers)}"
     figures = f"from {ends[0]:.2f} to {ends[1]:.2f} in {span} rounds"
     if max(rises) > ROUNDING:

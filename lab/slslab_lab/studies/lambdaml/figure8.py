@@ -8,7 +8,7 @@ from typing import Any
 
 from slslab.errors import counted
 from slslab.run.metrics import grouped
-from slslab_lab.pages.grids import EPOCHS
+from slslab_lab.pages.reproduction import EPOCHS
 from slslab_lab.runs.accuracy.curve import Unwatched
 from slslab_lab.studies.documents import Cell, ReproducedRow, make_curve, make_document
 from slslab_lab.studies.lambdaml.losses import RATE, Losses, Series, Training, by_epoch, collect, run

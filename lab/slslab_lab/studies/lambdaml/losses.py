@@ -9,7 +9,7 @@ from pydantic import Field
 from slslab_lab.runs.planning import architectures, make_plan, refused_plans
 from slslab_lab.studies.kept import Entry, Kept, made_now
 from slslab_lab.studies.recording import check_done, make_run
-from slslab_lab.studies.trainings import by_seed, train
+from slslab_lab.studies.trainings import train
 from slslab_workers.architecture import Progress
 from slslab_workers.plan import Plan, Value
 from slslab_workers.training.algorithms import ALGORITHM, SYNCHRONISATION, exchange_every
@@ -155,10 +155,10 @@ def collect(
 ) -> Losses:
     """Return the losses of all trainings, with trainings that only differ in their seed in one series; `report`
     receives the progress."""
-    learnt = [tuple(round(loss, PLACES) for loss in losses) for losses in train(learn, trainings, None, report)]
     series = []
-    for training, losses in by_seed(trainings, learnt).items():
+    for training, learnt in train(learn, trainings, None, report).items():
         plan = training.plan().to_document()
         del plan["run"]
+        losses = {seed: tuple(round(loss, PLACES) for loss in of_seed) for seed, of_seed in learnt.items()}
         series.append(Series(plan=plan, losses=losses))
     return Losses(**made_now(), series=tuple(series))

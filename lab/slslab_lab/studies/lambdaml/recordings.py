@@ -135,5 +135,5 @@ def _rounds(recording: Run) -> list[float]:
         and event["phase"] == "synchronise"
         and event["op"].endswith(REQUESTS)
     )
-    last = [max(ends[place]) for place in sorted(ends)]
+    last = [max(ends[when]) for when in sorted(ends)]
     return [(later - earlier) / NS for earlier, later in pairwise(last)]

@@ -84,9 +84,9 @@ def test_a_page_can_be_made_of_it_at_any_time(tmp_path: Path) -> None:
 
 def test_an_ended_invocation_is_no_longer_under_way_and_a_second_attempt_is(tmp_path: Path) -> None:
     log = read(tmp_path, [begin(0, 1000, None), metered(0, 1000, 500.0, 0.0)])
-    assert log.invocations == {}
+    assert log.begun["invocation"] == {}
     again = read(tmp_path, [begin(0, 1000, None), metered(0, 1000, 500.0, 0.0), begin(0, 2000, None)])
-    assert list(again.invocations) == ["i0"]
+    assert list(again.begun["invocation"]) == ["i0"]
     # Without a sample of its own it has no time yet; it is a request all the same.
     bill = underway(again).summary()["cost"]
     assert {line["item"]: line["quantity"] for line in bill["lines"]} == {
@@ -117,7 +117,7 @@ def test_instances_and_hosts_are_billed_until_now(tmp_path: Path) -> None:
              "status": "success"}  # fmt: skip
     gone = did(-1, "host.run", 500, 2500, resource="m5.large")
     log = read(tmp_path, [*records, ended, gone])
-    assert (log.instances, list(log.hosts)) == ({}, ["1"])
+    assert (log.begun["instance"], list(log.begun["host"])) == ({}, ["1"])
     quantities = {line["item"]: line["quantity"] for line in underway(log, late).summary()["cost"]["lines"]}
     # The minimum of a launch is 60 s.
     assert quantities == {"Host g4dn.xlarge": "60", "Host m5.large": "151"}

@@ -11,9 +11,7 @@ from slslab.predict.profiles import DEFAULT_PROFILE
 from slslab.predict.profiles.profile import load_profile
 from slslab.run.bill import load_book
 from slslab_lab.pages.atlas import gpu_functions
-from slslab_lab.pages.grids import grids
-from slslab_lab.pages.reproduction import describe_reproduction
-from slslab_lab.pages.verdicts import agreement
+from slslab_lab.pages.reproduction import agreement, describe_reproduction, tables
 from slslab_lab.studies.atlas import serverless_gpu
 from slslab_lab.studies.atlas.costs import measure
 from slslab_lab.studies.atlas.grid import Grid, compare_gpus, leaders_of_kinds
@@ -62,21 +60,21 @@ def test_every_way_has_its_range_and_the_page_shows_them_all(document: dict[str,
         for cell in row["cells"].values():
             ours = cell["modelled"]
             assert ours["low"] <= ours["value"] <= ours["high"]
-    tables = [*grids(document)]
-    assert [len(table.rows) for table in tables] == [10, 10]
-    assert {row[1] for row in tables[0].rows} >= {"modal-t4", "cloud-run-l4", "runpod-l4", "lambda-managed"}
+    grids = [*tables(document)]
+    assert [len(table.rows) for table in grids] == [10, 10]
+    assert {row[1] for row in grids[0].rows} >= {"modal-t4", "cloud-run-l4", "runpod-l4", "lambda-managed"}
     page = describe_reproduction(document)
     assert page.answers == tuple(document["findings"])
 
 
 def test_what_would_be_left_without_the_gpus_time_is_a_bound(recordings: Recordings) -> None:
     found = serverless_gpu.ways(recordings, "resnet18", setup("serverless-gpu"))
-    (floor,) = (way for way in found if (way.kind, way.place) == (FLOOR, "modal-t4"))
+    (floor,) = (way for way in found if (way.kind, way.where) == (FLOOR, "modal-t4"))
     (mine, *_) = (way for way in found if way.kind == FUNCTIONS)
     # 24 steps of 0.354 s less.
     assert mine.point.epoch_seconds - floor.point.epoch_seconds == pytest.approx(24 * 0.354, rel=0.02)
-    managed = min(way.point.seconds for way in found if way.place == "lambda-managed")
-    assert managed - min(way.point.seconds for way in found if way.place == "g4dn.xlarge") == pytest.approx(250 - 60)
+    managed = min(way.point.seconds for way in found if way.where == "lambda-managed")
+    assert managed - min(way.point.seconds for way in found if way.where == "g4dn.xlarge") == pytest.approx(250 - 60)
 
 
 def test_a_container_is_billed_until_it_stops(recordings: Recordings) -> None:
@@ -175,8 +173,8 @@ def test_the_atlas_compares_gpu_functions_with_both_others(recordings: Recording
     for each in compared:
         assert [one["megabytes"] for one in each["ratios"]] == pytest.approx([12.8689, 44.6958])
         assert all(0 < one["low"] < one["high"] for one in each["ratios"])
-    tables = [*gpu_functions({"gpu_functions": compared})]
-    assert [(table.caption, len(table.rows), table.totals) for table in tables] == [
+    grids = [*gpu_functions({"gpu_functions": compared})]
+    assert [(table.caption, len(table.rows), table.totals) for table in grids] == [
         ("Functions with GPUs: time ÷ the best other way's", 2, ()),
         ("Functions with GPUs: cost ÷ the best other way's", 2, ()),
     ]

@@ -3,7 +3,7 @@
 from typing import Any
 
 from slslab.report.page import Cell
-from slslab_lab.pages.grids import grids
+from slslab_lab.pages.reproduction import tables
 
 
 def curve(title: str, x: str, *lines: tuple[str, list[int], list[Any]]) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def test_curves_by_epoch_are_columns_and_one_that_ended_has_no_more() -> None:
         curve("Accuracy, as released", "epochs", long, short),  # the same lines
         curve("Accuracy", "minutes", long),
     ]
-    (found,) = grids({"columns": [], "rows": [], "rankings": [], "bills": [], "curves": pictures})
+    (found,) = tables({"columns": [], "rows": [], "rankings": [], "bills": [], "curves": pictures})
     assert found.caption == "Accuracy, canonical: test accuracy (%)"
     assert found.columns == ("epochs", "long", "short")
     assert found.rows == [("1", "10.00", "11.00"), ("2", "12.35", "–"), ("3", "20.00", "–")]
@@ -34,7 +34,7 @@ def test_bills_of_a_variant_stand_together_with_what_has_one_alone() -> None:
         return {"name": name, "group": "M", "variant": variant, "lines": lines}
 
     bills = [bill("A", "canonical", "1"), bill("A", "as released", "2"), bill("B", "canonical", "3")]
-    found = list(grids({"columns": [], "rows": [], "rankings": [], "bills": bills, "curves": []}))
+    found = list(tables({"columns": [], "rows": [], "rankings": [], "bills": bills, "curves": []}))
     assert [grid.columns for grid in found] == [("modelled", "A", "B"), ("modelled", "A", "B")]
     assert [grid.rows[0] for grid in found] == [
         ("Requests", Cell("≈1.00000"), Cell("≈3.00000")),
@@ -62,7 +62,7 @@ def test_orders_and_curves_by_round_come_before_columns() -> None:
         "bills": [],
         "curves": [curve("M", "rounds of communication", ("A", [*range(31)], [*range(31)]), ("B", [0, 13], [1, 2]))],
     }
-    orders, by_round, column = grids(document)
+    orders, by_round, column = tables(document)
     assert (orders.columns, orders.rows) == (tuple(order), [("A ≤ B", "M", Cell("holds", mood="good"), "A 1, B 2")])
     assert column.caption == "Rounds (rounds)"
     # Of more than twelve places the ends of lines, and 0, 1, 2, 5, 10 and so on.
@@ -72,5 +72,5 @@ def test_orders_and_curves_by_round_come_before_columns() -> None:
 
 def test_a_loss_has_four_digits_and_one_that_is_not_finite_none() -> None:
     picture = {**curve("M", "epochs", ("A", [1, 2], [0.12345, None])), "y": {"title": "loss", "unit": ""}}
-    (found,) = grids({"columns": [], "rows": [], "rankings": [], "bills": [], "curves": [picture]})
+    (found,) = tables({"columns": [], "rows": [], "rankings": [], "bills": [], "curves": [picture]})
     assert (found.caption, found.rows) == ("M", [("1", "0.1235"), ("2", "–")])
