@@ -88,7 +88,7 @@ def describe_systems(faults: Path, recordings: Path) -> str:
 
 
 def _row(listed: Listed) -> Sequence[str]:
-    run = read_measured(listed.recording, architectures())
+    run = read_measured(listed.recording)
     profile = with_processor(load_profile(DEFAULT_PROFILE), run.processor)
     platform = Platform(profile, load_book(DEFAULT_BOOK), run.plan.timeout)
     own, many = (evaluate(run, variant, platform) for variant in (Variant(), Variant(workers=MANY)))

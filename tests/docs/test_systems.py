@@ -29,7 +29,7 @@ def rows() -> dict[str, list[str]]:
 
 
 def test_every_registered_architecture_stands_there(rows: dict[str, list[str]]) -> None:
-    listed = {read_measured(each.recording, architectures()).plan.architecture for each in systems(ATLAS)}
+    listed = {read_measured(each.recording).plan.architecture for each in systems(ATLAS)}
     assert listed == architectures().keys()
     assert {title(system.architecture) for system in SYSTEMS} <= rows.keys()
     assert all(paper for paper, *_ in rows.values())
@@ -38,7 +38,7 @@ def test_every_registered_architecture_stands_there(rows: dict[str, list[str]]) 
 
 def test_its_figures_are_those_of_the_replay(rows: dict[str, list[str]]) -> None:
     each = next(each for each in systems(ATLAS) if each.name == "SPIRT")
-    run = read_measured(each.recording, architectures())
+    run = read_measured(each.recording)
     profile = with_processor(load_profile(DEFAULT_PROFILE), run.processor)
     platform = Platform(profile, load_book(DEFAULT_BOOK), run.plan.timeout)
     own, many = (evaluate(run, variant, platform) for variant in (Variant(), Variant(workers=64)))

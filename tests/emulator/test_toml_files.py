@@ -93,7 +93,7 @@ KINDS: dict[str, tuple[Callable[[Path], Any], Callable[[Any, Measured], object],
 @pytest.fixture(scope="module")
 def measured() -> Measured:
     """A short recorded run."""
-    return read_measured(TRACES / "allreduce", architectures())
+    return read_measured(TRACES / "allreduce")
 
 
 def tables(value: Any) -> Iterator[dict[str, Any] | list[Any]]:

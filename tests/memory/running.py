@@ -67,7 +67,7 @@ versions = cache(version)
 
 
 # Where workers connect to a broker, and where the emulator draws ids.
-MODULES_WITH_QUEUES = ("kubeml.function", "kubeml.job", "mlless.handlers", "mlless.supervisor", "spirt.peer")
+MODULES_WITH_QUEUES = ("kubeml.function", "mlless.handlers", "spirt.peer", "training.lifetime")
 MODULES_WITH_IDS = ("events", "functions", "invocation", "log_events")
 
 

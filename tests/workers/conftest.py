@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -52,19 +53,27 @@ def broker(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def connect(broker: str) -> Iterator[Connect]:
-    """Makes a worker's client; sleeps are short, so that retries and counts follow at once."""
+def connect(broker: str, slept: list[float]) -> Iterator[Connect]:  # noqa: ARG001 - pauses take no time
+    """Makes a worker's client; retries follow at once."""
     clients: list[Client] = []
 
     def make(worker: int = 0, url: str = broker) -> Client:
         events: list[dict[str, Any]] = []
         tracer = Tracer(events.append, "run", worker, f"invocation {worker}")
-        clients.append(Client(open_queues(url, tracer, lambda _seconds: None), events))
+        clients.append(Client(open_queues(url, tracer), events))
         return clients[-1]
 
     yield make
     for client in clients:
         client.queues.close()
+
+
+@pytest.fixture
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """What channels would have slept, s: their pauses take no time."""
+    seconds: list[float] = []
+    monkeypatch.setattr("slslab_workers.channels.channel.time", SimpleNamespace(sleep=seconds.append))
+    return seconds
 
 
 @pytest.fixture

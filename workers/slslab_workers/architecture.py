@@ -24,7 +24,7 @@ from slslab_workers.plan import Plan, Value
 from slslab_workers.trace.operations import SERVERS
 
 # Steps of a single worker in each environment while its CPU time is measured.
-ALONE_BATCHES = 4
+SOLO_BATCHES = 4
 NO_OPTIONS: Mapping[str, Value] = MappingProxyType({})
 TENSOR_HOST = Option(
     "tensor-host",
@@ -321,7 +321,7 @@ class Architecture(Interface):
         """
         return resolve_name(self.learns) if self.learns else None
 
-    def alone(self, plan: Plan) -> Plan:
+    def solo(self, plan: Plan) -> Plan:
         """Return the plan of a single worker that does a few of this plan's steps, one after the other.
 
         It measures CPU time while no other worker runs.
@@ -330,7 +330,7 @@ class Architecture(Interface):
             plan,
             workers=1,
             # No more images than the plan has.
-            batches=min(ALONE_BATCHES, plan.workers * plan.batches),
+            batches=min(SOLO_BATCHES, plan.workers * plan.batches),
             epochs=1,
             until_accuracy=None,
             early_stopping=False,
@@ -351,8 +351,8 @@ class Architecture(Interface):
         outcome: Outcome = self.deployment(plan, cloud, progress).run()
         return outcome
 
-    def run_scripts_alone(self, plan: Plan, cloud: Cloud, parameters: int) -> None:  # noqa: ARG002
-        """Run the plan's scripts that `alone` leaves out on the first tensor database, while nothing else runs.
+    def run_solo_scripts(self, plan: Plan, cloud: Cloud, parameters: int) -> None:  # noqa: ARG002
+        """Run the plan's scripts that `solo` leaves out on the first tensor database, while nothing else runs.
 
         By default, do nothing.
         """

@@ -31,4 +31,4 @@ def show(run: str, kind: str | None, full: bool, json_: bool) -> None:
     from slslab.run.directory import resolve
 
     document = open_run(resolve(run), kind).summary()
-    print_document(document, lambda: (tables.summary if full else tables.brief)(document), json_)
+    print_document(document, lambda: (tables.full if full else tables.brief)(document), json_)

@@ -1,12 +1,13 @@
 """Cards of runs, services and sessions of tests, made from their documents, without charts, which pages add."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 
 from slslab.aws.limits import MB
 from slslab.errors import counted
 from slslab.report import formats
 from slslab.report.formats import percent
-from slslab.report.page import Card, Cell, Document, Row, Table
+from slslab.report.page import WORDS, Card, Cell, Document, Row, Table
 from slslab.report.summaries import (
     cost_text,
     cpu_share_enforced,
@@ -30,6 +31,8 @@ REPORTED = (
     ("GPU memory, MB", "max_gpu_memory_mb"),
 )
 SPREAD = ("min", "median", "max")
+# From this share of the limit on, memory use is marked.
+NEAR = 0.9
 
 
 def rank(worker: Document) -> str:
@@ -41,8 +44,8 @@ def faults_card(document: Document) -> Card | None:
     """Return what each fault of the plan did: how often it happened, where first, how long it held workers up."""
     rows = []
     for fault in document.get("faults") or ():
-        place = [f"{name} {fault[name]}" for name in ("worker", "epoch", "step") if fault["times"] and fault[name] >= 0]
-        where = ", ".join([*place, fault["phase"]]) if place else f"function {fault['function']}"
+        at = [f"{name} {fault[name]}" for name in ("worker", "epoch", "step") if fault["times"] and fault[name] >= 0]
+        where = ", ".join([*at, fault["phase"]]) if at else f"function {fault['function']}"
         where = where if fault["times"] else "did not happen"
         held_up = f"{fault['held_up_seconds']:,.3f}"
         rows.append((f"{fault['number']} {fault['kind']}", f"{fault['times']:,}", where, held_up))
@@ -251,8 +254,8 @@ def host_card(document: Document) -> Card | None:
 
 def _node(node: Document) -> str:
     lost = "; it was lost" if node["lost"] else ""
-    place = f"{counted(node['cores'], 'core')}, {node['memory_mb']:,} MB"
-    return f"{place}, its clock within {node['clock_error_ms']:g} ms{lost}"
+    size = f"{counted(node['cores'], 'core')}, {node['memory_mb']:,} MB"
+    return f"{size}, its clock within {node['clock_error_ms']:g} ms{lost}"
 
 
 def _delay(document: Document) -> str:
@@ -262,3 +265,97 @@ def _delay(document: Document) -> str:
         return delay
     share = percent(OVERSUBSCRIBED)
     return f"{delay}: this machine was overloaded. The {of} waited for it for more than {share} of their time"
+
+
+def present_card(document: Document) -> Card | None:
+    """Return each worker's last operation, and the running invocations with their memory against the limit."""
+    if "now" not in document:
+        return None
+    tables = tuple(table for table in (_present_workers(document), _running(document)) if table is not None)
+    if not tables:
+        return None
+    return Card(
+        "card-now",
+        "Now",
+        tables=tables,
+        notes=("For each worker, the operation that ended last; the current one is recorded at its end.",),
+        wide=True,
+    )
+
+
+def _present_workers(document: Document) -> Table | None:
+    rows = [
+        (
+            f"worker {worker['worker']}",
+            Cell("running", mood="good") if worker["under_way"] else "between invocations",
+            _counted(worker["epoch"]),
+            _counted(worker["step"]),
+            f"{worker['op']} ({worker['phase']})",
+            formats.seconds(worker["seconds_ago"]),
+        )
+        for worker in document["now"]["workers"]
+    ]
+    columns = ("worker", "state", "epoch", "minibatch", "latest operation", "ended ago")
+    return Table(columns, rows, caption="Workers", words=frozenset({0, 1, 4})) if rows else None
+
+
+def _running(document: Document) -> Table | None:
+    rows = [
+        (
+            short_name(invocation["function"], str(document["run"])),
+            _counted(invocation["worker"], 0),
+            formats.seconds(invocation["seconds"]),
+            Cell(
+                formats.megabytes(invocation["peak_memory_mb"]),
+                mood="bad" if invocation["peak_memory_mb"] >= NEAR * invocation["memory_mb"] else "",
+            ),
+            formats.megabytes(invocation["memory_mb"]),
+        )
+        for invocation in document["now"]["invocations"]
+    ]
+    columns = ("function", "worker", "for", "peak memory so far", "memory size")
+    return Table(columns, rows, caption="Running invocations") if rows else None
+
+
+def _counted(number: int, first: int = 1) -> str:
+    return formats.MISSING if number < 0 else str(number + first)
+
+
+def short_name(function: str, run: str) -> str:
+    """Return a function's name without its run's id."""
+    return function.removeprefix(f"slslab-{run}").strip("-") or "worker"
+
+
+def details_card(document: Document) -> Card | None:
+    """Return a table for each of an architecture's own lists: of joins, failed peers, decisions to scale in ..."""
+    tables = []
+    for name, entries in document.get("details", {}).items():
+        if isinstance(entries, list) and entries and isinstance(entries[0], Mapping):
+            columns, title = [column.replace("_", " ") for column in entries[0]], name.replace("_", " ").capitalize()
+            rows = [[_detail(column, entry.get(column)) for column in entries[0]] for entry in entries]
+            tables.append(Table(columns, rows, caption=title, words=WORDS, dispensable=()))
+    return Card("card-details", "What happened to the workers", tables=tuple(tables)) if tables else None
+
+
+def _detail(name: str, value: object) -> str:
+    match name, value:
+        case "epoch", int():
+            return str(value + 1)
+        case "time", float():
+            return datetime.fromtimestamp(value, UTC).isoformat(timespec="milliseconds")
+        case _, float():
+            return f"{value:.4g}"
+    return formats.MISSING if value is None else str(value)
+
+
+def versions_card(document: Document) -> Card | None:
+    """Return the versions of the stack's parts, and the trained parameters."""
+    facts = [(name, str(text)) for name, text in document.get("stack", {}).items()]
+    facts += [("torch", str(document["torch"]))] if "torch" in document else []
+    if document.get("parameters"):
+        facts.append(
+            ("parameters", f"{document['parameters']:,} ({formats.size(document['gradient_bytes'])} a gradient)")
+        )
+    if document.get("parameters_sha256"):
+        facts.append(("SHA-256 of the parameters", document["parameters_sha256"]))
+    return Card("card-versions", "Parts and result", facts=tuple(facts)) if facts else None

@@ -20,8 +20,8 @@ def significant(value: float | None, digits: int = 4) -> str:
         return MISSING
     if isinstance(value, int) or value == 0:
         return f"{value:,.0f}"
-    places = max(0, digits - 1 - Decimal(value).adjusted())
-    return f"{value:,.{places}f}"
+    decimals = max(0, digits - 1 - Decimal(value).adjusted())
+    return f"{value:,.{decimals}f}"
 
 
 def span(low: float, high: float) -> str:
@@ -33,12 +33,12 @@ def span(low: float, high: float) -> str:
     if half <= 0:
         return significant(low)
     exponent = _exponent(half)
-    places = (half < 1.95 * 10.0**exponent) - exponent
+    decimals = (half < 1.95 * 10.0**exponent) - exponent
     # Tens and hundreds are written out, so they show two digits of the half-width.
-    places = places if places >= 0 else 1 - exponent
+    decimals = decimals if decimals >= 0 else 1 - exponent
     if low > 0:
-        places = max(places, -_exponent(low))
-    return " to ".join(f"{round(end, places):,.{max(0, places)}f}" for end in (low, high))
+        decimals = max(decimals, -_exponent(low))
+    return " to ".join(f"{round(end, decimals):,.{max(0, decimals)}f}" for end in (low, high))
 
 
 def _exponent(value: float) -> int:

@@ -39,15 +39,15 @@ class Predicted:
 
     def by(self, keys: Sequence[Key]) -> dict[Key, "Predicted"]:
         """Return the records and their predictions by a key for each record."""
-        groups = grouped((key, place) for place, key in enumerate(keys))
+        groups = grouped((key, position) for position, key in enumerate(keys))
         return {
             name: replace(
                 self,
-                records=[self.records[place] for place in places],
-                predictions=[self.predictions[place] for place in places],
-                requests={number: self.requests.get(place, ()) for number, place in enumerate(places)},
+                records=[self.records[position] for position in positions],
+                predictions=[self.predictions[position] for position in positions],
+                requests={number: self.requests.get(position, ()) for number, position in enumerate(positions)},
             )
-            for name, places in groups.items()
+            for name, positions in groups.items()
         }
 
     def bill(self, book: Book | None = None) -> Bill:
@@ -137,8 +137,8 @@ def predict(
     own = {name: replace(predictor, profile=profile) for name, profile in profiles.items()}
     matched = assign(records, requests)
     predictions = [
-        own.get(record["function"], predictor).predict(record, matched.get(place, ()))
-        for place, record in enumerate(records)
+        own.get(record["function"], predictor).predict(record, matched.get(position, ()))
+        for position, record in enumerate(records)
     ]
     return Predicted(predictor, records, predictions, matched, profiles)
 
@@ -149,7 +149,7 @@ def assign(records: Records, requests: Requests) -> dict[int, list[Request]]:
     A poll of a function's event source counts for the last invocation that had begun.
     """
     assigned = match_requests(records, requests)
-    begun = grouped((record["function"], (record["start_ns"], place)) for place, record in enumerate(records))
+    begun = grouped((record["function"], (record["start_ns"], position)) for position, record in enumerate(records))
     for function, own in begun.items():
         own.sort()
         for request in requests.get(function, ()):

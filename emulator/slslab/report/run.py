@@ -1,19 +1,43 @@
-"""Terminal output about runs and records of `slslab up`, from their documents."""
+"""What a run or a record of `slslab up` shows, from its document: on a terminal, and as a page without charts."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
-from typing import Any
 
 from slslab.errors import counted
 from slslab.report import cards, summaries
-from slslab.report.bills import run_bill
-from slslab.report.figures import failure, figures_table, warnings
-from slslab.report.formats import MISSING, percent
-from slslab.report.page import WORDS, Card, Document, Note, Part, Table
+from slslab.report.bill_tables import bill_card
+from slslab.report.figures import failure, figures, figures_table, warnings
+from slslab.report.formats import percent
+from slslab.report.page import Card, Document, Note, Page, Part, Table
+from slslab_workers.architecture import chosen_options, title
 
 # Long runs show only this many epochs.
 EPOCHS = 10
+# Names as in papers.
+MODELS = {
+    "lenet": "LeNet-5", "mobilenet": "MobileNet", "resnet18": "ResNet-18", "resnet34": "ResNet-34",
+    "resnet50": "ResNet-50",
+}  # fmt: skip
+# The cards of a run in their order, by id. Cards without a maker only have charts, which the lab draws.
+CARDS: Mapping[str, Callable[[Document], Card | None] | None] = {
+    "card-now": cards.present_card,
+    "card-faults": cards.faults_card,
+    "card-sizes": None,
+    "card-timeline": None,
+    "card-modelled": cards.modelled_card,
+    "card-bill": bill_card,
+    "card-phases": cards.phases_card,
+    "card-shares": None,
+    "card-learning": cards.learning_card,
+    "card-memory": None,
+    "card-communication": None,
+    "card-traffic": cards.traffic_card,
+    "card-functions": cards.functions_card,
+    "card-invocations": cards.invocations_card,
+    "card-details": cards.details_card,
+    "card-host": cards.host_card,
+    "card-versions": cards.versions_card,
+}
 
 
 def brief(document: Document) -> Iterator[Part]:
@@ -22,7 +46,7 @@ def brief(document: Document) -> Iterator[Part]:
     For a failed run, that is the reason and what to do. Records of `slslab up` are printed in full.
     """
     if "architecture" not in document:
-        yield from summary(document)
+        yield from full(document)
         return
     more = f"More: slslab show {document['run']} --full"
     if document["error"]:
@@ -37,28 +61,79 @@ def brief(document: Document) -> Iterator[Part]:
     yield Note(more, "muted")
 
 
-def summary(document: Document) -> Iterator[Part]:
-    """Yield what `show --full` prints: the run's time and cost on Lambda, then the measurements."""
-    found = summaries.replayed(document)
+def full(document: Document) -> Iterator[Part]:
+    """Yield what `show --full` prints: the run's time and cost on Lambda, then the measurements, as on its page."""
     yield from _headline(document)
     yield _identity(document)
     if error := document["error"]:
         yield failure(error)
     yield from warnings(document)
-    yield from _cards(document, cards.faults_card)
-    if found:
-        yield run_bill(document)
-    yield from _cards(document, cards.modelled_card)
     if alone := document.get("alone"):
         yield Note(summaries.alone_note(alone), "" if alone.get("quiet") else "warn")
     yield figures_table(document)
-    yield from _cards(
-        document, cards.functions_card, cards.phases_card, cards.invocations_card, cards.traffic_card, _learning
+    for card in run_cards(document):
+        # `slslab bill` also prints the price of this host's seconds.
+        yield replace(card, tables=card.tables[:1]) if card.id == "card-bill" else _with_few_epochs(card)
+
+
+def run_cards(document: Document) -> list[Card]:
+    """Return the cards of a run that have something to show, in their order on its page, without charts."""
+    return [card for make in CARDS.values() if make is not None and (card := make(document)) is not None]
+
+
+def run_page(document: Document, drawn: Iterable[Card] = (), notes: Iterable[Note] = ()) -> Page:
+    """Return the page of a run, without missing parts of the document.
+
+    `drawn` are cards with charts. If the page has a card with the same id, that gets the charts. `notes` are more
+    caveats."""
+    cards = {card.id: card for card in run_cards(document)}
+    for card in drawn:
+        cards[card.id] = replace(cards.get(card.id, card), charts=card.charts)
+    answers = (document.get("progress"), summaries.headline(document), summaries.advice(document))
+    failed = [failure(error)] if (error := document.get("error")) else []
+    return Page(
+        title=_title(document),
+        answers=tuple(filter(None, answers)),
+        answers_note=" ".join(_caveats(document)),
+        subtitle=f"since {document['started_at']}" if "functions" in document else f"run {document['run']}",
+        cards=tuple(cards[id_] for id_ in CARDS if id_ in cards),
+        status=str(document["status"]),
+        chips=tuple(_chips(document)),
+        warnings=(*failed, *warnings(document), *notes),
+        figures=tuple(figures(document)),
     )
-    yield from _details(document.get("details", {}))
-    if not found:
-        yield run_bill(document)
-    yield from _cards(document, cards.host_card)
+
+
+def _title(document: Document) -> str:
+    if "functions" in document:
+        return "Functions on slslab up"
+    model = str(document.get("model", "?"))
+    trained = f"{MODELS.get(model, model)} on {document.get('dataset', '?')}"
+    return f"{title(str(document.get('architecture', '?')))}, {trained}"
+
+
+def _chips(document: Document) -> Iterator[str]:
+    plan = {**document.get("plan", {}), **document}
+    if "workers" in plan:
+        yield counted(plan["workers"], "worker")
+    if "batches" in plan:
+        yield counted(plan["batches"], "minibatch an epoch", "minibatches an epoch")
+    if "epochs" in plan:
+        yield summaries.epochs_text(plan)
+    if "batch_size" in plan:
+        yield f"{plan['batch_size']:,} images a minibatch"
+    if launched := document.get("instances"):
+        yield f"{launched[0]['type']}, on {document['device']}"
+    elif "memory_mb" in plan:
+        yield f"{plan['memory_mb']:,} MB"
+    if platform := summaries.platform_of(document):
+        yield f"{platform}, on {document.get('device', 'not known')}"
+    if "seed" in plan:
+        yield f"seed {plan['seed']}"
+    if plan.get("as_released"):
+        yield "as released"
+    options = chosen_options(plan.get("architecture", ""), plan.get("options", {}))
+    yield from (f"{name}: {value}" for name, value in options.items())
 
 
 def interrupted(document: Document) -> Iterator[Part]:
@@ -66,10 +141,6 @@ def interrupted(document: Document) -> Iterator[Part]:
     yield _identity(document)
     yield failure(document["error"])
     yield f"`slslab show {document['run']}` prints what it did until then."
-
-
-def _cards(document: Document, *makers: Callable[[Document], Card | None]) -> Iterator[Card]:
-    return filter(None, (make(document) for make in makers))
 
 
 def runs(documents: Sequence[Document]) -> Table:
@@ -99,27 +170,29 @@ def runs(documents: Sequence[Document]) -> Table:
     )
 
 
-def _learning(document: Document) -> Card | None:
-    """Return loss and accuracy of up to ten epochs, spread over the run, including the last."""
-    card = cards.learning_card(document)
-    if card is None or len(rows := card.tables[0].rows) <= EPOCHS:
+def _with_few_epochs(card: Card) -> Card:
+    """Return the card of loss and accuracy with up to ten epochs, spread over the run, including the last."""
+    if card.id != "card-learning" or len(rows := card.tables[0].rows) <= EPOCHS:
         return card
     shown = sorted({round(number * (len(rows) - 1) / (EPOCHS - 1)) for number in range(EPOCHS)})
     return replace(card, tables=(replace(card.tables[0], rows=[rows[number] for number in shown]),))
 
 
 def _headline(document: Document, *, brief: bool = False) -> Iterator[Note]:
-    found = summaries.replayed(document)
-    notes = summaries.predicted_notes(document)
-    if found is not None:
-        wide = summaries.unanchored_note([document], ["this run"]) if brief else ""
-        notes += [summaries.range_note(found), wide, summaries.instances_note(document)]
+    known = summaries.replayed(document) or summaries.predicted(document)
+    wide = summaries.unanchored_note([document], ["this run"]) if brief and summaries.replayed(document) else ""
     parts = (
-        (summaries.headline(document), "answer" if found or summaries.predicted(document) else "answer warn"),
+        (summaries.headline(document), "answer" if known else "answer warn"),
         (summaries.advice(document), "answer"),
-        ("\n".join(filter(None, notes)), "muted"),
+        ("\n".join(filter(None, (*_caveats(document), wide))), "muted"),
     )
     yield from (Note(text, mood) for text, mood in parts if text)
+
+
+def _caveats(document: Document) -> Iterator[str]:
+    """Yield what the ranges of time and cost cover, and what they don't."""
+    notes = summaries.range_note(summaries.replayed(document)), summaries.instances_note(document)
+    yield from filter(None, (*notes, *summaries.predicted_notes(document)))
 
 
 def _identity(document: Document) -> Note:
@@ -140,23 +213,3 @@ def _identity(document: Document) -> Note:
         f"{summaries.epochs_text(document)} {machines} — {document['status']}"
     )
     return Note(line, "answer" if document["status"] == "done" else "answer bad")
-
-
-def _details(details: Mapping[str, Any]) -> Iterator[Table]:
-    """Yield a table for each of an architecture's own lists: of joins, failed peers, decisions to scale in ..."""
-    for name, entries in details.items():
-        if isinstance(entries, list) and entries and isinstance(entries[0], Mapping):
-            columns, title = [column.replace("_", " ") for column in entries[0]], name.replace("_", " ").capitalize()
-            rows = [[_detail(column, entry.get(column)) for column in entries[0]] for entry in entries]
-            yield Table(columns, rows, caption=title, words=WORDS, dispensable=())
-
-
-def _detail(name: str, value: object) -> str:
-    match name, value:
-        case "epoch", int():
-            return str(value + 1)
-        case "time", float():
-            return datetime.fromtimestamp(value, UTC).isoformat(timespec="milliseconds")
-        case _, float():
-            return f"{value:.4g}"
-    return MISSING if value is None else str(value)

@@ -30,7 +30,9 @@ def render(shown: page.Parts) -> RenderableType:
             return _bars(shown)
         case page.Card():
             tables = [each if each.caption else replace(each, caption=shown.title) for each in shown.tables]
-            facts = [page.Table((shown.title, ""), shown.facts, words=page.WORDS)] if shown.facts else []
+            facts = (
+                [page.Table((shown.title, ""), shown.facts, words=page.WORDS, dispensable=())] if shown.facts else []
+            )
             return render((*facts, *tables, *shown.notes))
     return Group(*(render(part) for part in shown))
 

@@ -16,8 +16,8 @@ Event = Mapping[str, Any]
 class Injected(TypedDict):
     """What one entry of a fault plan did.
 
-    It happened `times` times and delayed workers for `held_up_seconds` in total. The other fields are the place where
-    it first happened: None if it never did, -1 for a part that doesn't apply (a function that isn't a worker).
+    It happened `times` times and delayed workers for `held_up_seconds` in total. The other fields say where it first
+    happened: None if it never did, -1 for a part that doesn't apply (a function that isn't a worker).
     """
 
     number: int
@@ -101,7 +101,7 @@ def last_activity(events: Sequence[Event], worker: int) -> str:
     if not own:
         return f"Worker {worker} had done nothing yet."
     last = max(own, key=lambda event: int(event["end_ns"]))
-    place = [f"{name} {last[name]}" for name in ("epoch", "step") if last[name] >= 0]
+    at = [f"{name} {last[name]}" for name in ("epoch", "step") if last[name] >= 0]
     if MOVES.get(last["op"]) == "out" and last["failed"]:
         did = f"it waited for {last['resource']}"
     elif last["op"] == "object.list":
@@ -109,4 +109,4 @@ def last_activity(events: Sequence[Event], worker: int) -> str:
     else:
         did = f"its last event was {last['op']} ({last['phase']})"
         did += f" of {last['resource']}" if last["resource"] else ""
-    return f"Worker {worker} was in {', '.join(place) or 'no epoch'}: {did}."
+    return f"Worker {worker} was in {', '.join(at) or 'no epoch'}: {did}."

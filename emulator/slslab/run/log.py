@@ -74,9 +74,9 @@ def read_log(path: Path) -> tuple[list[dict[str, Any]], bool]:
     return records, torn
 
 
-def parse(line: bytes, place: str) -> dict[str, Any]:
-    """Return the record of a line; RunError, naming its place, if it is invalid."""
-    with reading(place, "a trace record"):
+def parse(line: bytes, source: str) -> dict[str, Any]:
+    """Return the record of a line; RunError, naming its source, if it is invalid."""
+    with reading(source, "a trace record"):
         record: dict[str, Any] = json.loads(line)
         check_record(record)
     return record

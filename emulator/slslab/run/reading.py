@@ -25,8 +25,8 @@ def reading(path: Path | str, noun: str) -> Iterator[None]:
         raise RunError(f"{path} cannot be read: {error.strerror or error}.", CHANGED) from error
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "its top"
-        raise RunError(f"{path} is not {noun}: {first['msg']} at {place}.", CHANGED) from error
+        entry = ".".join(map(str, first["loc"])) or "its top"
+        raise RunError(f"{path} is not {noun}: {first['msg']} at {entry}.", CHANGED) from error
     except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as error:
         reason = " ".join(str(error).split()).rstrip(".")
         raise RunError(f"{path} is not {noun}: {reason}.", CHANGED) from error

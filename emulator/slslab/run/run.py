@@ -189,10 +189,10 @@ class Run:
         return metrics.grouped(((e["worker"], e["epoch"], e["step"], e["phase"]), e["event"]) for e in updates)
 
     def entered(self, worker: int, after: Place) -> int | None:
-        """Return the number of the first event of a worker's next step after a place."""
-        places, first = self._steps.get(worker, ([], []))
-        index = bisect_right(places, after)
-        return first[index] if index < len(places) else None
+        """Return the number of the first event of a worker's next step after this epoch and step."""
+        steps, first = self._steps.get(worker, ([], []))
+        index = bisect_right(steps, after)
+        return first[index] if index < len(steps) else None
 
     @cached_property
     def _steps(self) -> dict[int, tuple[list[Place], list[int]]]:
@@ -200,7 +200,7 @@ class Run:
         for event in self.events:
             if event["step"] >= 0:
                 found.setdefault(event["worker"], {}).setdefault((event["epoch"], event["step"]), event["event"])
-        return {worker: (sorted(first), [first[place] for place in sorted(first)]) for worker, first in found.items()}
+        return {worker: (sorted(first), [first[step] for step in sorted(first)]) for worker, first in found.items()}
 
     def totals(self) -> dict[str, Any]:
         """Return the figures from its trace, invocations and instances (`metrics.totals`)."""

@@ -160,8 +160,8 @@ def describe(about: dict[str, Any]) -> dict[str, Any]:
     services = {service["part"]: dict(service) for service in about["services"]}
     services["tensors"]["host"] = " ".join(_answering(services["tensors"]["host"].split()))
     for service in services.values():
-        for place in ("inside", "host"):
-            service[place] = without_passwords(service[place])
+        for side in ("inside", "host"):
+            service[side] = without_passwords(service[side])
     return {
         "kind": "compose",
         "version": about["version"],

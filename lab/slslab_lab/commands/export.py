@@ -63,12 +63,12 @@ def export(
     from slslab_lab.pages.exports.finished import read_finished
 
     finished, folder = read_finished(runs), out or FOLDER / kind
-    place: dict[str, Any] = {"out": str(folder)}
+    target: dict[str, Any] = {"out": str(folder)}
     if kind == "mlflow":
         from slslab_lab.pages.exports.tracking import write_tracking
 
-        place = {"tracking_uri": uri or folder.resolve().as_uri(), "experiment": experiment or EXPERIMENT}
-        written = write_tracking(finished, *place.values())
+        target = {"tracking_uri": uri or folder.resolve().as_uri(), "experiment": experiment or EXPERIMENT}
+        written = write_tracking(finished, *target.values())
     elif kind == "tensorboard":
         from slslab_lab.pages.exports.boards import write_boards
 
@@ -77,7 +77,7 @@ def export(
         from slslab_lab.pages.exports.files import write_files
 
         written = write_files(finished, kind, folder)
-    document = {"schema": SCHEMA, "to": kind, "runs": [run.id for run in finished], **place, "written": written}
+    document = {"schema": SCHEMA, "to": kind, "runs": [run.id for run in finished], **target, "written": written}
     print_document(document, lambda: terminal.export(document), json_)
 
 

@@ -298,8 +298,8 @@ def _run(start: "Callable[[Bar], EndedDocument]", json_: bool) -> None:
         if not json_ and bar.on_terminal:
             measure_first(bar)
         document = start(bar)
-    summary = tables.interrupted if document["status"] == "interrupted" else tables.brief
-    print_document(document, lambda: summary(document), json_)
+    parts = tables.interrupted if document["status"] == "interrupted" else tables.brief
+    print_document(document, lambda: parts(document), json_)
     if trouble := document["report"]["error"]:
         click.echo(f"The run's page couldn't be written. {trouble}\nHint: `slslab report` tries again.", err=True)
     if document["error"] is not None:

@@ -75,11 +75,11 @@ def bill(run: str, prices: str | None, kind: str | None, json_: bool) -> None:
     It is the bill of the replayed trace, followed by the price of this host's seconds. `slslab bill up` prints the cost
     on Lambda of your own functions since `slslab up`, with its 80 % range.
     """
-    from slslab.report import bills as tables
+    from slslab.report import bill_tables
     from slslab_lab.runs.on_lambda import bill_of
 
     document = bill_of(run, prices, kind)
-    print_document(document, lambda: tables.both_bills(document), json_)
+    print_document(document, lambda: bill_tables.both_bills(document), json_)
 
 
 @click.command()

@@ -48,7 +48,7 @@ def point(found: Document) -> str:
     """Return a best point with its figures, and the next system."""
     beyond = ", extrapolated" if found["extrapolated"] else ""
     seconds, usd = (figure(found, name) for name in BEST)
-    return f"{place(found)}: {seconds} s and {usd} USD{beyond}{following(found)}"
+    return f"{name_point(found)}: {seconds} s and {usd} USD{beyond}{following(found)}"
 
 
 def figure(found: Document, name: str) -> str:
@@ -66,7 +66,7 @@ def following(found: Document) -> str:
     return f" ({found['next']}: {formats.span(ends['low'], ends['high'])} times as much)"
 
 
-def place(found: Document) -> str:
+def name_point(found: Document) -> str:
     """Return a point's system, workers and memory size."""
     memory = "" if found["memory_mb"] is None else f" of {formats.megabytes(found['memory_mb'])}"
     return f"{found['system']} with {found['workers']} workers{memory}"
@@ -109,8 +109,8 @@ def winners(document: Document, group: str, objective: str, workers: int) -> lis
 
 
 def _there(entries: Iterable[Document], group: str, objective: str, workers: int) -> list[Document]:
-    place = group, objective, workers
-    return [each for each in entries if (each["group"], each["objective"], each["workers"]) == place]
+    wanted = group, objective, workers
+    return [each for each in entries if (each["group"], each["objective"], each["workers"]) == wanted]
 
 
 def crossing(each: Document) -> tuple[str, str, str]:

@@ -111,7 +111,7 @@ def _widths(rows: Rows, keys: Sequence[Key]) -> "alt.Scale":
     points = grouped((str(name), (x, y)) for name, x, y in rows)
     alike = grouped((tuple(of_line), name) for name, of_line in points.items())
     names = [key.label for key in keys]
-    behind = {name: len(group) - 1 - place for group in alike.values() for place, name in enumerate(group)}
+    behind = {name: len(group) - 1 - position for group in alike.values() for position, name in enumerate(group)}
     return alt.Scale(domain=names, range=[2 + 3 * behind.get(name, 0) for name in names])
 
 
@@ -205,13 +205,13 @@ def _place_texts(points: Sequence[Point], texts: Sequence[Sequence[str]], width:
     It is the first of its `texts` that covers no other text or point, or an empty one. Points with ranges choose first.
     """
     seconds, cost = _most(points, "seconds"), _most(points, "cost")
-    places = [(width * point.seconds / seconds, HEIGHT * point.cost / cost) for point in points]
-    taken = [(x - MARK, x + MARK, y - MARK, y + MARK) for x, y in places]
+    centres = [(width * point.seconds / seconds, HEIGHT * point.cost / cost) for point in points]
+    taken = [(x - MARK, x + MARK, y - MARK, y + MARK) for x, y in centres]
     chosen = [("", 0)] * len(points)
     for number in sorted(range(len(points)), key=lambda number: points[number].ranges is None):
-        x, y = places[number]
-        others = [place for other, place in enumerate(places) if other != number]
-        nearest = min(others, key=lambda place: math.hypot(place[0] - x, place[1] - y), default=(x, y))
+        x, y = centres[number]
+        others = [centre for other, centre in enumerate(centres) if other != number]
+        nearest = min(others, key=lambda centre: math.hypot(centre[0] - x, centre[1] - y), default=(x, y))
         away = 1 if nearest[1] <= y else -1
         for text, side in product(texts[number], (away, -away)):
             long, middle = LETTER * len(text), y + side * AWAY

@@ -43,7 +43,7 @@ def _similar(violations: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Mapping[
 
 def _row(violation: Mapping[str, Any], similar: int) -> Row:
     worker, epoch, step = (violation[name] for name in ("worker", "epoch", "step"))
-    place = "" if epoch < 0 else f"e{epoch}" if step < 0 else f"e{epoch} s{step}"
+    at = "" if epoch < 0 else f"e{epoch}" if step < 0 else f"e{epoch} s{step}"
     event = "" if violation["event"] is None else str(violation["event"])
     more = f" {similar - 1:,} more like it (all with --json)." if similar > 1 else ""
-    return violation["rule"], event, "" if worker < 0 else str(worker), place, violation["sentence"] + more
+    return violation["rule"], event, "" if worker < 0 else str(worker), at, violation["sentence"] + more

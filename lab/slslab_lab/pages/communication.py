@@ -81,14 +81,14 @@ def build_communication(events: Sequence[Event], workers: int) -> Communication:
         ends = []
         for end in pair:
             rank = end["worker"]
-            place = rank if rank < 0 or rank >= workers else rank // size * size
-            names.setdefault(place, _name(end, place, workers, size))
-            ends.append(place)
+            first = rank if rank < 0 or rank >= workers else rank // size * size
+            names.setdefault(first, _name(end, first, workers, size))
+            ends.append(first)
         total = moved[ends[0], ends[1], STORES[event["op"].partition(".")[0]]]
         total[0] += event["bytes"]
         total[1] += messages
     return Communication(
-        tuple(names[place] for place in sorted(names) if any(place in key[:2] for key in moved)),
+        tuple(names[first] for first in sorted(names) if any(first in key[:2] for key in moved)),
         tuple(Transfer(names[a], names[b], store, *both) for (a, b, store), both in sorted(moved.items())),
         unknown,
         f"{workers:,} workers are drawn in groups of {size}." if size > 1 else "",
@@ -101,9 +101,9 @@ def _made(cause: Event, event: Event) -> bool:
     return cause["op"] in MAKING and all(cause[name] == event[name] for name in alike)
 
 
-def _name(event: Event, place: int, workers: int, size: int) -> str:
-    if place >= workers:
-        beyond = place - workers
+def _name(event: Event, first: int, workers: int, size: int) -> str:
+    if first >= workers:
+        beyond = first - workers
         return str(event["function"].rpartition("-")[2]) + (f" {beyond + 1}" if beyond else "")
-    last = min(place + size, workers) - 1
-    return f"{place}–{last}" if last > place else str(place)
+    last = min(first + size, workers) - 1
+    return f"{first}–{last}" if last > first else str(first)

@@ -368,15 +368,15 @@ def basis_of(documents: Sequence[Document]) -> str:
     if not found:
         return "As this host measured and priced it, since no run is modelled on AWS"
     unknown = any("uncertainty" not in one for _, one in found)
-    places = listed(list(dict.fromkeys(platform or f"AWS ({summaries.region(one)})" for platform, one in found)))
-    return f"Modelled on {places}{', without ranges: close runs may not differ' * unknown}"
+    platforms = listed(list(dict.fromkeys(platform or f"AWS ({summaries.region(one)})" for platform, one in found)))
+    return f"Modelled on {platforms}{', without ranges: close runs may not differ' * unknown}"
 
 
 @dataclass(frozen=True)
 class _Compared:
     """What runs are compared by: times and bills where they are modelled, or on this host if none is, and accuracies.
 
-    `where` names that place; it is empty for several."""
+    `where` names that platform; it is empty for several."""
 
     where: str
     runs: Mapping[str, Document]
@@ -419,8 +419,8 @@ def verdicts(documents: Sequence[Document], names: Sequence[str]) -> Iterator[st
     yield capitalised(_least(compared.seconds, fastest, "{} times faster than {}", "takes {} times as long"))
     yield capitalised(_least(compared.costs, cheapest, "{} times cheaper than {}", "costs {} times as much"))
     yield from _cheapest_alone(compared)
-    if places := _places(compared.accuracies):
-        best, accuracy = places[0]
+    if ranks := _ranks(compared.accuracies):
+        best, accuracy = ranks[0]
         yield capitalised(f"{best} {'are' if ' and ' in best else 'is'} most accurate: {percent(accuracy, '.1')}")
 
 
@@ -430,7 +430,7 @@ def verdicts_in_short(documents: Sequence[Document], names: Sequence[str]) -> It
     best = {
         f"fastest{compared.where}": _leading(compared.seconds),
         "cheapest": _leading(compared.costs),
-        "most accurate": [name for name, _ in _places(compared.accuracies)[:1]],
+        "most accurate": [name for name, _ in _ranks(compared.accuracies)[:1]],
     }
     yield ". ".join(f"{capitalised(what)}: {listed(of, 'or')}" for what, of in best.items() if of)
     yield from _cheapest_alone(compared)
@@ -468,8 +468,8 @@ def _uncertainty(one: Document, figure: str) -> Uncertainty | None:
     return read_uncertainty(one["uncertainty"][figure]) if "uncertainty" in one else None
 
 
-def _places(values: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
-    """Return names and shares from largest to smallest; shares that look equal have one place."""
+def _ranks(values: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
+    """Return names and shares from largest to smallest; shares that look equal have one rank."""
     ascending = sorted((value, name) for name, value in values)
     groups = [list(group) for _, group in groupby(ascending, lambda each: percent(each[0], ".1"))]
     return [(listed([name for _, name in group]), group[0][0]) for group in reversed(groups)]

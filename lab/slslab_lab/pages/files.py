@@ -8,7 +8,7 @@ from slslab.report.html.page import make_content, make_page, write_page
 from slslab.report.page import Live, Page
 from slslab.report.summaries import replayed
 from slslab.run.run import Run
-from slslab_lab.pages.run import describe_run
+from slslab_lab.pages.run_charts import describe_run
 
 PAGE = "report.html"
 

@@ -23,7 +23,7 @@ DIGITS = {
 EPOCHS, ROUNDS = "epochs", "rounds of communication"
 # Show all points of a curve with up to this many; otherwise points with these leading digits, and the last of each
 # line.
-PLACES, LEADING = 12, "125"
+POINTS, LEADING = 12, "125"
 # Sign after a recomputed figure: it differs from the printed one, or only by rounding.
 SIGNS = {"differs": "\u00a0≠", "rounding": "\u00a0~"}
 LEGEND = (
@@ -402,13 +402,13 @@ def _span(interval: Document) -> str:
 def ranking_table(ranking: Document) -> Table:
     """Return the rows in ascending order, a line per basis."""
     bases = [name for name, value in ranking.items() if isinstance(value, list)]
-    places = max(len(ranking[basis]) for basis in bases)
+    longest = max(len(ranking[basis]) for basis in bases)
     rows = []
     for basis in bases:
         order = [f"{name} {value:.4f}" for name, value in ranking[basis]]
-        rows.append((basis, *order, *[MISSING] * (places - len(order))))
+        rows.append((basis, *order, *[MISSING] * (longest - len(order))))
     return Table(
-        ("", *map(str, range(1, places + 1))),
+        ("", *map(str, range(1, longest + 1))),
         rows,
         caption=f"Ranking: {ranking['title']} ({ranking['unit']}): {ranking['verdict']}",
         note=". ".join(filter(None, (ranking["reason"], _likely(ranking.get("holds", {}))))),
@@ -446,20 +446,20 @@ def _curve_tables(document: Document) -> Iterator[Table]:
     for number, curve in enumerate(curves):
         # Two variants may share all their curves.
         if all(curve["lines"] != other["lines"] for other in curves[:number]):
-            yield _by_place(curve)
+            yield _curve_table(curve)
 
 
-def _by_place(curve: Document) -> Table:
+def _curve_table(curve: Document) -> Table:
     lines = [dict(zip(line["x"], line["y"], strict=True)) for line in curve["lines"]]
-    places = sorted({place for line in lines for place in line})
-    if len(places) > PLACES:
+    values = sorted({value for line in lines for value in line})
+    if len(values) > POINTS:
         last = {max(line) for line in lines}
-        places = [place for place in places if place in last or f"{place:.0f}".rstrip("0") in ("", *LEADING)]
+        values = [value for value in values if value in last or f"{value:.0f}".rstrip("0") in ("", *LEADING)]
     unit = curve["y"]["unit"]
     digits = DIGITS.get(unit, 4)
     rows = [
-        (f"{place:.0f}", *(f"{line[place]:.{digits}f}" if line.get(place) is not None else MISSING for line in lines))
-        for place in places
+        (f"{value:.0f}", *(f"{line[value]:.{digits}f}" if line.get(value) is not None else MISSING for line in lines))
+        for value in values
     ]
     return Table(
         (curve["x"]["title"], *(line["name"] for line in curve["lines"])),

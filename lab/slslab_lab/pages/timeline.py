@@ -157,15 +157,15 @@ def _rows(spans: Sequence[_Span]) -> dict[str, list[_Span]]:
     rows: dict[tuple[int, int], list[_Span]] = defaultdict(list)
     for span in spans:
         ends = free[span.worker]
-        place = next((number for number, end in enumerate(ends) if end <= span.start_ns), len(ends))
-        ends[place:] = [span.end_ns, *ends[place + 1 :]]
-        rows[span.worker, place].append(span)
-    return {_name(worker, place): members for (worker, place), members in sorted(rows.items())}
+        lane = next((number for number, end in enumerate(ends) if end <= span.start_ns), len(ends))
+        ends[lane:] = [span.end_ns, *ends[lane + 1 :]]
+        rows[span.worker, lane].append(span)
+    return {_name(worker, lane): members for (worker, lane), members in sorted(rows.items())}
 
 
-def _name(worker: int, place: int) -> str:
+def _name(worker: int, lane: int) -> str:
     name = "unknown" if worker < 0 else f"worker {worker}"
-    return f"{name} · {place + 1}" if place else name
+    return f"{name} · {lane + 1}" if lane else name
 
 
 def _bars(row: str, span: _Span) -> Iterator[Bar]:

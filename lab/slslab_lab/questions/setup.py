@@ -21,7 +21,6 @@ from slslab_lab.replay.measured import Measured, read_measured
 from slslab_lab.replay.outcome import Totals
 from slslab_lab.replay.ranges import with_processor
 from slslab_lab.replay.whatif import Platform, Row, Variant, evaluate, modelled, simulate
-from slslab_workers.architecture import architectures
 from slslab_workers.training.algorithms import is_asynchronous
 
 SCHEMA = 1
@@ -127,7 +126,7 @@ def read_setup(
 
     RequestError for a run that the platform can't have, and if no anchor says how long its GPU takes.
     """
-    measured = read_measured(resolve(run).path, architectures())
+    measured = read_measured(resolve(run).path)
     chosen = choose(platform, profile, measured)
     plan, containers, is_own = measured.plan, chosen.containers, chosen == measured.platform
     if containers is not None:

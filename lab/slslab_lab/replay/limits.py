@@ -9,19 +9,21 @@ from typing import Any
 from slslab.aws.limits import lambda_limits
 from slslab.predict.uncertainty import Uncertainty
 from slslab.run.document import Crossing
-from slslab_lab.replay.outcome import Invocation
 
 INIT, TIMEOUT = "init of ", "duration of "
 Figures = Mapping[str, float]
 
 
-def longest(invocations: Iterable[Invocation]) -> dict[str, float]:
-    """Return the seconds of each function's longest played init and invocation, as named figures."""
-    return _most(
-        pair
-        for one in invocations
-        for pair in ((INIT + one.function, one.init_ms or 0.0), (TIMEOUT + one.function, one.duration_ms))
-    )
+def longest(invocations: Iterable[tuple[str, float | None, float]]) -> dict[str, float]:
+    """Return the seconds of each function's longest init and invocation, as named figures.
+
+    `invocations` are functions, with the milliseconds of their init (None or 0 without one) and of their duration.
+    """
+    found: dict[str, float] = {}
+    for function, init_ms, duration_ms in invocations:
+        for name, ms in ((INIT + function, init_ms or 0.0), (TIMEOUT + function, duration_ms)):
+            found[name] = max(found.get(name, 0.0), ms / 1000)
+    return found
 
 
 def crossings(
@@ -29,9 +31,9 @@ def crossings(
 ) -> Iterator[Crossing]:
     """Yield the limits that a run kept here although its 80 % range on Lambda exceeds them, and the reverse.
 
-    `played` and `uncertainties` come from `longest`; `records` are the run's metered invocations.
+    `played` comes from `longest`, and `uncertainties` are its figures'; `records` are the run's metered invocations.
     """
-    here = _most(_recorded(records))
+    here = longest((record["function"], record["init_ms"], record["duration_ms"]) for record in records)
     limits = {INIT: lambda_limits().init_s, TIMEOUT: timeout_s}
     for name, value in played.items():
         prefix = INIT if name.startswith(INIT) else TIMEOUT
@@ -49,22 +51,9 @@ def crossings(
             }
 
 
-def _recorded(records: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, float]]:
-    for record in records:
-        yield INIT + record["function"], record["init_ms"] or 0.0
-        yield TIMEOUT + record["function"], record["duration_ms"]
-
-
 def _exceeded(records: Iterable[Mapping[str, Any]], function: str, prefix: str) -> bool:
     """Return whether a function exceeded a limit here: it repeated its init in the invocation, or timed out."""
     own = (record for record in records if record["function"] == function)
     if prefix == INIT:
         return any(record["cold_start"] and record["init_ms"] is None for record in own)
     return any(record["error_type"] == "Sandbox.Timedout" for record in own)
-
-
-def _most(milliseconds: Iterable[tuple[str, float]]) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for name, value in milliseconds:
-        found[name] = max(found.get(name, 0.0), value / 1000)
-    return found

@@ -1,6 +1,5 @@
 """A measured run with everything that replay derives from it: its program, and the costs of its steps."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import date, datetime
 from functools import cached_property
@@ -19,7 +18,7 @@ from slslab_lab.replay.programs.recorded import make_program, read_program
 from slslab_lab.replay.programs.recording import processor_of, read_recording
 from slslab_lab.replay.programs.step_costs import StepCosts, measure
 from slslab_lab.replay.programs.stragglers import recorded_stragglers
-from slslab_workers.architecture import Architecture, workload_of
+from slslab_workers.architecture import Architecture, architectures, workload_of
 
 
 class Measured(Run):
@@ -82,16 +81,22 @@ class Measured(Run):
         return fit([self], self.plan.epochs, on)
 
 
-def read_measured(directory: Path, architectures: Mapping[str, Architecture]) -> Measured:
+def read_measured(directory: Path) -> Measured:
     """Read a run from its directory.
 
     RunError if it isn't finished, or if its trace is incomplete or contradicts itself; RequestError if its architecture
-    is not among `architectures`.
+    isn't installed.
     """
     run = read_recording(directory)
-    name = run.plan.architecture
-    if name not in architectures:
+    architecture = find_architecture(run.plan.architecture)
+    return Measured(run.directory, **run.parts(), program=make_program(run), architecture=architecture)
+
+
+def find_architecture(name: str) -> Architecture:
+    """Return a registered architecture; RequestError for an unknown one."""
+    known = architectures()
+    if name not in known:
         raise RequestError(
-            f"The architecture {name!r} is not installed.", f"install it; installed are {', '.join(architectures)}."
+            f"The architecture {name!r} is not installed.", f"install it; installed are {', '.join(known)}."
         )
-    return Measured(run.directory, **run.parts(), program=make_program(run), architecture=architectures[name])
+    return known[name]

@@ -59,9 +59,9 @@ def _model(recording: Run, book: Book) -> dict[str, Any]:
 
     def play_figures(profile: Profile) -> dict[str, float]:
         moved = outcome(play(timeline.program, profile), recording.arch)
-        return {**figures_of(moved, _bill(recording, moved, book)), **longest(moved.invocations)}
+        return {**figures_of(moved, _bill(recording, moved, book)), **_longest(moved)}
 
-    plain, calls = figures_of(played, bill), longest(played.invocations)
+    plain, calls = figures_of(played, bill), _longest(played)
     # Only Lambda limits init.
     limited = calls if profile.containers is None else {name: calls[name] for name in calls if INIT not in name}
     like = dict.fromkeys(calls, "seconds")
@@ -84,6 +84,10 @@ def _model(recording: Run, book: Book) -> dict[str, Any]:
         "memory_sizes": list(_memory_sizes(recording, timeline, book)),
         "limits": list(crossings(limited, uncertainties, recording.invocations, recording.plan.timeout)),
     }
+
+
+def _longest(played: Totals) -> dict[str, float]:
+    return longest((each.function, each.init_ms, each.duration_ms) for each in played.invocations)
 
 
 def _range(ends: tuple[float, float]) -> dict[str, float]:

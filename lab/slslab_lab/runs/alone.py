@@ -1,7 +1,7 @@
 """Measure CPU seconds alone: before the run one worker does a few of its steps while nothing else of ours runs,
 in several environments one after another.
 
-This is a separate run of the plan that the architecture makes for a single worker (`Architecture.alone`). It uses the
+This is a separate run of the plan that the architecture makes for a single worker (`Architecture.solo`). It uses the
 run's stack, and functions or an instance like the run's. Its trace stays in the folder `alone` of the run's directory,
 and the stack is cleared before the run begins. One worker has only its own gradients, so combining gradients is
 measured in another function.
@@ -29,7 +29,7 @@ from slslab_lab.runs.recorder import Recorder
 from slslab_lab.runs.sweeps.results import Results
 from slslab_lab.runs.system import System
 from slslab_workers.architecture import Architecture, Progress, RunFailed
-from slslab_workers.driver.sums import combine_alone, sums_function
+from slslab_workers.driver.combining import combining_function, time_combining
 from slslab_workers.models import own_packages
 from slslab_workers.plan import Plan
 
@@ -77,24 +77,24 @@ def measure(
 ) -> Alone | NotAlone:
     """Return what steps of each kind take alone, or why they could not be measured: the worker failed."""
     began = time.monotonic_ns()
-    alone, folder = replace(architecture.alone(plan), faults=None), directory / FOLDER
+    solo, folder = replace(architecture.solo(plan), faults=None), directory / FOLDER
     (folder / "logs").mkdir(parents=True)
     # A worker that waits for a partner never gets to its first step.
-    progress.report("alone", 0, alone.workers * alone.batches * alone.epochs)
+    progress.report("alone", 0, solo.workers * solo.batches * solo.epochs)
     with closing(Pressure()) as pressure:
         before, disks, times = probe(), pressure.stalls().disk_ns, read_times()
         try:
             with TraceWriter(folder / LOG, plan.run) as writer, system.high_priority() as raised:
-                recorder = Recorder(writer, alone, _Steps(progress))
+                recorder = Recorder(writer, solo, _Steps(progress))
                 with system.running(recorder, folder / "logs") as running:
                     try:
                         with running.watched():
                             for number in range(ENVIRONMENTS):
                                 # No name is used twice.
-                                again = replace(alone, run=f"{plan.run}-{number}")
+                                again = replace(solo, run=f"{plan.run}-{number}")
                                 parameters = architecture.drive(again, running.cloud, _Steps(progress)).parameters
-                            architecture.run_scripts_alone(plan, running.cloud, parameters)
-                            combine_alone(plan, running.cloud, parameters)
+                            architecture.run_solo_scripts(plan, running.cloud, parameters)
+                            time_combining(plan, running.cloud, parameters)
                         running.finish()
                     finally:
                         system.clear()
@@ -103,8 +103,8 @@ def measure(
         stolen_share = read_times().stolen_share(times)
         probes = before, probe()
         stalled = (pressure.stalls().disk_ns - disks) / (time.monotonic_ns() - began) if pressure.known else None
-    recording = Run(RunDirectory(folder), plan=alone)
-    found = _of_many(samples(recording), suffix(sums_function(plan), plan.run))
+    recording = Run(RunDirectory(folder), plan=solo)
+    found = _of_many(samples(recording), suffix(combining_function(plan), plan.run))
     # What waited for processors while only a probe ran (a function that its own quota holds back counts as waiting,
     # too), or for memory and disks in all the time.
     shares = [one.stalled_share for one in probes if one.stalled_share is not None]

@@ -147,7 +147,7 @@ def make_curve(
         "variant": variant,
         "x": dict(zip(names, x, strict=True)),
         "y": dict(zip(names, y, strict=True)),
-        "lines": [{"name": name, "x": list(places), "y": list(values)} for name, places, values in lines],
+        "lines": [{"name": name, "x": list(xs), "y": list(ys)} for name, xs, ys in lines],
     }
 
 

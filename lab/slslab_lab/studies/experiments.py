@@ -102,7 +102,7 @@ def measure(setup: Setup) -> Runs:
 def read_all(directory: Path, rows: Iterable[Experiment]) -> Runs:
     """Return the recorded runs in a directory, and the same of further sets next to it: DIRECTORY-2, DIRECTORY-3 and so
     on. RunError if no run is finished, or a further set lacks one."""
-    known = architectures()
+    architectures()
     done: dict[Experiment, Measured] = {}
     failed: dict[Experiment, str] = {}
     for experiment in rows:
@@ -110,7 +110,7 @@ def read_all(directory: Path, rows: Iterable[Experiment]) -> Runs:
         if (why := _ended(folder)) is not None:
             failed[experiment] = why
         elif folder.is_dir():
-            done[experiment] = read_measured(folder, known)
+            done[experiment] = read_measured(folder)
     if not done:
         raise RunError(f"{directory} has no recordings of Table 2.", "record them with --fidelity sampled.")
     further = (directory.with_name(f"{directory.name}-{number}") for number in itertools.count(2))
@@ -119,7 +119,7 @@ def read_all(directory: Path, rows: Iterable[Experiment]) -> Runs:
         folders = {experiment: one / experiment.name for experiment in done}
         if absent := [folder for folder in folders.values() if not is_done(folder)]:
             raise RunError(f"{absent[0]} has no finished run.", f"record it, or move {one} elsewhere.")
-        again.append({experiment: read_measured(folder, known) for experiment, folder in folders.items()})
+        again.append({experiment: read_measured(folder) for experiment, folder in folders.items()})
     return Runs(done, failed, again)
 
 

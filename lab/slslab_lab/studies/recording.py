@@ -45,25 +45,26 @@ def channel_options(channel: str) -> dict[str, Value]:
     return {CHANNEL.name: channel, **serialisation}
 
 
-def is_done(place: Path) -> bool:
+def is_done(directory: Path) -> bool:
     """Return whether a finished run exists; RequestError if another command is making it."""
-    if not place.is_dir():
+    if not directory.is_dir():
         return False
-    status = RunDirectory(place).status()
+    status = RunDirectory(directory).status()
     if status == "running":
-        raise RequestError(f"{place} is being made by another command.", "wait until it ends.")
+        raise RequestError(f"{directory} is being made by another command.", "wait until it ends.")
     return status == "done"
 
 
 def make_run(
-    place: Path | None, architecture: str, values: Mapping[str, Any], options: Mapping[str, Any], progress: Progress
+    directory: Path | None, architecture: str, values: Mapping[str, Any], options: Mapping[str, Any], progress: Progress
 ) -> EndedDocument:
-    """Make a run, replacing the one at `place` or (None) among all other runs; return its document, even if it failed.
+    """Make a run, replacing the one in `directory` or (None) among all other runs; return its document, even if it
+    failed.
 
     KeyboardInterrupt if it is interrupted, after the run has recorded that itself."""
-    if place is not None and place.is_dir():
-        shutil.rmtree(place)
-    document = run_plan(architecture, values, options, out=place, book=DEFAULT_BOOK, progress=progress)
+    if directory is not None and directory.is_dir():
+        shutil.rmtree(directory)
+    document = run_plan(architecture, values, options, out=directory, book=DEFAULT_BOOK, progress=progress)
     if document["status"] == "interrupted":
         raise KeyboardInterrupt
     return document
@@ -76,9 +77,9 @@ def check_done(document: Mapping[str, Any], name: Path | str) -> None:
         raise RunError(f"The run {name} failed: {trouble['message']}", trouble["hint"])
 
 
-def describe_done(place: Path, document: Mapping[str, Any]) -> str:
+def describe_done(directory: Path, document: Mapping[str, Any]) -> str:
     """Return how long a run took, in words; RunError if it failed."""
-    check_done(document, place)
+    check_done(document, directory)
     return f"{document['seconds']['measured']:.0f} s"
 
 
@@ -86,7 +87,7 @@ def make_missing(
     directory: Path,
     recordings: Sequence[Recording],
     watcher: Watcher,
-    is_kept: Callable[[Path, Recording], bool] = lambda place, _: is_done(place),
+    is_kept: Callable[[Path, Recording], bool] = lambda run, _: is_done(run),
     describe: Callable[[Path, Mapping[str, Any]], str] = describe_done,
     on: str | None = None,
 ) -> None:
@@ -94,15 +95,15 @@ def make_missing(
 
     `describe` returns that in words, or raises RunError. KeyboardInterrupt if a run is interrupted: the same call
     continues with the missing ones."""
-    missing = {place: each for each in recordings if not is_kept(place := directory / each.name, each)}
+    missing = {run: each for each in recordings if not is_kept(run := directory / each.name, each)}
     kept, number, began = len(recordings) - len(missing), 0, time.monotonic()
     watcher.say(f"{counted(len(missing), 'run')} to make, {kept} of {len(recordings)} are kept.")
     try:
         with closing(_make(missing, watcher, on)) as making:
-            for number, (place, document) in enumerate(making, 1):
-                ended, rest = describe(place, document), len(missing) - number
+            for number, (run, document) in enumerate(making, 1):
+                ended, rest = describe(run, document), len(missing) - number
                 minutes = (time.monotonic() - began) / number * rest / 60
-                watcher.say(f"{place.name}: {ended}; {number} of {len(missing)} runs, about {minutes:.0f} min to go.")
+                watcher.say(f"{run.name}: {ended}; {number} of {len(missing)} runs, about {minutes:.0f} min to go.")
     except KeyboardInterrupt:
         there = f"{kept + number} of {len(recordings)} runs exist"
         watcher.say(f"Interrupted: {there}; the same command makes the others.")
@@ -113,9 +114,9 @@ def _make(
     missing: Mapping[Path, Recording], watcher: Watcher, on: str | None
 ) -> Generator[tuple[Path, Mapping[str, Any]], None, None]:
     if on is not None:
-        orders = [Order(place, each.architecture, each.values) for place, each in missing.items()]
+        orders = [Order(run, each.architecture, each.values) for run, each in missing.items()]
         with closing(plugin(RECORDINGS, RAY)(on, orders, watcher.say)) as made:
             yield from made
         return
-    for place, each in missing.items():
-        yield place, make_run(place, each.architecture, each.values, each.options, watcher)
+    for run, each in missing.items():
+        yield run, make_run(run, each.architecture, each.values, each.options, watcher)

@@ -14,7 +14,7 @@ from slslab.cli.doctor import limits_tables
 from slslab.cli.up import service_tables
 from slslab.predict.profiles import DEFAULT_PROFILE
 from slslab.predict.uncertainty import read_uncertainty
-from slslab.report import bills, cards, run
+from slslab.report import bill_tables, cards, run
 from slslab.report.formats import significant
 from slslab.report.page import Parts, Table
 from slslab.report.services import open_run
@@ -97,7 +97,7 @@ def row(text: str, first: str) -> list[str]:
 
 
 def test_a_finished_run() -> None:
-    text = shown(run.summary(document()))
+    text = shown(run.full(document()))
     assert "20261121-one: allreduce, lenet on digits, 2 workers × 5 batches of 64 × 2 epochs at 1,769 MB — done" in text
     assert row(text, "wall time") == ["12.50", "s"]
     assert row(text, "peak memory  ") == ["1,300", "MB", "(of", "1,769", "MB)"]
@@ -166,7 +166,7 @@ def modelled(**more: Any) -> dict[str, Any]:
 
 
 def test_a_modelled_run_begins_with_what_it_takes_and_costs_on_lambda() -> None:
-    text = shown(run.summary(document(**{"lambda": modelled()})))
+    text = shown(run.full(document(**{"lambda": modelled()})))
     first, waiting, *_ = text.splitlines()
     # The deviation of all sources together is 0.18, and 80 % are within a factor of 1.26.
     assert first == "On AWS Lambda (us-east-1, modelled): 9 to 14 s, 0.00032 to 0.00051 USD"
@@ -178,8 +178,8 @@ def test_a_modelled_run_begins_with_what_it_takes_and_costs_on_lambda() -> None:
     assert row(own, "the profile's requests") == ["8", "%", "8", "%"]
     assert "The machine of this run wasn't compared with Lambda's processors, so the range is wide." in own
     assert "slslab calibrate --processor" in own
-    # Then the bill, and what this host measured behind it.
-    assert text.index("Bill (us-east-1, modelled): 0.00032 to 0.00051 USD") < text.index("this machine  ")
+    # What this host measured stands next to it; then the bill, whose range the answer has.
+    assert text.index("this machine  ") < text.index("Bill (us-east-1, modelled)")
     assert row(text, "S3 PUT requests") == ["20", "request", "0.000005", "0.00010000"]
     assert row(text, "total") == ["0.00040252"], "there is one bill"
     assert row(text, "bill, USD")[-1] == "USD"
@@ -190,14 +190,14 @@ def test_a_modelled_run_begins_with_what_it_takes_and_costs_on_lambda() -> None:
 def test_an_oversubscribed_run_has_one_short_mark() -> None:
     host = {"cores": 2, "cpu_share_enforced": True, "delay_seconds": 3.0, "oversubscribed": True}
     for found in (modelled(), NOT_MODELLED):
-        text = shown(run.summary(document(**{"lambda": found}, host=host)))
+        text = shown(run.full(document(**{"lambda": found}, host=host)))
         assert text.splitlines()[0].endswith(" [oversubscribed]")
         assert text.count("oversubscribed") == 1
         assert "3.000 s: this machine was overloaded. The functions waited for it for more than 2 %" in text
 
 
 def test_a_run_that_was_not_modelled_says_why_in_the_place_of_its_figures() -> None:
-    text = shown(run.summary(document()))
+    text = shown(run.full(document()))
     assert text.splitlines()[0] == "On AWS Lambda: not modelled. It has no end."
     assert "±" not in text
     assert "Bill (" not in text
@@ -207,7 +207,7 @@ def test_a_run_that_was_not_modelled_says_why_in_the_place_of_its_figures() -> N
 
 def test_the_anchors_of_the_processor_are_named() -> None:
     def said(**processor: Any) -> str:
-        return " ".join(shown(run.summary(document(processor=PROCESSOR | processor, **{"lambda": modelled()}))).split())
+        return " ".join(shown(run.full(document(processor=PROCESSOR | processor, **{"lambda": modelled()}))).split())
 
     assert (
         "Anchors of the processor, measured on AMD EPYC, Python 3.13 at full length: chained hash (2022) and ResNet-50 "
@@ -221,7 +221,7 @@ def test_the_anchors_of_the_processor_are_named() -> None:
 def test_a_range_that_does_not_depend_on_the_processor_names_none() -> None:
     uncertainty = {"shared": {}, "own": {"this machine's processor": 0.0, "the replay": 0.06}}
     own = ranges(uncertainty, seconds=11.5, billed_seconds=9.125, cost=0.0004)
-    text = " ".join(shown(run.summary(document(**{"lambda": modelled(**own)}))).split())
+    text = " ".join(shown(run.full(document(**{"lambda": modelled(**own)}))).split())
     assert (
         "80 % ranges allow for errors in the replay (docs/replay.md). The profile's requests were never tested" in text
     )
@@ -231,7 +231,7 @@ def test_a_range_that_does_not_depend_on_the_processor_names_none() -> None:
 @pytest.mark.parametrize("error", [None, {"seconds": {"mean": 0.13, "worst": 0.25}}])
 def test_a_run_that_was_recorded_before_ranges_has_none(error: object) -> None:
     found = {name: value for name, value in modelled(error=error).items() if name not in ("ranges", "uncertainty")}
-    text = shown(run.summary(document(**{"lambda": found})))
+    text = shown(run.full(document(**{"lambda": found})))
     assert text.splitlines()[:3] == [
         "On AWS Lambda (us-east-1, modelled): 11.5 s, $0.000403",
         "25 % of the billed time is waiting.",
@@ -250,7 +250,7 @@ def test_instances_run_on_aws_and_not_on_lambda() -> None:
     host = {"cores": 2, "cpu_share_enforced": True, "delay_seconds": 0.0, "oversubscribed": False}
     launched = [{"type": "g4dn.xlarge"}]
     given = document(instances=launched, device="cpu", cost=cost() | {"notes": ["computed on CPU"]}, host=host)
-    text = shown(run.summary(given | {"lambda": modelled()}))
+    text = shown(run.full(given | {"lambda": modelled()}))
     assert text.startswith("On AWS (us-east-1, modelled): 9 to 14 s, 0.000")
     assert "The speed of g4dn.xlarge is assumed, so its error isn't in the range." in text
     assert text.count("Computed on CPU.") == 1
@@ -259,7 +259,7 @@ def test_instances_run_on_aws_and_not_on_lambda() -> None:
 
 def test_each_workers_modelled_seconds_stand_before_the_measured_ones() -> None:
     seconds = {"measured": 12.5, "span": 11.0}
-    text = shown(run.summary(document(seconds=seconds, **{"lambda": modelled()})))
+    text = shown(run.full(document(seconds=seconds, **{"lambda": modelled()})))
     own = text[text.index("Modelled on Lambda, and measured here") : text.index("Phases")]
     assert "Modelled on the profile aws-us-east-1 of 2026-11-21." in own
     headings = [line.split() for line in own.splitlines() if line.split()[:2] == ["worker", "modelled"]]
@@ -279,17 +279,17 @@ def test_the_bill_is_lambdas_and_what_this_host_used_stands_behind_it() -> None:
     found = modelled()
     one = {"range": found["ranges"]["cost"], "uncertainty": found["uncertainty"]["cost"]}
     given = {**found["cost"], "profile": found["profile"], **one, "host": cost()}
-    text = shown(bills.both_bills(given))
+    text = shown(bill_tables.both_bills(given))
     assert text.startswith("Bill (us-east-1, modelled): 0.00032 to 0.00051 USD")
     bill, host = text.split("This host's seconds, priced")
     assert row(bill, "total") == ["0.00040252"]
     assert row(host, "total") == ["0.00036252"]
     assert "80 % ranges allow for errors in Lambda's processors" in bill
-    none = shown(bills.both_bills({**NOT_MODELLED, "host": cost()}))
+    none = shown(bill_tables.both_bills({**NOT_MODELLED, "host": cost()}))
     assert none.startswith("No bill, because it is not modelled: It has no end.")
     assert row(none, "total") == ["0.00036252"]
     predicted = {**found["cost"], "profile": found["profile"], "range": one["range"], "notes": ["It waits."]}
-    of_up = shown(bills.both_bills({**predicted, "host": cost()}))
+    of_up = shown(bill_tables.both_bills({**predicted, "host": cost()}))
     assert of_up.startswith("Bill (us-east-1, modelled): 0.00032 to 0.00051 USD")
     assert "It waits." in of_up
     assert "80 % ranges allow for errors in Lambda's processors, this machine's processor" in of_up
@@ -297,15 +297,15 @@ def test_the_bill_is_lambdas_and_what_this_host_used_stands_behind_it() -> None:
 
 def test_cpu_seconds_measured_alone_are_told_and_marked_if_the_host_was_not_quiet() -> None:
     alone = {"status": "measured", "seconds": 12.34, "quiet": True, "probe_ratio": 1.01, "kinds": [{"count": 7}] * 2}
-    text = shown(run.summary(document(alone=alone)))
+    text = shown(run.full(document(alone=alone)))
     assert "Replay uses CPU seconds of 14 steps measured alone before the run, within 12.3 s." in text
     assert "NOT QUIET" not in text
-    loaded = shown(run.summary(document(alone={**alone, "quiet": False, "probe_ratio": 1.987})))
+    loaded = shown(run.full(document(alone={**alone, "quiet": False, "probe_ratio": 1.987})))
     assert "NOT QUIET: other programs slowed the host 1.99 times, so the range is wider." in loaded
-    assert "normal priority" not in shown(run.summary(document(alone={**alone, "priority": "high"})))
-    refused = " ".join(shown(run.summary(document(alone={**alone, "priority": "normal"}))).split())
+    assert "normal priority" not in shown(run.full(document(alone={**alone, "priority": "high"})))
+    refused = " ".join(shown(run.full(document(alone={**alone, "priority": "normal"}))).split())
     assert "at normal priority: this host doesn't allow a higher one, so the range is wider." in refused
-    failed = shown(run.summary(document(alone={"status": "not measured", "reason": "It failed."})))
+    failed = shown(run.full(document(alone={"status": "not measured", "reason": "It failed."})))
     assert "CPU seconds weren't measured alone, so replay uses the run's own. It failed." in failed
 
 
@@ -325,8 +325,8 @@ def test_traffic_lists_protocol_and_overheads_side_by_side() -> None:
 
 
 def learning(**more: Any) -> str:
-    text = shown(run.summary(document(**more)))
-    return text[text.index("Loss and accuracy") : text.rindex("This host's seconds, priced")]
+    text = shown(run.full(document(**more)))
+    return text[text.index("Loss and accuracy") : text.index("Messages and bytes")]
 
 
 def test_learning_shows_ten_epochs_at_most_with_the_first_and_the_last() -> None:
@@ -343,23 +343,34 @@ def test_learning_shows_ten_epochs_at_most_with_the_first_and_the_last() -> None
 
 def test_who_joined_is_told_with_its_first_epoch() -> None:
     joins = [{"worker": 2, "epoch": 1}, {"worker": 3, "epoch": None}]
-    text = shown(run.summary(document(details={"joins": joins})))
+    text = shown(run.full(document(details={"joins": joins})))
     assert row(text[text.index("Joins") :], "worker ")[:1] == ["epoch"]
     assert row(text[text.index("Joins") :], "2 ") == ["2"], "as in all tables, the first is 1"
     assert row(text[text.index("Joins") :], "3 ") == ["–"]
-    assert "Joins" not in shown(run.summary(document(details={"joins": []})))
-    uneven = shown(run.summary(document(details={"joins": [{"worker": 2, "epoch": 1}, {"worker": 3, "name": "x"}]})))
+    assert "Joins" not in shown(run.full(document(details={"joins": []})))
+    uneven = shown(run.full(document(details={"joins": [{"worker": 2, "epoch": 1}, {"worker": 3, "name": "x"}]})))
     assert row(uneven[uneven.index("Joins") :], "3 ") == ["–"], "each value stays in its column"
+
+
+def test_a_terminal_and_a_page_show_the_same_parts_in_the_same_order() -> None:
+    joined = {"joins": [{"worker": 2, "epoch": 1}]}
+    given = document(details=joined, stack={"s3": "MinIO 1"}, **{"lambda": modelled()})
+    page = run.run_page(given)
+    text = " ".join(shown(run.full(given)).split())
+    titles = [(card.tables and card.tables[0].caption) or card.title for card in page.cards]
+    assert {"Joins", "Parts and result", "Bill (us-east-1, modelled)"} <= set(titles)
+    assert titles == sorted(titles, key=text.index)
+    assert all(answer in text for answer in (*page.answers, page.figures[0].value))
 
 
 def test_a_failed_run_says_where_why_and_what_to_do() -> None:
     error = {"type": "Runtime.OutOfMemory", "message": "killed", "hint": "use --memory", "worker": 1, "step": 7}
-    text = shown(run.summary(document(status="failed", error=error)))
+    text = shown(run.full(document(status="failed", error=error)))
     assert "1,769 MB — failed" in text
     assert "Runtime.OutOfMemory: killed (worker 1, step 7)\n" in text
     assert "Hint: use --memory\n" in text
     unplaced = {"type": "Interrupted", "message": "by the user", "hint": None, "worker": None, "step": None}
-    text = shown(run.summary(document(status="interrupted", error=unplaced)))
+    text = shown(run.full(document(status="interrupted", error=unplaced)))
     assert "1,769 MB — interrupted" in text
     assert "Interrupted: by the user\n" in text
     assert "worker 1" not in text
@@ -371,8 +382,9 @@ def test_a_failed_run_says_where_why_and_what_to_do() -> None:
 
 
 def test_a_run_that_trains_nothing_names_the_size_of_its_vectors() -> None:
-    untrained = document(accuracy=[], loss=[], replicas_equal=None, parameters=4_000_000, peak_memory_limit_mb=2000)
-    text = " ".join(shown(run.summary(untrained)).split())
+    untrained = document(accuracy=[], loss=[], replicas_equal=None, peak_memory_limit_mb=2000)
+    untrained |= {"parameters": 4_000_000, "gradient_bytes": 16_000_000}
+    text = " ".join(shown(run.full(untrained)).split())
     assert "allreduce, 4,000,000 parameters, 2 workers × 5 rounds × 2 epochs at 2,000 MB — done" in text
     assert "peak memory 1,300 MB (of 2,000 MB)" in text
 
@@ -380,9 +392,11 @@ def test_a_run_that_trains_nothing_names_the_size_of_its_vectors() -> None:
 def test_one_of_a_thing_is_told_in_the_singular() -> None:
     host = {"cores": 1, "cpu_share_enforced": True, "delay_seconds": 0.04, "oversubscribed": False}
     one = document(workers=1, batches=1, batch_size=1, epochs=1, host=host)
-    text = shown(run.summary(one))
+    text = shown(run.full(one))
     assert "1 worker × 1 batch of 1 × 1 epoch at 1,769 MB — done" in text
-    untrained = shown(run.summary({**one, "replicas_equal": None, "parameters": 1, "peak_memory_limit_mb": 2000}))
+    untrained = shown(
+        run.full({**one, "replicas_equal": None, "parameters": 1, "gradient_bytes": 4, "peak_memory_limit_mb": 2000})
+    )
     assert "1 parameter, 1 worker × 1 round × 1 epoch at" in untrained
 
 
@@ -391,7 +405,7 @@ def test_a_run_that_was_killed_at_once_has_no_empty_tables() -> None:
     nothing = document(per_worker=[], invocations=0, counts={}, accuracy=[], loss=[], replicas_equal=None)
     nothing |= {"status": "failed", "error": error}
     nothing["host"] = {"cores": None, "delay_seconds": 1.5, "oversubscribed": False}
-    text = shown(run.summary(nothing))
+    text = shown(run.full(nothing))
     for title in ("Phases", "REPORT lines", "Messages and bytes", "Learning"):
         assert title not in text
     for label in ("replicas equal", "training loss", "test accuracy"):
@@ -423,22 +437,22 @@ def test_where_no_function_ran_nothing_is_told_of_its_cpu_share() -> None:
 
 
 def test_a_bill_adds_up_on_the_screen_and_names_what_its_book_leaves_out() -> None:
-    text = shown(bills.bill_table(cost()))
+    text = shown(bill_tables.bill_table(cost()))
     amounts = [Decimal(row(text, item)[-1]) for item in ("Lambda duration", "Lambda requests", "S3 PUT requests")]
     total = Decimal(row(text, "total")[-1])
     assert abs(sum(amounts, Decimal(0)) - total) <= Decimal("0.00000002")
     assert row(text, "S3 PUT requests") == ["12", "request", "0.000005", "0.00006000"]
     assert row(text, "Lambda duration, x86_64")[0] == "18.139160"
-    paper = shown(bills.bill_table(cost("paper-2025")))
+    paper = shown(bill_tables.bill_table(cost("paper-2025")))
     assert row(paper, "S3 PUT requests (no price in paper-2025)") == ["12", "request"]
 
 
 def test_a_bill_with_a_cache_has_the_total_for_a_run_alone() -> None:
     usage = Usage(service_hosts=(("cache.t3.medium", 360),))
-    text = shown(bills.bill_table(compute_bill(usage, load_book("aws-us-east-1")).as_document()))
+    text = shown(bill_tables.bill_table(compute_bill(usage, load_book("aws-us-east-1")).as_document()))
     assert (row(text, "total"), row(text, "with hosts of its own")) == (["0.00680000"], ["0.06800000"])
     assert "a share, by the second, of hosts that are always on" in " ".join(text.split())
-    assert "hosts of its own" not in shown(bills.bill_table(cost()))
+    assert "hosts of its own" not in shown(bill_tables.bill_table(cost()))
 
 
 def test_runs_of_every_kind_have_a_line() -> None:
@@ -512,7 +526,7 @@ RECORDED = Path(__file__).parents[3] / "results" / "table2"
 @pytest.mark.parametrize("name", sorted(path.name for path in RECORDED.iterdir() if path.is_dir()))
 def test_nothing_of_a_run_is_cut_at_80_columns(name: str) -> None:
     recorded = open_run(RunDirectory(RECORDED / name)).summary()
-    narrow, wide = (shown(run.summary(recorded), width) for width in (80, 400))
+    narrow, wide = (shown(run.full(recorded), width) for width in (80, 400))
     assert "…" not in narrow
     assert max(map(len, narrow.splitlines())) <= 80
     # Every figure is there, but for prices of a unit.
@@ -579,7 +593,7 @@ def test_a_run_for_a_platform_with_gpus_names_it_and_the_memory_of_a_gpu_that_wa
         cost={**cost(), "notes": [note]},
     )
     reports = {**of["reports"], "max_gpu_memory_mb": {"min": 1700, "median": 1750, "max": 1812}}
-    brief, full = shown(run.brief(of)), shown(run.summary({**of, "reports": reports}))
+    brief, full = shown(run.brief(of)), shown(run.full({**of, "reports": reports}))
     assert brief.startswith("On modal-t4 (T4, modelled): ")
     assert "at 8,192 MB for modal-t4" in brief
     assert "on modal-t4, modelled" in brief

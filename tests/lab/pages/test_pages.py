@@ -30,7 +30,7 @@ from slslab_lab.pages import charts, scales
 from slslab_lab.pages.comparison import describe_comparison
 from slslab_lab.pages.files import leave_page, page_of
 from slslab_lab.pages.reproduction import agreement, describe_reproduction
-from slslab_lab.pages.run import describe_run
+from slslab_lab.pages.run_charts import describe_run
 from slslab_lab.replay.modelled import model
 from slslab_lab.replay.programs.recording import read_recording
 from slslab_workers.architecture import title

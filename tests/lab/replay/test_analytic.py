@@ -26,7 +26,7 @@ KNOWN = Constants(1.0, 2_000_000, 3.0, 10, 1_000_000, "object.put", "object.get"
 
 @cache
 def recorded(name: str) -> Measured:
-    return read_measured(TRACES / name, architectures())
+    return read_measured(TRACES / name)
 
 
 def with_memcached() -> Profile:

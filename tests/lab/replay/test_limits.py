@@ -8,7 +8,6 @@ from slslab.predict.uncertainty import NONE, Uncertainty
 from slslab.report.summaries import limit_notes
 from slslab.run.document import Crossing
 from slslab_lab.replay.limits import crossings, longest
-from slslab_lab.replay.outcome import Invocation
 
 TIMEOUT_S = 30
 # An 80 % range of × 0.71 to 1.41.
@@ -24,12 +23,7 @@ def crossed(
     init_s: float, duration_s: float, *records: dict[str, Any], uncertainty: Uncertainty = UNCERTAIN
 ) -> list[Crossing]:
     """What is crossed by a function with these seconds on Lambda, and these records here."""
-    played = longest(
-        [
-            Invocation(0, 0, "train", 1769, 512, init_s * 1000, duration_s * 1000, 0),
-            Invocation(1, 0, "train", 1769, 512, None, 10.0, 0),
-        ]
-    )
+    played = longest([("train", init_s * 1000, duration_s * 1000), ("train", None, 10.0)])
     assert set(played.values()) == {init_s, duration_s}
     return list(crossings(played, dict.fromkeys(played, uncertainty), records, TIMEOUT_S))
 

@@ -45,7 +45,7 @@ ARCHITECTURES = architectures()
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Measured:
-    return read_measured(write_run(tmp_path_factory.mktemp("runs") / "small"), ARCHITECTURES)
+    return read_measured(write_run(tmp_path_factory.mktemp("runs") / "small"))
 
 
 def rounded(profile: Profile | None = None, timeout_s: float = 900) -> Platform:
@@ -304,7 +304,7 @@ def test_a_run_that_is_not_done_cannot_be_replayed(tmp_path: Path) -> None:
     directory = write_run(tmp_path / "run")
     (directory / "run.json").unlink()
     with pytest.raises(RunError, match="is incomplete"):
-        read_measured(directory, ARCHITECTURES)
+        read_measured(directory)
 
 
 def test_this_host_is_fitted_to_the_run(run: Measured) -> None:

@@ -249,7 +249,7 @@ def test_a_worker_alone_does_some_steps_to_their_end_with_no_more_images(
 ) -> None:
     architecture = architectures()[name]
     plan = make_plan(architecture, GIVEN | {"batches": 1, "memory_mb": 2048, **values}, options)
-    alone = architecture.alone(plan)
+    alone = architecture.solo(plan)
     architecture.requirements(alone)
     assert (alone.workers, alone.batches * alone.epochs) == (1, 4)
     assert alone.batches <= plan.workers * plan.batches

@@ -18,7 +18,6 @@ from slslab.run.bill import load_book
 from slslab_lab.replay.kernel.program import Track
 from slslab_lab.replay.measured import read_measured
 from slslab_lab.replay.programs.step_costs import Cost, StepCosts
-from slslab_lab.runs.planning import architectures
 from slslab_lab.studies.epochs import Recordings, prepare, steady_epoch
 from slslab_lab.studies.experiments import Experiment
 from slslab_workers.patterns import Activity, Pattern, Role, Signal, Workload
@@ -97,8 +96,8 @@ def test_24_functions_at_once_last_as_long_as_one() -> None:
 
 @cache
 def recordings() -> Recordings:
-    runs = {Experiment(name, "lenet", False): read_measured(TRACES / name, architectures()) for name in NAMES}
-    runs[Experiment("spirt", "lenet", True)] = read_measured(TRACES / "spirt-as-released", architectures())
+    runs = {Experiment(name, "lenet", False): read_measured(TRACES / name) for name in NAMES}
+    runs[Experiment("spirt", "lenet", True)] = read_measured(TRACES / "spirt-as-released")
     return prepare(paper(), runs, load_profile("aws-us-east-1"), BOOK)
 
 
@@ -148,6 +147,6 @@ def test_what_no_pattern_covers_has_a_reason() -> None:
 
 def test_a_speed_needs_functions() -> None:
     gpu = Experiment("gpu", "lenet", False)
-    runs = {gpu: read_measured(TRACES / "gpu", architectures())}
+    runs = {gpu: read_measured(TRACES / "gpu")}
     with pytest.raises(RunError, match="No run of functions was recorded"):
         prepare(paper(), runs, load_profile("aws-us-east-1"), BOOK)

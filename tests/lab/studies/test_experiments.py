@@ -34,7 +34,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return {"status": "done", "error": None, "seconds": {"measured": 1.0}}
 
     monkeypatch.setattr(recording, "run_plan", run_plan)
-    monkeypatch.setattr(experiments, "read_measured", lambda path, architectures: path.name)  # noqa: ARG005
+    monkeypatch.setattr(experiments, "read_measured", lambda path: path.name)
     return names
 
 

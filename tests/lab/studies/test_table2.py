@@ -31,10 +31,10 @@ NAMES = ("spirt", "scatterreduce", "allreduce", "mlless", "gpu")
 @cache
 def document(*released: str) -> dict[str, Any]:
     """All canonical, and these as released, too; without any, SPIRT's run as released has failed."""
-    known = architectures()
-    done = {Experiment(name, "lenet", released=False): read_measured(TRACES / name, known) for name in NAMES}
+    architectures()
+    done = {Experiment(name, "lenet", released=False): read_measured(TRACES / name) for name in NAMES}
     for name in released:
-        done[Experiment(name, "lenet", released=True)] = read_measured(TRACES / f"{name}-as-released", known)
+        done[Experiment(name, "lenet", released=True)] = read_measured(TRACES / f"{name}-as-released")
     failed = {} if released else {Experiment("spirt", "lenet", released=True): "it was killed"}
     given = beside("replayed")
     found = build(given, Runs(done, failed))
@@ -178,7 +178,7 @@ def test_spirt_as_released_has_a_whole_bill_and_a_place() -> None:
 
 
 def test_peers_that_were_declared_failed_are_named() -> None:
-    recorded = read_measured(TRACES / "spirt", architectures())
+    recorded = read_measured(TRACES / "spirt")
     details = {"deaths": [{"worker": 1, "epoch": 0, "time": 0.0, "found_by": 0}]}
     run = recorded.replace(document={**recorded.document, "details": details})
     found = build(beside("replayed"), Runs({Experiment("spirt", "lenet", released=False): run}, {}))
@@ -187,10 +187,10 @@ def test_peers_that_were_declared_failed_are_named() -> None:
 
 
 def test_rows_of_several_hosts_are_named() -> None:
-    known = architectures()
+    architectures()
     done = {}
     for name, node in (("allreduce", "a"), ("scatterreduce", "b")):
-        recorded = read_measured(TRACES / name, known)
+        recorded = read_measured(TRACES / name)
         host = {**recorded.document["host"], "name": node, "processors": "2 × Fast"}
         done[Experiment(name, "lenet", released=False)] = recorded.replace(document={**recorded.document, "host": host})
     found = build(beside("sampled"), Runs(done, {}))
@@ -221,8 +221,8 @@ def slower(run: Measured, factor: float) -> Measured:
 @cache
 def recorded_again() -> dict[str, Any]:
     """Two recordings of AllReduce and of ScatterReduce."""
-    known = architectures()
-    done = {Experiment(name, "lenet", released=False): read_measured(TRACES / name, known) for name in NAMES}
+    architectures()
+    done = {Experiment(name, "lenet", released=False): read_measured(TRACES / name) for name in NAMES}
     again = {
         experiment: slower(run, 1.1 if experiment.architecture == "allreduce" else 1.3)
         for experiment, run in done.items()

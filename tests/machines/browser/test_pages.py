@@ -30,7 +30,7 @@ from slslab_lab.pages.files import page_of
 from slslab_lab.pages.live.log import Log
 from slslab_lab.pages.live.underway import Now, describe
 from slslab_lab.pages.reproduction import describe_reproduction
-from slslab_lab.pages.run import describe_run
+from slslab_lab.pages.run_charts import describe_run
 from slslab_lab.replay.modelled import model
 from slslab_lab.replay.programs.recording import read_recording
 

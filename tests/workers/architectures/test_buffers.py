@@ -9,7 +9,7 @@ import torch
 from tests.workers.architectures.conftest import InMemory, one_process
 
 from slslab.report.page import Note
-from slslab.report.run import brief, summary
+from slslab.report.run import brief, full
 from slslab_lab.runs.planning import architectures, make_plan
 from slslab_workers.plan import Plan, PlanError
 from slslab_workers.training import gradients
@@ -72,7 +72,7 @@ def test_clients_of_gradssharding_average_them_in_slices(
     assert [sum(count > 0 for count in own) for own in document["details"]["shares"]] == [4, 4, 4]
     counts = architectures()["gradssharding"].counts(3, 2, 2, PARAMETERS + BUFFERS * (mode == "averaged"))
     assert document["bytes"] == {"in": counts.bytes_in, "out": counts.bytes_out}
-    for shown in (brief, summary):
+    for shown in (brief, full):
         notes = [part.text for part in shown(document) if isinstance(part, Note)]
         assert any("the evaluated model has rank 0's" in note for note in notes) is (mode == "local")
 

@@ -39,7 +39,7 @@ from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.objects import Object, Objects
 from slslab_workers.gradssharding import architecture
 from slslab_workers.gradssharding.aggregator import Task, aggregate
-from slslab_workers.gradssharding.driver import UploadedGradients, random_gradient
+from slslab_workers.gradssharding.driver import GradsShardingDeployment, random_gradient
 from slslab_workers.gradssharding.settings import gradient_key, mean_keys, shards_of, tree_of
 from slslab_workers.gradssharding.topology import levels, slices
 from slslab_workers.patterns import Workload
@@ -377,7 +377,7 @@ def test_too_many_requests_are_made_again_as_long_as_a_function_may_last(
     monkeypatch.setattr(client, "invoke", throttled)
     plan = make_plan("gradssharding", timeout=5, options={"gradients": "uploaded"})
     cloud = Cloud(lambda _service: client, lambda _event: None)
-    deployment = UploadedGradients(plan, architecture.handler, cloud, Stages())
+    deployment = GradsShardingDeployment(plan, architecture.handler, cloud, Stages())
     deployment._stopping = pauses = Pauses()
     with pytest.raises(RunFailed, match="TooManyRequestsException") as raised:
         deployment.call("function", {}, "RequestResponse", 0)
@@ -391,7 +391,7 @@ def test_too_many_requests_are_made_again_as_long_as_a_function_may_last(
 def test_a_throttled_level_is_run_in_waves(aws: Emulator, make_plan: MakePlan) -> None:
     """One environment for five functions, as a new account may have too few; the mean is the same."""
 
-    class Throttled(UploadedGradients):
+    class Throttled(GradsShardingDeployment):
         def create(self) -> None:
             super().create()
             self._lambda.put_function_concurrency(FunctionName=self._aggregator, ReservedConcurrentExecutions=1)
@@ -551,7 +551,7 @@ def check_uploaded(topology: str, document: dict[str, Any]) -> None:
 def test_a_recorded_run_is_generated_again_and_larger(run: Run, runs: Path) -> None:
     document = run(*SMALL, "--topology", "lifl")
     assert document["report"]["error"] is None
-    recorded = read_measured(runs / document["run"], architectures())
+    recorded = read_measured(runs / document["run"])
 
     def requests(program: Any) -> Counter[tuple[str, str]]:
         found = Counter[tuple[str, str]]()

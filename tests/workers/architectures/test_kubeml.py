@@ -13,11 +13,10 @@ from rich.console import Console
 from tests.commands import forked_environments, slslab
 from tests.workers.architectures.conftest import InMemory, one_process
 
-from slslab.report.run import summary
+from slslab.report.run import full
 from slslab.report.terminal import render
 from slslab_lab.replay.measured import read_measured
 from slslab_lab.replay.programs.scaling import generate
-from slslab_lab.runs.planning import architectures
 from slslab_workers.kubeml import architecture
 from slslab_workers.kubeml.driver import KubeMLDeployment
 from slslab_workers.kubeml.local import parameters_of
@@ -161,7 +160,7 @@ def test_a_real_run_equals_one_in_memory_and_is_generated_again(run: Run, runs: 
     again = run({"k": 8}, workers=2, **SMALL)
     for same in ("parameters_sha256", "loss", "accuracy", "counts", "bytes", "invocations"):
         assert document[same] == again[same]
-    recorded = read_measured(runs / document["run"], architectures())
+    recorded = read_measured(runs / document["run"])
 
     def requests(program: Any) -> Counter[tuple[str, int, str, str]]:
         found = Counter[tuple[str, int, str, str]]()
@@ -208,7 +207,7 @@ def test_a_function_that_fails_is_left_out_and_named(run: Run, monkeypatch: pyte
     assert (failed["epoch"], failed["function"]) == (0, 1)
     assert "KeyError" in failed["error"]
     console = Console(width=120, file=io.StringIO())
-    console.print(render(summary(document)))
+    console.print(render(full(document)))
     assert "Failed functions" in console.file.getvalue()  # type: ignore[attr-defined]
     # In the first epoch it takes part in no round.
     assert document["counts"]["tensor.set"] == ((2 + 2) + (4 + 2) + 1) * TENSORS

@@ -101,13 +101,14 @@ def test_with_a_filter_replicas_stay_equal_and_counts_are_exact(
     from slslab_workers.mlless import handlers
 
     announced: list[tuple[int, int]] = []
-    announce = handlers.MLLessWorker._announce
+    send = handlers.MLLessWorker.send
 
-    def count(self: Any, position: int) -> None:
-        announced.append((self.rank, position))
-        announce(self, position)
+    def count(self: Any, state: Any, update: Any) -> None:
+        if update is not None:
+            announced.append((self.rank, state.position))
+        send(self, state, update)
 
-    monkeypatch.setattr(handlers.MLLessWorker, "_announce", count)
+    monkeypatch.setattr(handlers.MLLessWorker, "send", count)
     options = {"filter": name, "threshold": threshold, "store": store_name, "mean-over": mean_over}
     plan = make(options, workers=3, epochs=3)
     trained = train(plan)

@@ -16,7 +16,7 @@ from tests.memory.training import hurry
 from tests.workers.architectures.test_mlless_drivers import Driven, aws, drive, slslab, supervise_briefly, supervised
 from tests.workers.mlless.closed_form import counts, removal_counts
 
-from slslab.report.run import summary
+from slslab.report.run import full
 from slslab.report.terminal import render
 from slslab_lab.runs.planning import architectures
 from slslab_workers.architecture import RunFailed
@@ -420,7 +420,7 @@ def test_a_run_through_the_command_line_scales_in_and_counts_exactly(tmp_path: A
     assert beside["queue.publish"] == added.operations["queue.publish"] + 2
     assert beside["queue.deliver"] == added.operations["queue.deliver"] + 1
     console = Console(width=120, file=io.StringIO())
-    console.print(render(summary(document)))
+    console.print(render(full(document)))
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     rows = [line.split() for line in shown[shown.index("Scale in") :].splitlines() if line.strip()[:1].isdigit()]
     assert {str(decisions[0]["step"]), str(decisions[0]["knee"])} <= {*rows[0]}

@@ -120,7 +120,7 @@ def test_functions_of_kubeml_read_their_own_documents(flowers: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_one_worker_alone_has_all_samples(name: str) -> None:
     plan = make_plan(architectures()[name], {"dataset": "digits", "workers": 2}, {"partition": "sizes:1,2"})
-    alone = architectures()[name].alone(plan)
+    alone = architectures()[name].solo(plan)
     assert alone.options["partition"] == "disjoint"
     assert Samples(alone).indices(0).shape[0] == alone.workers == 1
 

@@ -163,7 +163,7 @@ def test_messages_of_the_example_are_checked_by_the_keys_of_its_pattern(run: Run
 
 
 def test_the_example_is_replayed_with_64_workers(run: Run, runs: Path) -> None:
-    recorded = read_measured(runs / averaged(run)["run"], architectures())
+    recorded = read_measured(runs / averaged(run)["run"])
     platform = Platform(load_profile(DEFAULT_PROFILE), load_book(DEFAULT_BOOK), recorded.plan.timeout)
     own, many = (evaluate(recorded, variant, platform) for variant in (Variant(), Variant(workers=64)))
     assert 16 * own.number("cost") < many.number("cost") < 128 * own.number("cost")
@@ -192,7 +192,7 @@ def test_the_examples_model_and_data_are_trained_by_ours(name: str, run: Run, ru
     assert (document["status"], document["replicas_equal"]) == ("done", True)
     assert document["parameters"] == 2 * 32 + 32 + 32 * 3 + 3
     assert document["plan"]["model_spec"]["builder"] == "own.learning:mlp"
-    recorded = read_measured(runs / document["run"], architectures())
+    recorded = read_measured(runs / document["run"])
     platform = Platform(load_profile(DEFAULT_PROFILE), load_book(DEFAULT_BOOK), recorded.plan.timeout)
     assert evaluate(recorded, Variant(workers=8), platform).number("cost") > 0
 

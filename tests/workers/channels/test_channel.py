@@ -66,12 +66,12 @@ REQUESTS[ParameterServer] |= {
 }
 
 
-def opened(kind: type[Channel], tracer: Tracer, sleep: Callable[[float], None]) -> Channel:
+def opened(kind: type[Channel], tracer: Tracer) -> Channel:
     if kind is Objects:
-        return Objects(NOTHING, "bucket", tracer, sleep)
+        return Objects(NOTHING, "bucket", tracer)
     if kind in KEYED:
         return KEYED[kind](tracer)
-    return TensorDatabase("redis://127.0.0.1:1", tracer) if kind is TensorDatabase else Queues(NOTHING, tracer, sleep)
+    return TensorDatabase("redis://127.0.0.1:1", tracer) if kind is TensorDatabase else Queues(NOTHING, tracer)
 
 
 @pytest.mark.parametrize(("kind", "op"), [(kind, op) for kind, requests in REQUESTS.items() for op in requests])
@@ -87,7 +87,7 @@ def test_a_fault_is_seen_by_every_request(kind: type[Channel], op: str, monkeypa
     tracer = Tracer(records.append, "run", 2)
     tracer.epoch, tracer.step = 1, 3
     with pytest.raises(RuntimeError, match="as injected"):
-        REQUESTS[kind][op](opened(kind, tracer, lambda _seconds: None))
+        REQUESTS[kind][op](opened(kind, tracer))
     # A vector is written before it is pushed.
     records = [record for record in records if record["op"] not in WORK]
     assert [(record["op"], record["requests"], record["failed"], record["overhead"]) for record in records] == [
@@ -117,15 +117,16 @@ def test_what_a_channel_is_billed_by_has_a_price(kind: type[Channel]) -> None:
 @pytest.mark.parametrize(
     ("kind", "error"), [(Objects, HTTPClientError(error=OSError("cut"))), (Queues, ConnectionLost("cut"))]
 )
-def test_a_fault_that_passes_is_retried(kind: type[Channel], error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_that_passes_is_retried(
+    kind: type[Channel], error: Exception, slept: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(_event: Event) -> None:
         raise error
 
     monkeypatch.setattr(Channel, "fault", fail)
     records: list[dict[str, Any]] = []
-    slept: list[float] = []
     op = next(iter(operations(kind)))
     with pytest.raises(type(error)):
-        REQUESTS[kind][op](opened(kind, Tracer(records.append), slept.append))
+        REQUESTS[kind][op](opened(kind, Tracer(records.append)))
     assert tuple(slept) == RETRY_DELAYS_S
     assert [record["op"] for record in records] == [op, "wait", op, "wait", op]

@@ -130,11 +130,11 @@ def test_a_process_takes_the_plan_from_its_environment() -> None:
     assert whole.stdout.endswith("alive\n")
 
 
-def test_s3_that_is_too_busy_answers_as_boto3_reports_it(inject: Inject) -> None:
+def test_s3_that_is_too_busy_answers_as_boto3_reports_it(inject: Inject, slept: list[float]) -> None:
     """The client repeats the request, twice at most."""
     tracer, records = inject({"kind": "slow-down", "op": "object.put", "count": 2, "step": 0})
-    store, slept = Store(), list[float]()
-    objects = Objects(store, "bucket", tracer, slept.append)
+    store = Store()
+    objects = Objects(store, "bucket", tracer)
     objects.put("key", b"1", "synchronise", overhead=False)
     assert faults(records) == [], "not in this step"
     tracer.epoch = tracer.step = 0
@@ -150,10 +150,11 @@ def test_s3_that_is_too_busy_answers_as_boto3_reports_it(inject: Inject) -> None
         assert event["end_ns"] <= following["start_ns"] <= following["end_ns"]
 
 
+@pytest.mark.usefixtures("slept")
 def test_a_store_that_stays_too_busy_fails_with_its_own_code(inject: Inject) -> None:
     tracer, _ = inject({"kind": "slow-down", "count": 3})
     with pytest.raises(botocore.exceptions.ClientError) as refused:
-        Objects(Store(), "bucket", tracer, lambda _: None).put("key", b"1", "synchronise")
+        Objects(Store(), "bucket", tracer).put("key", b"1", "synchronise")
     assert refused.value.response["Error"]["Code"] == "SlowDown"
     assert refused.value.response["ResponseMetadata"]["HTTPStatusCode"] == 503
 
@@ -168,6 +169,7 @@ def test_a_slow_store_takes_longer_before_the_request(inject: Inject) -> None:
     assert fault["end_ns"] == request["start_ns"] == request["end_ns"]
 
 
+@pytest.mark.usefixtures("slept")
 def test_a_server_is_cut_off_as_its_client_reports_it(inject: Inject) -> None:
     tracer, records = inject(
         {"kind": "unreachable", "op": "tensor.get", "count": 9}, {"kind": "unreachable", "op": "object.put", "count": 9}
@@ -175,7 +177,7 @@ def test_a_server_is_cut_off_as_its_client_reports_it(inject: Inject) -> None:
     with pytest.raises(Unreachable, match="cannot be reached"):
         TensorDatabase("redis://127.0.0.1:1", tracer).get("key", "synchronise")
     with pytest.raises(botocore.exceptions.EndpointConnectionError):
-        Objects(Store(), "bucket", tracer, lambda _: None).put("key", b"1", "synchronise")
+        Objects(Store(), "bucket", tracer).put("key", b"1", "synchronise")
     assert faults(records) == ["1 unreachable tensor.get", *["2 unreachable object.put"] * 3]
 
 
@@ -199,13 +201,14 @@ def test_a_straggler_takes_its_factor_of_its_cpu_time(inject: Inject) -> None:
     assert records[1]["phase"] == "compute"
 
 
+@pytest.mark.usefixtures("slept")
 def test_equal_seeds_give_equal_faults_whatever_the_run_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
     def met(run: str, seed: int) -> list[str]:
         records: Records = []
         document = {"seed": seed, "fault": [{"kind": "slow-down", "probability": 0.3}]}
         injector = Injector(FaultPlan.from_document(document), records.append)
         monkeypatch.setattr(Channel, "fault", injector.request)
-        objects = Objects(Store(), f"slslab-{run}", Tracer(records.append, run, 1), lambda _: None)
+        objects = Objects(Store(), f"slslab-{run}", Tracer(records.append, run, 1))
         for number in range(50):
             objects.put(f"{run}/gradient/{number}", b"1", "synchronise")
         failed = [r["resource"] for r in records if r["op"] == "object.put" and r["failed"]]

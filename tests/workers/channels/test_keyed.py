@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -84,7 +85,9 @@ def test_a_later_body_takes_the_place_of_an_earlier_one(channel: KeyedChannel) -
         channel.get("again", "other", known_etag=second)
 
 
-def test_all_keys_may_be_there_and_one_is_waited_for(opened: Open, events: list[dict[str, Any]]) -> None:
+def test_all_keys_may_be_there_and_one_is_waited_for(
+    opened: Open, events: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     slept: list[float] = []
     with opened(Tracer(events.append)) as channel:
 
@@ -93,7 +96,7 @@ def test_all_keys_may_be_there_and_one_is_waited_for(opened: Open, events: list[
             if len(slept) == 2:
                 channel.put("late", b"here", "other")
 
-        channel._sleep = put_later
+        monkeypatch.setattr("slslab_workers.channels.channel.time", SimpleNamespace(sleep=put_later))
         assert list(channel.find("", ["late", "never"], "other")) == ["late", "never"]
         assert bytes(channel.wait_for("late", Poll(0.01, 2.0, 0.1), "other").body) == b"here"
     assert slept == [0.01, 0.02]

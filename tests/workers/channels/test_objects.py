@@ -49,7 +49,9 @@ def events() -> list[dict[str, Any]]:
 
 @pytest.fixture
 def open_objects(
-    events: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    events: list[dict[str, Any]],
+    slept: list[float],  # noqa: ARG001 - pauses take no time
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Callable[[str], tuple[Any, Objects]]]:
     """A client of an endpoint and its Objects, which skips sleeps; closed after the test."""
     clients = []
@@ -58,7 +60,7 @@ def open_objects(
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", endpoint)
         client = s3_client()
         clients.append(client)
-        return client, Objects(client, "bucket", Tracer(events.append, "run", 1, "invocation"), lambda _seconds: None)
+        return client, Objects(client, "bucket", Tracer(events.append, "run", 1, "invocation"))
 
     yield make
     for client in clients:
@@ -129,7 +131,7 @@ def test_polls_are_overhead_and_the_last_get_is_not(
         if len(slept) == 4:
             objects.put("late", b"1234", "other")
 
-    monkeypatch.setattr(objects, "_sleep", sleep)
+    monkeypatch.setattr("slslab_workers.channels.channel.time.sleep", sleep)
     stored = objects.wait_for("late", Poll(0.01, 2.0, 0.05), "synchronise", overhead=False)
     assert stored.body == b"1234"
     assert slept == [0.01, 0.02, 0.04, 0.05]

@@ -133,7 +133,8 @@ def test_robust_rules_have_the_bits_of_a_worker(database: TensorDatabase, name: 
     inputs = vectors(7)
     inputs[6][:] = np.nan
     expected = robust.aggregate(name, [torch.from_numpy(vector) for vector in inputs], 2)
-    [made] = run(database, robust.function(name), inputs, *robust.arguments(name, 7, 2))
+    function, arguments = robust.script(name, 7, 2)
+    [made] = run(database, function, inputs, *arguments)
     np.testing.assert_array_equal(made, expected.numpy())
     assert np.isfinite(made).all()
 

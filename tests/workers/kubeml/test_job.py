@@ -163,6 +163,6 @@ def test_the_job_leaves_in_time_and_does_not_wait_for_ever(plan: Plan, monkeypat
     assert hand_over_s(8) == 2
     rest, *_ = run(plan, [], context=Context(0))
     assert (rest.epoch, rest.active) == (0, None)
-    monkeypatch.setattr("slslab_workers.kubeml.job.PATIENCE_S", -1.0)
+    monkeypatch.setattr("slslab_workers.training.lifetime.PATIENCE_S", -1.0)
     with pytest.raises(TimeoutError, match="Nothing was reported in epoch 0"):
         run(plan, [])

@@ -29,7 +29,7 @@ def counts(
     """
     schedule, size = Schedule(workers, batches, removals), 4 * parameters
     steps = schedule.start(epochs) if updates is None else len(updates)
-    present = [schedule.workers(step) for step in range(steps)]
+    present = [workers - sum(at < step for at, _ in removals) for step in range(steps)]
     sent = present if updates is None else updates
     fetched = sum(n * s for n, s in zip(present, sent, strict=True))
     put, get = store_operations(options)

@@ -46,13 +46,13 @@ def histories(draw: st.DrawFn) -> tuple[list[float], list[list[float]]]:
 
 
 @settings(max_examples=200, deadline=None)
-@given(histories(), THRESHOLDS, st.sampled_from([NormRatio, lambda threshold: Coordinate(threshold, LR)]))
+@given(histories(), THRESHOLDS, st.sampled_from([NormRatio, Coordinate]))
 def test_what_was_sent_and_what_is_kept_is_the_sum_of_all_gradients(
     history: tuple[list[float], list[list[float]]], threshold: float, kind: Any
 ) -> None:
     """Up to the rounding of float32 sums: 24 bits, at most 12 additions of at most 100 each."""
     weights, steps = history
-    state, chosen = make_state(weights), kind(threshold)
+    state, chosen = make_state(weights), kind(threshold, LR)
     sent = torch.zeros(len(weights), dtype=torch.float64)
     for step, gradient in enumerate(steps):
         update = chosen.significant(state, torch.tensor(gradient), step)
@@ -67,7 +67,7 @@ def test_what_was_sent_and_what_is_kept_is_the_sum_of_all_gradients(
         assert not sent.any()
 
 
-@pytest.mark.parametrize("chosen", [Filter(), NormRatio(0.0), Coordinate(0.0, LR)])
+@pytest.mark.parametrize("chosen", [kind(0.0, LR) for kind in (Filter, NormRatio, Coordinate)])
 def test_threshold_zero_sends_every_gradient_as_it_is(chosen: Filter) -> None:
     """Even a subnormal number, and from weights of zero; the gradient itself is left alone."""
     state = make_state([0.0, 1.0, -2.0, 3.0])
@@ -83,7 +83,7 @@ def test_threshold_zero_sends_every_gradient_as_it_is(chosen: Filter) -> None:
 
 def test_norm_ratio_sends_all_once_the_sum_of_ratios_is_above_the_threshold() -> None:
     """‖w‖ = 5; ‖a‖ is 1, 2, 3, …, so V is 0.2, 0.6, 1.2."""
-    state, chosen, gradient = make_state([3.0, 4.0]), NormRatio(1.0), torch.tensor([0.6, 0.8])
+    state, chosen, gradient = make_state([3.0, 4.0]), NormRatio(1.0, LR), torch.tensor([0.6, 0.8])
     for _ in range(2):
         for step in range(2):
             assert chosen.significant(state, gradient, step) is None
@@ -95,7 +95,7 @@ def test_norm_ratio_sends_all_once_the_sum_of_ratios_is_above_the_threshold() ->
 
 
 def test_norm_ratio_of_a_model_of_zeros_is_finite_and_sends() -> None:
-    update = NormRatio(1.0).significant(make_state([0.0]), torch.tensor([1e-3]), 0)
+    update = NormRatio(1.0, LR).significant(make_state([0.0]), torch.tensor([1e-3]), 0)
     assert update is not None
     assert update.tolist() == pytest.approx([1e-3])
 

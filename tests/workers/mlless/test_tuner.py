@@ -347,7 +347,6 @@ def test_schedule_is_what_counting_step_by_step_gives(data: Any, workers: int, b
     schedule = Schedule(workers, batches, removals)
     for position, (epoch, step, minibatches) in enumerate(told):
         assert schedule.place(position) == (epoch, step)
-        assert schedule.workers(position) == len(minibatches)
         assert {rank: schedule.minibatch(rank, position) for rank in minibatches} == minibatches
         if step == 0:
             assert schedule.start(epoch) == schedule.actual(epoch * batches) == position

@@ -71,7 +71,7 @@ def test_numbers_to_predict_are_standardised(tmp_path: Path) -> None:
     assert (str(loaded.train_labels.dtype), len(loaded.train_labels), len(loaded.test_labels)) == ("float32", 40, 10)
     np.testing.assert_allclose(loaded.train_images[:, 0], loaded.train_labels, rtol=1e-4, atol=1e-5)
     body, metadata = datasets.encode_minibatch(loaded.train_images[:7], loaded.train_labels[:7], None)
-    _, labels = datasets.decode_minibatch(bytearray(body), metadata)
+    _, labels, _ = datasets.decode_minibatch(bytearray(body), metadata)
     assert labels.dtype == np.float32
     assert np.array_equal(labels, loaded.train_labels[:7])
 

@@ -121,10 +121,10 @@ def test_minibatches_survive_the_wire() -> None:
     labels = np.arange(7)
     body, metadata = datasets.encode_minibatch(images, labels, CIFAR_POLICY)
     assert len(body) == 7 * 3072 + 7 * 8
-    decoded, targets = datasets.decode_minibatch(bytearray(body), metadata)
+    decoded, targets, policy = datasets.decode_minibatch(bytearray(body), metadata)
     assert np.array_equal(decoded, images)
     assert np.array_equal(targets, labels)
-    assert Policy.from_metadata(metadata) == CIFAR_POLICY
+    assert policy == CIFAR_POLICY
     with pytest.raises(ValueError, match="not 10"):
         datasets.decode_minibatch(body[:10], metadata)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slslab_lab.pages.measures import shares_card
+from slslab_lab.pages.run_charts import shares_card
 from slslab_lab.runs.planning import architectures, make_plan
 from slslab_workers.plan import PlanError
 from slslab_workers.training import partitions
@@ -115,7 +115,7 @@ def test_a_worker_without_a_sample_is_refused() -> None:
 
 def test_a_solo_profile_has_all_samples() -> None:
     plan = samples("sizes:3,1").plan
-    alone = architectures()["allreduce"].alone(plan)
+    alone = architectures()["allreduce"].solo(plan)
     assert (alone.workers, alone.options["partition"]) == (1, "disjoint")
     assert {**alone.options, "partition": "sizes:3,1"} == plan.options
 

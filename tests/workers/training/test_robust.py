@@ -75,8 +75,8 @@ def test_rules_are_those_of_byzfl(byzfl: Any, workers: int, byzantine: int) -> N
 def test_torchscript_has_the_bits_of_python() -> None:
     unit, inputs = torch.jit.CompilationUnit(scripts.SOURCE), vectors(7)
     for name in TOLD:
-        words = [str(each) for each in robust.arguments(name, 7, 2)]
-        scripted = getattr(unit, robust.function(name))(inputs, [], words)
+        function, arguments = robust.script(name, 7, 2)
+        scripted = getattr(unit, function)(inputs, [], [str(each) for each in arguments])
         assert torch.equal(scripted, robust.aggregate(name, inputs, 2)), name
 
 
@@ -93,7 +93,7 @@ def test_told_of_none_a_rule_is_the_mean(name: str) -> None:
     inputs = vectors(5)
     torch.testing.assert_close(robust.aggregate(name, inputs, 0), torch.stack(inputs).mean(0))
     scores = [0.0, 1.0, 2.0, 3.0, 4.0]
-    torch.testing.assert_close(robust.zeno(inputs, 0, scores), torch.stack(inputs).mean(0))
+    torch.testing.assert_close(robust.aggregate("zeno", inputs, 0, scores), torch.stack(inputs).mean(0))
 
 
 @pytest.mark.parametrize("name", TOLD)
@@ -144,7 +144,7 @@ def test_zeno_is_that_of_the_paper() -> None:
     assert max(range(5), key=lambda rank: scores[rank]) == 2
     kept = sorted(range(5), key=lambda rank: -expected[rank])[:3]
     mean = sum(sent[rank] for rank in kept) / 3
-    torch.testing.assert_close(robust.zeno(sent, 2, scores), mean)
+    torch.testing.assert_close(robust.aggregate("zeno", sent, 2, scores), mean)
     assert torch.equal(gradients.flatten(model.parameters()), start)
 
 
@@ -155,7 +155,7 @@ def test_zeno_leaves_buffers_alone_and_keeps_no_nan() -> None:
     sent = [torch.zeros(count), torch.full((count,), float("nan")), torch.zeros(count)]
     scores = robust.zeno_scores(model, sent, torch.randn(4, 3, 32, 32), torch.arange(4), 0.1)
     assert all(map(torch.equal, before, model.buffers()))
-    assert torch.equal(robust.zeno(sent, 1, scores), torch.zeros(count))
+    assert torch.equal(robust.aggregate("zeno", sent, 1, scores), torch.zeros(count))
 
 
 def plan(workers: int = 5, **options: Any) -> Plan:

@@ -209,8 +209,8 @@ def test_a_minibatch_of_sparse_rows_comes_back() -> None:
     found = datasets.load("rcv1-shaped", 100)
     body, metadata = datasets.encode_minibatch(found.train_images[:7], found.train_labels[:7], None)
     assert (len(body), metadata) == (7 * (73 * 8 + 4 + 8), {"shape": "7,47236", "layout": "sparse"})
-    images, labels = datasets.decode_minibatch(bytearray(body), metadata)
-    inputs, targets = datasets.prepare(images, labels, datasets.Policy.from_metadata(metadata), 0, 1, 2, 3)
+    images, labels, policy = datasets.decode_minibatch(bytearray(body), metadata)
+    inputs, targets = datasets.prepare(images, labels, policy, 0, 1, 2, 3)
     assert torch.equal(inputs.to_dense(), torch.from_numpy(found.train_images[:7].to_array()))
     assert torch.equal(targets, torch.from_numpy(found.train_labels[:7]))
     with pytest.raises(ValueError, match="7 sparse rows have 511 entries, and 510 are there"):
@@ -241,8 +241,8 @@ def test_a_minibatch_of_rows_comes_back() -> None:
     found = datasets.load("breast-cancer")
     body, metadata = datasets.encode_minibatch(found.train_images[:7], found.train_labels[:7], None)
     assert (len(body), metadata) == (7 * (30 * 4 + 8), {"shape": "7,30"})
-    images, labels = datasets.decode_minibatch(bytearray(body), metadata)
-    inputs, targets = datasets.prepare(images, labels, datasets.Policy.from_metadata(metadata), 0, 1, 2, 3)
+    images, labels, policy = datasets.decode_minibatch(bytearray(body), metadata)
+    inputs, targets = datasets.prepare(images, labels, policy, 0, 1, 2, 3)
     assert torch.equal(inputs, torch.from_numpy(found.train_images[:7]))
     assert torch.equal(targets, torch.from_numpy(found.train_labels[:7]))
 

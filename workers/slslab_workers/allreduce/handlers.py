@@ -48,11 +48,12 @@ class AllReduceWorker(ObjectWorker):
     def merge(self, state: WorkerState) -> torch.Tensor:
         """Rank 0: get and delete all gradients as they arrive, and add them up in rank order."""
         workers, added = self.plan.workers, 0
+        arriving = self.collect(self._local(state), range(workers), delete=True)
         if self.robust is not None:
-            return self._withstand(state)
+            return self.withstand(state, [gradient for _, gradient in sorted(arriving)])
         parts: dict[int, torch.Tensor] = {}
         total: torch.Tensor | None = None
-        for rank, gradient in self.collect(self._local(state), range(workers), delete=True):
+        for rank, gradient in arriving:
             parts[rank] = gradient
             with self.tracer.span("reduce", "synchronise", "add") as span:
                 # Add and release consecutive ranks, so that few gradients are held.
@@ -64,15 +65,10 @@ class AllReduceWorker(ObjectWorker):
         assert total is not None
         return self.combine(total, workers, workers)
 
-    def _withstand(self, state: WorkerState) -> torch.Tensor:
-        parts = dict(self.collect(self._local(state), range(self.plan.workers), delete=True))
-        return self.withstand(state, [parts[rank] for rank in sorted(parts)])
-
     def publish_merged(self, state: WorkerState, aggregate: torch.Tensor) -> None:
         """Rank 0: put the aggregate, and delete the previous step's, which all workers have read."""
         self.put_vector(self._merged(self.place(state)), aggregate)
-        before = self.place_before(state)
-        self.delete_expired(f"{self.plan.run}/allreduce/merged/", [] if before is None else [self._merged(before)])
+        self.delete_before(state, f"{self.plan.run}/allreduce/merged/", lambda before: [self._merged(before)])
 
     def get_merged(self, state: WorkerState) -> torch.Tensor:
         """Wait for rank 0's aggregate and return it."""

@@ -27,8 +27,6 @@ T = TypeVar("T")
 RETRY_DELAYS_S = (0.1, 0.4)
 # Receives an event with op, resource, worker, epoch and step before the request; may sleep or raise.
 Fault = Callable[[Event], None]
-# Sleeps for this time, s.
-Sleep = Callable[[float], None]
 
 
 class Channel(Protocol):
@@ -45,14 +43,11 @@ class Channel(Protocol):
     # Returns how often to send a message, given the event of its publish; None: once.
     copies: ClassVar[Callable[[Event], int] | None] = None
     tracer: Tracer
-    _sleep: Sleep
     # This channel's own connection, if it has one; `close` closes it.
     _connection: Any = None
 
-    def __init__(self, tracer: Tracer, sleep: Sleep | None = None) -> None:
+    def __init__(self, tracer: Tracer) -> None:
         self.tracer = tracer
-        # Looked up here, not at import, because callers may patch time.
-        self._sleep = time.sleep if sleep is None else sleep
 
     def __enter__(self) -> Self:
         return self
@@ -82,7 +77,7 @@ class Channel(Protocol):
         """Sleep between two requests, as a `wait` event."""
         if seconds > 0:
             with self.tracer.span("wait", "wait"):
-                self._sleep(seconds)
+                time.sleep(seconds)
 
     def is_transient(self, error: Exception) -> bool:  # noqa: ARG002 - by default no request is repeated
         """Return whether a request that failed with this error is worth repeating."""

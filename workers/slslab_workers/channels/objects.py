@@ -13,7 +13,7 @@ import botocore.config
 import botocore.exceptions
 import botocore.handlers
 
-from slslab_workers.channels.channel import Channel, Sleep, retried
+from slslab_workers.channels.channel import Channel, retried
 from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.polling import Poll
 from slslab_workers.trace.operations import SERVERS
@@ -186,8 +186,8 @@ class Objects(ObjectChannel):
     name = "object"
     server = SERVERS[name]
 
-    def __init__(self, client: Any, bucket: str, tracer: Tracer, sleep: Sleep | None = None) -> None:
-        super().__init__(tracer, sleep)
+    def __init__(self, client: Any, bucket: str, tracer: Tracer) -> None:
+        super().__init__(tracer)
         self._client = client
         self.bucket = bucket
 

@@ -44,6 +44,91 @@ MOST_SHARDS = 4096
 BUFFERS = buffers.option("averaged makes them the mean of all workers' in each exchange.", LOCAL, AVERAGED)
 
 
+class GradsShardingDeployment(Deployment):
+    """Deploys the aggregators and, unless gradients are uploaded, the clients.
+
+    Clients are invoked once per step and once more at the end of each epoch. Uploaded gradients are random and stored
+    once for all rounds; each step is a round.
+    """
+
+    def __init__(self, plan: Plan, handler: str, cloud: Cloud, progress: Progress) -> None:
+        super().__init__(plan, handler, cloud, progress)
+        self._aggregator = f"{self.function[:54]}-aggregate"
+        self._tree = tree_of(plan)
+        # As many threads as functions that start at once.
+        self._invokers = ThreadPoolExecutor(max(plan.workers, *map(len, self._tree)), thread_name_prefix="invoke")
+
+    def functions(self) -> list[FunctionSpec]:
+        handler = "slslab_workers.gradssharding.aggregator.handler"
+        aggregator = FunctionSpec(self._aggregator, handler, _aggregator_mb(self.plan), OBJECTS)
+        if self.plan.options["gradients"] == UPLOADED:
+            return [aggregator]
+        return [FunctionSpec(self.function, self.handler, self.plan.memory_mb, OBJECTS), aggregator]
+
+    def train(self) -> Outcome:
+        """Train all epochs; or average uploaded gradients in every round, and return the mean's fingerprint."""
+        plan, rounds = self.plan, self.plan.epochs * self.plan.batches
+        if plan.options["gradients"] != UPLOADED:
+            return super().train()
+        self.upload_all(self._upload_gradient, self.ranks, len(self.ranks))
+        for position in range(rounds):
+            self._aggregate(position)
+            self._progress.report("train", position + 1, rounds)
+        mean = hashlib.sha256()
+        for key in mean_keys(plan, rounds - 1):
+            mean.update(self._objects.get(key, "other").body)
+        return Outcome(
+            loss=(),
+            accuracy=(),
+            parameters=_parameters(plan),
+            parameters_sha256=mean.hexdigest(),
+            replicas_equal=None,
+            epochs=0,
+            updates=0,
+            threads=1,
+        )
+
+    def _upload_gradient(self, client: int) -> None:
+        for shard, part in enumerate(random_gradient(self.plan, client)):
+            self._objects.put(gradient_key(self.plan, 0, client, shard), part.data.cast("B"), "other")
+
+    def _stretch(self, first: int, until: int, *, keep: bool) -> list[dict[str, Any]]:
+        results: list[dict[str, Any]] = []
+        for position in range(first, until):
+            self._call_clients(position, position + 1, keep=True)
+            self._aggregate(position)
+            if (position + 1) % self.plan.batches == 0:
+                results = self._call_clients(position + 1, position + 1, keep=keep or position + 1 < until)
+        return results
+
+    def _call_clients(self, first: int, until: int, *, keep: bool) -> list[dict[str, Any]]:
+        futures = [self._invokers.submit(self._invoke, rank, first, until, self.kind, keep=keep) for rank in self.ranks]
+        return self._first_failure_ends(futures)
+
+    def _aggregate(self, position: int) -> None:
+        """Have this step's gradients averaged, and delete the previous step's output, which has been read."""
+        for level in self._tree:
+            self._first_failure_ends([self._invokers.submit(self._call_aggregator, position, one) for one in level])
+        if position:
+            self._delete(round_prefix(self.plan, position - 1))
+
+    def _call_aggregator(self, position: int, aggregator: Aggregator) -> dict[str, Any]:
+        task = Task(self.plan, self.bucket, position, aggregator.level, aggregator.number)
+        return self.call(self._aggregator, task.to_event(), self.kind, task.worker)
+
+    def _delete(self, prefix: str) -> None:
+        keys = self._objects.list(prefix, "other")
+        for _ in self._invokers.map(lambda key: self._objects.delete(key, "other"), keys):
+            pass
+
+    def _pauses_s(self) -> Iterator[float]:
+        """Yield 1, 2, 4 … s, up to the time-out: by then other functions have ended."""
+        pause_s = 1.0
+        while pause_s <= self.plan.timeout:
+            yield pause_s
+            pause_s *= 2
+
+
 class GradsSharding(FunctionArchitecture):
     """GradsSharding, and the trees λ-FL and LIFL that it is compared with."""
 
@@ -87,6 +172,7 @@ class GradsSharding(FunctionArchitecture):
         BUFFERS,
     )
     handler = "slslab_workers.gradssharding.client.handler"
+    deploys = GradsShardingDeployment
     messages = staticmethod(pattern)
     learns = "slslab_workers.gradssharding.replicas:GradsShardingReplicas"
 
@@ -131,95 +217,6 @@ class GradsSharding(FunctionArchitecture):
     def participant(self, plan: Plan, worker: int) -> str:
         own = worker < plan.workers
         return super().participant(plan, worker) if own else f"aggregator {worker - plan.workers}"
-
-    def deployment(self, plan: Plan, cloud: Cloud, progress: Progress) -> Deployment:
-        kind = UploadedGradients if plan.options["gradients"] == UPLOADED else TrainedGradients
-        return kind(plan, self.handler, cloud, progress)
-
-
-class _Rounds(Deployment):
-    def __init__(self, plan: Plan, handler: str, cloud: Cloud, progress: Progress) -> None:
-        super().__init__(plan, handler, cloud, progress)
-        self._aggregator = f"{self.function[:54]}-aggregate"
-        self._tree = tree_of(plan)
-        # As many threads as functions that start at once.
-        self._invokers = ThreadPoolExecutor(max(plan.workers, *map(len, self._tree)), thread_name_prefix="invoke")
-
-    def functions(self) -> list[FunctionSpec]:
-        handler = "slslab_workers.gradssharding.aggregator.handler"
-        return [FunctionSpec(self._aggregator, handler, _aggregator_mb(self.plan), OBJECTS)]
-
-    def _pauses_s(self) -> Iterator[float]:
-        """Yield 1, 2, 4 … s, up to the time-out: by then other functions have ended."""
-        pause_s = 1.0
-        while pause_s <= self.plan.timeout:
-            yield pause_s
-            pause_s *= 2
-
-    def _aggregate(self, position: int) -> None:
-        """Have this step's gradients averaged, and delete the previous step's output, which has been read."""
-        for level in self._tree:
-            self._first_failure_ends([self._invokers.submit(self._call_aggregator, position, one) for one in level])
-        if position:
-            self._delete(round_prefix(self.plan, position - 1))
-
-    def _call_aggregator(self, position: int, one: Aggregator) -> dict[str, Any]:
-        task = Task(self.plan, self.bucket, position, one.level, one.number)
-        return self.call(self._aggregator, task.to_event(), self.kind, task.worker)
-
-    def _delete(self, prefix: str) -> None:
-        keys = self._objects.list(prefix, "other")
-        for _ in self._invokers.map(lambda key: self._objects.delete(key, "other"), keys):
-            pass
-
-
-class TrainedGradients(_Rounds):
-    """Clients are functions, invoked once per step and once more at the end of each epoch."""
-
-    def functions(self) -> list[FunctionSpec]:
-        return [FunctionSpec(self.function, self.handler, self.plan.memory_mb, OBJECTS), *super().functions()]
-
-    def _stretch(self, first: int, until: int, *, keep: bool) -> list[dict[str, Any]]:
-        results: list[dict[str, Any]] = []
-        for position in range(first, until):
-            self._call_clients(position, position + 1, keep=True)
-            self._aggregate(position)
-            if (position + 1) % self.plan.batches == 0:
-                results = self._call_clients(position + 1, position + 1, keep=keep or position + 1 < until)
-        return results
-
-    def _call_clients(self, first: int, until: int, *, keep: bool) -> list[dict[str, Any]]:
-        futures = [self._invokers.submit(self._invoke, rank, first, until, self.kind, keep=keep) for rank in self.ranks]
-        return self._first_failure_ends(futures)
-
-
-class UploadedGradients(_Rounds):
-    """Clients' random gradients are stored once for all rounds; each step is a round."""
-
-    def train(self) -> Outcome:
-        """Average in every round, and return the mean's fingerprint."""
-        plan, rounds = self.plan, self.plan.epochs * self.plan.batches
-        self.upload_all(self._upload_gradient, self.ranks, len(self.ranks))
-        for position in range(rounds):
-            self._aggregate(position)
-            self._progress.report("train", position + 1, rounds)
-        mean = hashlib.sha256()
-        for key in mean_keys(plan, rounds - 1):
-            mean.update(self._objects.get(key, "other").body)
-        return Outcome(
-            loss=(),
-            accuracy=(),
-            parameters=_parameters(plan),
-            parameters_sha256=mean.hexdigest(),
-            replicas_equal=None,
-            epochs=0,
-            updates=0,
-            threads=1,
-        )
-
-    def _upload_gradient(self, client: int) -> None:
-        for shard, part in enumerate(random_gradient(self.plan, client)):
-            self._objects.put(gradient_key(self.plan, 0, client, shard), part.data.cast("B"), "other")
 
 
 def _check_rule(plan: Plan) -> None:

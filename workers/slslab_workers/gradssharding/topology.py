@@ -3,6 +3,7 @@
 A. Barrak, arXiv 2604.22072 v1 (2026), and the code released with it.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,13 +42,8 @@ def levels(topology: str, clients: int, shards: int = 1) -> Levels:
         return (tuple(Aggregator(1, shard, clients + shard, everyone, shard, clients) for shard in range(shards)),)
     if topology == "lambda-fl":
         return _tree(clients, (math.isqrt(clients - 1) + 1,))
-    branch = max(2, _cube_root(clients))
+    branch = next(branch for branch in itertools.count(2) if branch**3 >= clients)
     return _tree(clients, (branch, branch))
-
-
-def _cube_root(number: int) -> int:
-    root = round(math.cbrt(number))
-    return root if root**3 >= number else root + 1
 
 
 def _tree(clients: int, branches: Sequence[int]) -> Levels:

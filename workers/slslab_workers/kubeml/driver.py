@@ -268,10 +268,10 @@ class KubeML(FunctionArchitecture):
     def participant(self, plan: Plan, worker: int) -> str:
         return "the job" if worker == settings.job_rank(plan) else super().participant(plan, worker)
 
-    def alone(self, plan: Plan) -> Plan:
+    def solo(self, plan: Plan) -> Plan:
         """Return the plan of one function with documents for its own minibatches, and the same parallelism."""
-        alone = super().alone(plan)
-        return replace(alone, options={**alone.options, settings.PARALLELISM.name: settings.STATIC})
+        solo = super().solo(plan)
+        return replace(solo, options={**solo.options, settings.PARALLELISM.name: settings.STATIC})
 
 
 def _check_partition(plan: Plan) -> None:

@@ -60,9 +60,13 @@ class Function(ExitStack):
                 samples = self._documents(objects, settings.TRAIN, documents)
                 losses += local.train(reference, *samples)
                 self.tracer.step = -1
-                self._store_copy(read_tensors(model))
+                for layer, vector in read_tensors(model).items():
+                    self.database.set(settings.copy_key(self.plan, layer, self.rank), vector, PHASE, overhead=False)
                 last = number == len(intervals) - 1
-                self._report(queues, settings.END if last else settings.NEXT, functions, number)
+                # Ask the job to merge this function's model (KubeML's POST /next), or tell it that the function ends.
+                kind = settings.END if last else settings.NEXT
+                report = json.dumps(settings.report(kind, self.epoch, functions, self.rank, number)).encode()
+                queues.publish(settings.job_queue(self.plan), report, PHASE, overhead=False)
                 if not last:
                     self._await_merge(queues, number)
         return {"losses": losses, "threads": thread_count(self.plan.memory_mb), "torch": torch.__version__}
@@ -83,15 +87,6 @@ class Function(ExitStack):
         phase = "fetch" if collection == settings.TRAIN else "other"
         keys = [settings.document_key(self.plan, collection, number) for number in documents]
         return joined([objects.get(key, phase) for key in keys])
-
-    def _store_copy(self, tensors: settings.Tensors) -> None:
-        for layer, vector in tensors.items():
-            self.database.set(settings.copy_key(self.plan, layer, self.rank), vector, PHASE, overhead=False)
-
-    def _report(self, queues: Queues, kind: str, functions: int, round_: int) -> None:
-        """Ask the job to merge this function's model (KubeML's POST /next), or tell it that the function has ended."""
-        body = json.dumps(settings.report(kind, self.epoch, functions, self.rank, round_)).encode()
-        queues.publish(settings.job_queue(self.plan), body, PHASE, overhead=False)
 
     def _await_merge(self, queues: Queues, round_: int) -> None:
         place = [self.epoch, round_]

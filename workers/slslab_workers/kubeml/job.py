@@ -7,22 +7,18 @@ waiting functions continue. It imports no torch.
 import json
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
 from slslab_workers.channels import endpoints
-from slslab_workers.channels.events import Tracer
-from slslab_workers.channels.queues import Queues, acknowledge, open_queues
+from slslab_workers.channels.queues import Queues, acknowledge
 from slslab_workers.channels.tensors import TensorDatabase
 from slslab_workers.kubeml import settings
 from slslab_workers.kubeml.merging import Mean
 from slslab_workers.plan import InvocationInput
-from slslab_workers.training.lifetime import invoke_again, remaining_s, self_client
+from slslab_workers.training.lifetime import accompany, receive_report, remaining_s
 
 PHASE = "synchronise"
-# An hour: functions report or end sooner, and a job must not invoke itself forever after its driver was killed.
-PATIENCE_S = 3600.0
 
 
 @dataclass(frozen=True)
@@ -42,7 +38,7 @@ class Task(InvocationInput):
 
 
 class Job:
-    """The job in one invocation. In the trace its rank follows all possible functions."""
+    """The job in one invocation."""
 
     def __init__(self, task: Task, context: Any, queues: Queues, database: TensorDatabase) -> None:
         self._task = task
@@ -79,20 +75,17 @@ class Job:
 
     def _receive(self) -> dict[str, Any] | None:
         """Return the next new message; None if time is too short, TimeoutError after an hour without messages."""
-        queue = settings.job_queue(self._plan)
-        while (left_s := remaining_s(self._context) - hand_over_s(self._plan.timeout)) > 0:
-            silent_s = time.time() - self._heard
-            if silent_s > PATIENCE_S:
-                raise TimeoutError(f"Nothing was reported in epoch {self._epoch} for {silent_s:.0f} s.")
-            patience_s = min(left_s, PATIENCE_S - silent_s + 1)
-            message = self._queues.consume(queue, patience_s, PHASE, overhead=self._is_no_report)
-            if message is not None:
-                acknowledge(message)
-                content: dict[str, Any] = json.loads(message.body)
-                if content["type"] in (settings.STOP, settings.FAILED) or not self._is_no_report(message.body):
-                    self._heard = time.time()
-                    return content
+        queue, silent = settings.job_queue(self._plan), f"Nothing was reported in epoch {self._epoch}"
+        while message := receive_report(self._queues, queue, self._left_s, self._heard, silent, self._is_no_report):
+            acknowledge(message)
+            content: dict[str, Any] = json.loads(message.body)
+            if content["type"] in (settings.STOP, settings.FAILED) or not self._is_no_report(message.body):
+                self._heard = time.time()
+                return content
         return None
+
+    def _left_s(self) -> float:
+        return remaining_s(self._context) - hand_over_s(self._plan.timeout)
 
     def _is_no_report(self, body: bytes) -> bool:
         content = json.loads(body)
@@ -154,14 +147,9 @@ def hand_over_s(timeout_s: int) -> float:
 def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
     """Merge (AWS Lambda's entry point)."""
     task = Task.from_event(event)
-    tracer = Tracer(run=task.plan.run, worker=settings.job_rank(task.plan), invocation=context.aws_request_id)
-    with ExitStack() as connections:
-        # Create the client while functions start: there may be no time at the end.
-        with tracer.span("connect", "other"):
-            client = self_client()
-        queues = connections.enter_context(open_queues(endpoints.queue_url(), tracer))
-        database = connections.enter_context(TensorDatabase(endpoints.tensor_urls()[0], tracer))
-        rest = Job(task, context, queues, database).run()
-    if rest is not None:
-        invoke_again(rest.to_event(), context, tracer, client)
-    return {"status": "finished" if rest is None else "continued"}
+
+    def work(queues: Queues) -> Task | None:
+        with TensorDatabase(endpoints.tensor_urls()[0], queues.tracer) as database:
+            return Job(task, context, queues, database).run()
+
+    return accompany(task, settings.job_rank(task.plan), context, work)

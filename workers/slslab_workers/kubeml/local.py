@@ -77,12 +77,11 @@ def validate(model: torch.nn.Module, inputs: Inputs, labels: Labels, policy: Pol
 
 def joined(documents: list[Object]) -> tuple[Inputs, Labels, Policy | None]:
     """Concatenate stored documents; return samples, labels, and how images become inputs."""
-    pairs = [datasets.decode_minibatch(stored.body, stored.metadata) for stored in documents]
-    inputs, labels = [one for one, _ in pairs], np.concatenate([one for _, one in pairs])
-    policy = Policy.from_metadata(documents[0].metadata)
+    decoded = (datasets.decode_minibatch(stored.body, stored.metadata) for stored in documents)
+    inputs, labels, (policy, *_) = zip(*decoded, strict=True)
     if isinstance(inputs[0], SparseRows):
         lengths, columns, values = (
             np.concatenate([getattr(one, name) for one in inputs]) for name in ("lengths", "columns", "values")
         )
-        return SparseRows.of(lengths, columns, values, inputs[0].width), labels, policy
-    return np.concatenate(inputs), labels, policy
+        return SparseRows.of(lengths, columns, values, inputs[0].width), np.concatenate(labels), policy
+    return np.concatenate(inputs), np.concatenate(labels), policy

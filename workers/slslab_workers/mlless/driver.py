@@ -233,14 +233,14 @@ class MLLess(FunctionArchitecture):
     def participant(self, plan: Plan, worker: int) -> str:
         return "the supervisor" if worker == plan.workers else super().participant(plan, worker)
 
-    def alone(self, plan: Plan) -> Plan:
+    def solo(self, plan: Plan) -> Plan:
         """Return a plan for one worker that trains to the end and finds every residual significant."""
-        alone = super().alone(plan)
-        options = {**alone.options, "remove-threshold": "off", "remove-interval": "off", "max-time": 0.0}
+        solo = super().solo(plan)
+        options = {**solo.options, "remove-threshold": "off", "remove-interval": "off", "max-time": 0.0}
         options["end-threshold"] = 0.0
         if options["filter"] == "norm-ratio":
             options["threshold"] = 0.0
-        return replace(alone, options=options)
+        return replace(solo, options=options)
 
 
 def _check_scale_in(plan: Plan) -> None:

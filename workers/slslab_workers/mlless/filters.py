@@ -4,8 +4,7 @@ With every filter, everything sent plus the residual is the sum of the worker's 
 """
 
 import math
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Mapping
 
 import torch
 
@@ -20,6 +19,10 @@ RESIDUAL, SIGNIFICANCE = "residual", "significance"
 
 class Filter:
     """Sends every gradient, as in the authors' released code. Other filters keep a memory in the worker's state."""
+
+    def __init__(self, threshold: float, lr: float) -> None:
+        self._threshold = threshold
+        self._lr = lr
 
     def significant(self, state: WorkerState, gradient: torch.Tensor, step: int) -> torch.Tensor | None:  # noqa: ARG002
         """Return the update to send, in the filter's encoding, or None; `step` counts from the start of the run."""
@@ -36,9 +39,6 @@ class NormRatio(Filter):
     The residual a sums the gradients since the last send. In every step V grows by (‖a‖ + ε) / (‖w‖ + ε); when V is
     above the threshold, all of a is sent (docs/protocols.md, "MLLess").
     """
-
-    def __init__(self, threshold: float) -> None:
-        self._threshold = threshold
 
     def significant(self, state: WorkerState, gradient: torch.Tensor, step: int) -> torch.Tensor | None:  # noqa: ARG002
         """Return the whole residual, or None."""
@@ -61,10 +61,6 @@ class Coordinate(Filter):
     lr · r is the change that plain SGD would make, which the original accumulates. The values and their indices are
     sent, 8 bytes a coordinate (docs/protocols.md, "MLLess").
     """
-
-    def __init__(self, threshold: float, lr: float) -> None:
-        self._threshold = threshold
-        self._lr = lr
 
     def significant(self, state: WorkerState, gradient: torch.Tensor, step: int) -> torch.Tensor | None:
         """Return values and indices of the significant coordinates, or None."""
@@ -89,13 +85,7 @@ class Coordinate(Filter):
         return update
 
 
-FILTERS: Mapping[str, Callable[[float, float], Filter]] = MappingProxyType(
-    {
-        "none": lambda _threshold, _lr: Filter(),
-        "norm-ratio": lambda threshold, _lr: NormRatio(threshold),
-        "coordinate": Coordinate,
-    }
-)
+FILTERS: Mapping[str, type[Filter]] = {"none": Filter, "norm-ratio": NormRatio, "coordinate": Coordinate}
 
 
 def make_filter(plan: Plan) -> Filter:

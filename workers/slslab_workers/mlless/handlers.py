@@ -105,8 +105,10 @@ class MLLessWorker(Worker):
     def send(self, state: WorkerState, update: torch.Tensor | None) -> None:
         """Store an update, if there is one, and announce it to all (U)."""
         if update is not None:
-            self._store(settings.update_key(self.plan, self.rank, state.position), update, overhead=False)
-            self._announce(state.position)
+            key = settings.update_key(self.plan, self.rank, state.position)
+            self._store(key, update, overhead=False)
+            message = self._message("U", state.position, key=key)
+            self._queues.fan_out(settings.exchange_name(self.plan), message, "synchronise", overhead=False)
 
     def report(self, state: WorkerState, sent: bool, leaving: bool) -> None:
         """Report to the supervisor (I): the loss, whether an update was sent, and this worker's vote to stop."""
@@ -173,10 +175,6 @@ class MLLessWorker(Worker):
         self._queues.fan_out(settings.exchange_name(self.plan), message, "synchronise")
         self._queues.delete(self._queue)
         self.ended = settings.REMOVED
-
-    def _announce(self, position: int) -> None:
-        message = self._message("U", position, key=settings.update_key(self.plan, self.rank, position))
-        self._queues.fan_out(settings.exchange_name(self.plan), message, "synchronise", overhead=False)
 
     def _message(self, kind: str, position: int, **content: Any) -> bytes:
         return json.dumps({"type": kind, "worker": self.rank, "step": position, **content}).encode()

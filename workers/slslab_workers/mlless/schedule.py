@@ -52,10 +52,6 @@ class Schedule:
         """Return the schedule with one more removal."""
         return Schedule(self._minibatches // self._batches, self._batches, (*self.removals, (position, rank)))
 
-    def workers(self, position: int) -> int:
-        """Return the number of workers in a step."""
-        return self._segment(position).workers
-
     def place(self, position: int) -> tuple[int, int]:
         """Return the epoch of a step of the run, and the step in it."""
         return self._segment(position).place(position)

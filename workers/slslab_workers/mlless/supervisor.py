@@ -11,18 +11,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from slslab_workers.channels import endpoints
-from slslab_workers.channels.events import Tracer
-from slslab_workers.channels.queues import Queues, acknowledge, open_queues
+from slslab_workers.channels.queues import Queues, acknowledge
 from slslab_workers.mlless import settings
 from slslab_workers.mlless.schedule import Removal, Schedule
 from slslab_workers.mlless.tuner import Decision, Tuner
 from slslab_workers.plan import InvocationInput
-from slslab_workers.training.lifetime import invoke_again, remaining_s, self_client
-
-# An hour: workers report sooner even on a busy host, and a supervisor must not invoke itself forever after its driver
-# was killed.
-PATIENCE_S = 3600.0
+from slslab_workers.training.lifetime import accompany, receive_report, remaining_s
 
 
 @dataclass(frozen=True)
@@ -49,7 +43,7 @@ class Supervision(InvocationInput):
 
 
 class Supervisor:
-    """The supervisor in one invocation. In the trace it is the worker after the last one."""
+    """The supervisor in one invocation."""
 
     def __init__(self, supervision: Supervision, context: Any, queues: Queues) -> None:
         self._task = supervision
@@ -90,20 +84,17 @@ class Supervisor:
     def _collect_reports(self) -> bool:
         """Receive all reports of this step; False if time is too short, TimeoutError after an hour without reports."""
         queue = settings.supervisor_queue(self._plan)
-        while len(self._reports) < len(self._schedule.ranks):
-            left_s = remaining_s(self._context) - hand_over_s(self._plan.timeout)
-            if left_s <= 0:
+        while missing := sorted(set(self._schedule.ranks) - self._reports.keys()):
+            silent = f"Workers {missing} reported nothing in step {self._position}"
+            message = receive_report(self._queues, queue, self._left_s, self._reported, silent, self._is_repeated)
+            if message is None:
                 return False
-            silent_s = time.time() - self._reported
-            if silent_s > PATIENCE_S:
-                missing = sorted(set(self._schedule.ranks) - self._reports.keys())
-                raise TimeoutError(f"Workers {missing} reported nothing in step {self._position} for {silent_s:.0f} s.")
-            patience_s = min(left_s, PATIENCE_S - silent_s + 1)
-            message = self._queues.consume(queue, patience_s, "synchronise", overhead=self._is_repeated)
-            if message is not None:
-                self._note(json.loads(message.body))
-                acknowledge(message)
+            self._note(json.loads(message.body))
+            acknowledge(message)
         return True
+
+    def _left_s(self) -> float:
+        return remaining_s(self._context) - hand_over_s(self._plan.timeout)
 
     def _note(self, report: Mapping[str, Any]) -> None:
         if report["step"] > self._position:
@@ -209,12 +200,4 @@ def hand_over_s(timeout_s: int) -> float:
 def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
     """Supervise: AWS Lambda's entry point."""
     task = Supervision.from_event(event)
-    tracer = Tracer(run=task.plan.run, worker=task.plan.workers, invocation=context.aws_request_id)
-    # Create the client while workers start: there may be no time at the end.
-    with tracer.span("connect", "other"):
-        client = self_client()
-    with open_queues(endpoints.queue_url(), tracer) as queues:
-        rest = Supervisor(task, context, queues).run()
-    if rest is not None:
-        invoke_again(rest.to_event(), context, tracer, client)
-    return {"status": "finished" if rest is None else "continued"}
+    return accompany(task, task.plan.workers, context, lambda queues: Supervisor(task, context, queues).run())

@@ -109,27 +109,18 @@ class Tuner:
         cls, document: Mapping[str, Any], threshold: float, interval_s: float, clock: Callable[[], float] = time.time
     ) -> Self:
         """Return the tuner that `to_document` described."""
-        read = {
-            "knee": Knee(**document["knee"]),
-            "steps": list(document["steps"]),
-            "losses": list(document["losses"]),
-            "seconds": {workers: list(seconds) for workers, seconds in document["seconds"]},
-            "base": document["base"] and tuple(document["base"]),
-        }
-        return cls(threshold, interval_s, clock=clock, **{**document, **read})
+        # An event has tuples instead of lists.
+        curve = {name: list(document[name]) for name in ("steps", "losses")}
+        seconds = {workers: list(times) for workers, times in document["seconds"]}
+        read = {**document, **curve, "seconds": seconds, "knee": Knee(**document["knee"])}
+        return cls(threshold, interval_s, clock=clock, **read)
 
     def to_document(self) -> dict[str, Any]:
         """Return a mapping safe for JSON: about 40 bytes a step until the first removal, and 10 afterwards."""
-        return {
-            "workers": self.workers,
-            "decided": self.decided,
-            "knee": asdict(self.knee),
-            "skip": self.skip,
-            "steps": self.steps,
-            "losses": self.losses,
-            "seconds": [[workers, seconds] for workers, seconds in self.seconds.items()],
-            "base": self.base,
-        }
+        document = asdict(self)
+        for given in ("threshold", "interval_s", "clock"):
+            del document[given]
+        return {**document, "seconds": list(document["seconds"].items())}
 
     def record(self, step: int, loss: float, seconds: float | None) -> None:
         """Record a step's mean loss if it is finite, and its seconds if they are known."""

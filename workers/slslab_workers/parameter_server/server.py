@@ -97,10 +97,17 @@ class Sums:
             return one.total, one.leaving
 
 
-class Trace:
-    """Writes the server's computations as events to `sink`; threads may share it."""
+class Server(socketserver.ThreadingTCPServer):
+    """Serves each connection in its own thread, and writes its computations as events to `sink`."""
 
-    def __init__(self, sink: Sink | None) -> None:
+    daemon_threads = True
+    allow_reuse_address = True
+    request_queue_size = 1024
+
+    def __init__(self, address: tuple[str, int], token: str, sink: Sink | None) -> None:
+        super().__init__(address, Connection)
+        self.token = token.encode()
+        self.sums = Sums()
         self.sink = sink
         self._writing = threading.Lock()
 
@@ -115,20 +122,6 @@ class Trace:
         if (sink := self.sink) is not None:
             with self._writing, suppress(OSError):
                 sink({"record": "event", **event.record()})
-
-
-class Server(socketserver.ThreadingTCPServer):
-    """Serves each connection in its own thread."""
-
-    daemon_threads = True
-    allow_reuse_address = True
-    request_queue_size = 1024
-
-    def __init__(self, address: tuple[str, int], token: str, sink: Sink | None) -> None:
-        super().__init__(address, Connection)
-        self.token = token.encode()
-        self.sums = Sums()
-        self.trace = Trace(sink)
 
 
 class Connection(socketserver.StreamRequestHandler):
@@ -157,18 +150,18 @@ class Connection(socketserver.StreamRequestHandler):
                     return
 
     def _answer(self, request: str, key: str, *words: str) -> None:
-        sums, trace = self.server.sums, self.server.trace
+        sums, span = self.server.sums, self.server.span
         match request, words:
             case "push", (rank, workers, leaving, name, size):
                 body = self._body(int(size))
-                with trace.span("parameter.deserialise", key, len(body), int(rank)):
+                with span("parameter.deserialise", key, len(body), int(rank)):
                     vector = SERIALISATIONS[name].read(body)
-                with trace.span("parameter.merge", key, vector.nbytes, int(rank)):
+                with span("parameter.merge", key, vector.nbytes, int(rank)):
                     sums.push(key, int(rank), int(workers), vector, leaving=leaving == "1")
                 self.wfile.write(b"ok\r\n")
             case "pull", (name,):
                 total, left = sums.pull(key)
-                with trace.span("parameter.serialise", key, total.nbytes):
+                with span("parameter.serialise", key, total.nbytes):
                     written = SERIALISATIONS[name].write(total)
                 self._send(f"sum {int(left)} {len(written)}\r\n", written)
             case "put", (metadata_bytes, size):
@@ -189,14 +182,14 @@ class Connection(socketserver.StreamRequestHandler):
 
     def _record(self) -> None:
         """Write the events, one a line, until the client closes its side; clear the sums before and after."""
-        sums, trace, sink = self.server.sums, self.server.trace, self.server.trace.sink
+        sums, sink = self.server.sums, self.server.sink
         sums.clear()
         self.wfile.write(b"ok\r\n")
-        trace.sink = lambda record: self._send(json.dumps(record, separators=(",", ":")) + "\n")
+        self.server.sink = lambda record: self._send(json.dumps(record, separators=(",", ":")) + "\n")
         try:
             self.rfile.read()
         finally:
-            trace.sink = sink
+            self.server.sink = sink
             sums.clear()
 
     def _line(self) -> bytes:

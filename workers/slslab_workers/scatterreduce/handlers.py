@@ -46,7 +46,12 @@ class ScatterReduceWorker(ObjectWorker):
         self._chunk(aggregate, self.rank)[:] = own
         self.gather(state, aggregate)
         if self.rank == 0:
-            self._expire(state)
+            # Every worker has read the sums of the step before.
+            self.delete_before(
+                state,
+                f"{self.plan.run}/scatterreduce/merged/",
+                lambda before: [self._merged(before) + str(rank) for rank in range(self.plan.workers)],
+            )
         return aggregate
 
     def put_chunks(self, state: WorkerState, gradient: torch.Tensor) -> None:
@@ -80,12 +85,6 @@ class ScatterReduceWorker(ObjectWorker):
 
     def _others(self) -> list[int]:
         return [rank for rank in range(self.plan.workers) if rank != self.rank]
-
-    def _expire(self, state: WorkerState) -> None:
-        """Rank 0: delete the sums of earlier steps, which every worker has read."""
-        before = self.place_before(state)
-        keys = [] if before is None else [self._merged(before) + str(rank) for rank in range(self.plan.workers)]
-        self.delete_expired(f"{self.plan.run}/scatterreduce/merged/", keys)
 
     def _chunk(self, vector: torch.Tensor, owner: int) -> torch.Tensor:
         return vector[aggregation.chunk(len(vector), self.plan.workers, owner)]

@@ -35,7 +35,5 @@ def read_buffers(model: torch.nn.Module) -> torch.Tensor:
 
 def write_buffers(model: torch.nn.Module, vector: torch.Tensor) -> None:
     """Copy a vector from `read_buffers`, or a mean of several, into the network."""
-    offset = 0
-    for buffer in model.buffers():
-        buffer.copy_(vector[offset : offset + buffer.numel()].view_as(buffer))
-        offset += buffer.numel()
+    for buffer, part in gradients.parts(model.buffers(), vector):
+        buffer.copy_(part)

@@ -12,7 +12,7 @@ from slslab_workers.spirt.settings import Keys
 TIMES = 3
 
 
-def average_alone(plan: Plan, cloud: Cloud, parameters: int) -> None:
+def time_averaging(plan: Plan, cloud: Cloud, parameters: int) -> None:
     """Average the gradients (P,) of one peer and epoch in the first database, if the plan averages there.
 
     Raises Refused or Unreachable if the database fails.

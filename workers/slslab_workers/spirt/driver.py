@@ -10,7 +10,7 @@ from slslab_workers.option import Option
 from slslab_workers.patterns import Counts, Pattern, Workload
 from slslab_workers.patterns.messages import Recorded
 from slslab_workers.plan import Plan, PlanError, Value
-from slslab_workers.spirt.averaging import average_alone
+from slslab_workers.spirt.averaging import time_averaging
 from slslab_workers.spirt.deployment import TEXT, WRITTEN_TEXT, SpirtDeployment, has_texts, light_mb
 from slslab_workers.spirt.pattern import COVERED, pattern
 from slslab_workers.spirt.roster import JOIN, Roster
@@ -157,12 +157,12 @@ class Spirt(FunctionArchitecture):
         options = {**run.plan.options, JOIN.name: join} if joins else run.plan.options
         return self.counts_of(replace(run.plan, options=options), epochs, run.parameters)
 
-    def alone(self, plan: Plan) -> Plan:
+    def solo(self, plan: Plan) -> Plan:
         """Return a plan of one peer with one minibatch per epoch, since an epoch's minibatches run at once."""
-        alone = super().alone(plan)
-        return replace(alone, batches=1, epochs=alone.batches, options={**alone.options, "join": JOIN.default})
+        solo = super().solo(plan)
+        return replace(solo, batches=1, epochs=solo.batches, options={**solo.options, "join": JOIN.default})
 
-    def run_scripts_alone(self, plan: Plan, cloud: Cloud, parameters: int) -> None:
+    def run_solo_scripts(self, plan: Plan, cloud: Cloud, parameters: int) -> None:
         """Average one peer's gradients (P,) of an epoch."""
         with failures():
-            average_alone(plan, cloud, parameters)
+            time_averaging(plan, cloud, parameters)

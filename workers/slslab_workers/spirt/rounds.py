@@ -103,14 +103,9 @@ def _withstand(peer: Peer, rule: str) -> list[int]:
             peer.database.set(names[rank], vector, "synchronise", overhead=False)
     byzantine = int(robust.BYZANTINE.of(peer.options))
     robust.check_count(rule, len(names), byzantine)
-    peer.database.execute(
-        robust.function(rule),
-        list(names.values()),
-        [peer.keys.aggregate(peer.epoch)],
-        "synchronise",
-        arguments=robust.arguments(rule, len(names), byzantine),
-        overhead=False,
-    )
+    function, arguments = robust.script(rule, len(names), byzantine)
+    inputs, output = list(names.values()), peer.keys.aggregate(peer.epoch)
+    peer.database.execute(function, inputs, [output], "synchronise", arguments=arguments, overhead=False)
     if received := [name for rank, name in names.items() if rank != peer.rank]:
         peer.database.command("DEL", *received)
     return list(names)

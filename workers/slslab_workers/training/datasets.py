@@ -45,14 +45,6 @@ class Policy:
     pad: int
     flip: bool
 
-    @classmethod
-    def from_metadata(cls, metadata: Mapping[str, str]) -> "Policy | None":
-        """Return the policy in a stored minibatch's metadata; None for samples without one."""
-        if "policy" not in metadata:
-            return None
-        mean, std, pad, flip = json.loads(metadata["policy"])
-        return cls(tuple(mean), tuple(std), pad, flip)
-
 
 @dataclass(frozen=True)
 class Dataset:
@@ -290,18 +282,22 @@ def encode_minibatch(images: Inputs, labels: Labels, policy: Policy | None) -> t
     return body + labels.astype(_stored(metadata)).tobytes(), metadata
 
 
-def decode_minibatch(body: bytearray | bytes, metadata: Mapping[str, str]) -> tuple[Inputs, Labels]:
-    """Return views of a stored minibatch, without copying the samples."""
+def decode_minibatch(body: bytearray | bytes, metadata: Mapping[str, str]) -> tuple[Inputs, Labels, Policy | None]:
+    """Return views of a stored minibatch, without copying the samples, and how images become inputs."""
     shape = tuple(int(size) for size in metadata["shape"].split(","))
     if "layout" in metadata:
         size = len(body) - 8 * shape[0]
-        return SparseRows.from_bytes(memoryview(body)[:size], *shape), _labels(body[size:], metadata)
-    kind = np.dtype(np.uint8 if Policy.from_metadata(metadata) is not None else "<f4")
+        return SparseRows.from_bytes(memoryview(body)[:size], *shape), _labels(body[size:], metadata), None
+    policy = None
+    if "policy" in metadata:
+        mean, std, pad, flip = json.loads(metadata["policy"])
+        policy = Policy(tuple(mean), tuple(std), pad, flip)
+    kind = np.dtype("<f4" if policy is None else np.uint8)
     size = int(np.prod(shape)) * kind.itemsize
     if len(body) != size + 8 * shape[0]:
         raise ValueError(f"a minibatch of shape {shape} has {size + 8 * shape[0]} bytes, not {len(body)}")
     images = np.frombuffer(body, kind, int(np.prod(shape))).reshape(shape)
-    return images, _labels(body[size:], metadata)
+    return images, _labels(body[size:], metadata), policy
 
 
 def _labels(body: bytearray | bytes, metadata: Mapping[str, str]) -> Labels:

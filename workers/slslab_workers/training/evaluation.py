@@ -22,8 +22,7 @@ def evaluate(
 
 def validation_loss(model: torch.nn.Module, stored: Object) -> float:
     """Return a model's mean loss on stored validation images, which `datasets.encode_minibatch` wrote."""
-    images, labels = datasets.decode_minibatch(stored.body, stored.metadata)
-    return judge(model, images, labels, datasets.Policy.from_metadata(stored.metadata))[1]
+    return judge(model, *datasets.decode_minibatch(stored.body, stored.metadata))[1]
 
 
 def judge(model: torch.nn.Module, images: Any, labels: Any, policy: datasets.Policy | None) -> tuple[float, float]:

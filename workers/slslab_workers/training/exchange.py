@@ -1,6 +1,6 @@
 """Exchange vectors as objects when the algorithm asks for it: put one, wait for one, collect many workers' vectors."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -132,15 +132,13 @@ class ObjectWorker(Worker):
             if not arrived:
                 self.exchanged.pause(next(delays))
 
-    def delete_expired(self, prefix: str, keys: Iterable[str]) -> None:
-        """Delete the objects with these keys, if they exist; all keys start with the prefix."""
-        for key in self.exchanged.find(prefix, list(keys), "synchronise"):
-            self.exchanged.delete(key, "synchronise", overhead=False)
-
-    def place_before(self, state: WorkerState) -> tuple[int, int] | None:
-        """Return the epoch and step of the exchange before the state's current one; None at the first exchange."""
+    def delete_before(self, state: WorkerState, prefix: str, keys: Callable[[tuple[int, int]], list[str]]) -> None:
+        """Delete the objects of the exchange before the state's. `keys` takes its epoch and step; all its keys start
+        with the prefix."""
         before = state.position - self.local_steps
-        return None if before < 0 else divmod(before, self.plan.batches)
+        expired = [] if before < 0 else keys(divmod(before, self.plan.batches))
+        for key in self.exchanged.find(prefix, expired, "synchronise"):
+            self.exchanged.delete(key, "synchronise", overhead=False)
 
     def _take(self, stored: Object) -> torch.Tensor:
         self.leaving |= stored.metadata["leaving"] == "1"

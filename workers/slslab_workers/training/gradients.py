@@ -5,9 +5,11 @@ Vectors are float32, in the order of `model.parameters()`, each parameter in C o
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+
+Tensor = TypeVar("Tensor", bound=torch.Tensor)
 
 
 def flatten(tensors: Iterable[torch.Tensor]) -> torch.Tensor:
@@ -20,24 +22,24 @@ def flat_gradient(model: torch.nn.Module) -> torch.Tensor:
     return flatten(_gradient(parameter) for parameter in model.parameters())
 
 
-def parts(model: torch.nn.Module, vector: torch.Tensor) -> Iterator[tuple[torch.nn.Parameter, torch.Tensor]]:
-    """Yield each of the model's parameters with its part of a vector (P,), a view in the parameter's shape."""
+def parts(tensors: Iterable[Tensor], vector: torch.Tensor) -> Iterator[tuple[Tensor, torch.Tensor]]:
+    """Yield each of these tensors with its part of a vector (P,), a view in the tensor's shape."""
     offset = 0
-    for parameter in model.parameters():
-        size = parameter.numel()
-        yield parameter, vector[offset : offset + size].view_as(parameter)
+    for tensor in tensors:
+        size = tensor.numel()
+        yield tensor, vector[offset : offset + size].view_as(tensor)
         offset += size
 
 
 def write_parameters(model: torch.nn.Module, vector: torch.Tensor) -> None:
     """Copy a vector (P,) into the model's parameters."""
-    for parameter, part in parts(model, vector):
+    for parameter, part in parts(model.parameters(), vector):
         parameter.detach().copy_(part)
 
 
 def set_gradient(model: torch.nn.Module, vector: torch.Tensor) -> None:
     """Make the model's gradients views of a vector (P,), without a copy."""
-    for parameter, part in parts(model, vector):
+    for parameter, part in parts(model.parameters(), vector):
         parameter.grad = part
 
 

@@ -29,13 +29,10 @@ class InstanceWorker(Trainer):
             self.train_step(state)
             going = state.position < last
             if going and plan.gradual and state.position % plan.batches == 0:
-                going = self._goes_on(state.position // plan.batches - 1)
+                # Waiting for the driver's verdict is billed time.
+                key = verdict_key(plan, state.position // plan.batches - 1)
+                going = self.objects.wait_for(key, poll_policy(plan).gets, "other").body == GO_ON
         return self.publish(state)
-
-    def _goes_on(self, epoch: int) -> bool:
-        """Wait for the driver's verdict after this epoch, which is billed time; return whether training continues."""
-        verdict = self.objects.wait_for(verdict_key(self.plan, epoch), poll_policy(self.plan).gets, "other")
-        return bool(verdict.body == GO_ON)
 
 
 def main(worker: type[InstanceWorker]) -> None:

@@ -1,15 +1,25 @@
-"""A function's lifetime: the time left, and continuing in another invocation when it is too short."""
+"""A function's lifetime: the time left, and continuing in another invocation when it is too short.
+
+A companion is a function next to the workers that receives their reports until training ends.
+"""
 
 import json
 import os
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from slslab_workers.channels import endpoints
 from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.objects import aws_client
+from slslab_workers.channels.queues import Message, Queues, open_queues
+from slslab_workers.plan import InvocationInput
+
+# An hour: workers report sooner even on a busy host, and a companion must not invoke itself forever after its driver
+# was killed.
+PATIENCE_S = 3600.0
 
 
 def remaining_s(context: Any) -> float:
@@ -34,15 +44,54 @@ def reserve_s(timeout_s: int, longest_step_s: float) -> float:
     return max(min(30.0, timeout_s / 10), 2 * longest_step_s)
 
 
-def self_client() -> Any:
-    """Return a Lambda client for `invoke_again`; making one takes a second in a small function."""
+def _self_client() -> Any:
     # Retrying an accepted invocation would start a second worker of this rank.
     return aws_client("lambda", retries={"total_max_attempts": 1})
 
 
-def invoke_again(event: Mapping[str, Any], context: Any, tracer: Tracer, client: Any = None) -> None:
-    """Invoke this function again, asynchronously, with another event."""
+def invoke_again(task: InvocationInput, context: Any, tracer: Tracer, client: Any = None) -> None:
+    """Invoke this function again, asynchronously, with another input."""
     with tracer.span("invoke", "other", context.function_name) as span:
-        client = client or self_client()
-        client.invoke(FunctionName=context.function_name, InvocationType="Event", Payload=json.dumps(event).encode())
+        client, event = client or _self_client(), json.dumps(task.to_event()).encode()
+        client.invoke(FunctionName=context.function_name, InvocationType="Event", Payload=event)
         span.requests = 1
+
+
+def accompany(
+    task: InvocationInput, rank: int, context: Any, work: Callable[[Queues], InvocationInput | None]
+) -> dict[str, Any]:
+    """Do a companion's work, and invoke it again with the input that `work` returns; None: training is over.
+
+    In the trace its rank follows the workers'.
+    """
+    tracer = Tracer(run=task.plan.run, worker=rank, invocation=context.aws_request_id)
+    # Create the client while workers start, which takes a second in a small function: there may be no time at the end.
+    with tracer.span("connect", "other"):
+        client = _self_client()
+    with open_queues(endpoints.queue_url(), tracer) as queues:
+        rest = work(queues)
+    if rest is not None:
+        invoke_again(rest, context, tracer, client)
+    return {"status": "finished" if rest is None else "continued"}
+
+
+def receive_report(
+    queues: Queues,
+    queue: str,
+    left_s: Callable[[], float],
+    heard: float,
+    silent: str,
+    overhead: Callable[[bytes], bool],
+) -> Message | None:
+    """Return the companion's next message; None once no time is left.
+
+    TimeoutError, which begins with `silent`, an hour after the last report was heard (wall time, s).
+    """
+    while (patience_s := left_s()) > 0:
+        silent_s = time.time() - heard
+        if silent_s > PATIENCE_S:
+            raise TimeoutError(f"{silent} for {silent_s:.0f} s.")
+        patience_s = min(patience_s, PATIENCE_S - silent_s + 1)
+        if (message := queues.consume(queue, patience_s, "synchronise", overhead=overhead)) is not None:
+            return message
+    return None

@@ -93,14 +93,9 @@ def load(options: Mapping[str, Value]) -> None:
         torch.set_num_threads(thread_count(int(os.environ["AWS_LAMBDA_FUNCTION_MEMORY_SIZE"])))
 
 
-def arguments(name: str, workers: int, byzantine: int) -> tuple[float, ...]:
-    """Return the arguments of a rule's function in `channels/scripts.py`."""
-    return KNOWN[name].arguments(workers, byzantine)
-
-
-def function(name: str) -> str:
-    """Return the name of a rule's function in `channels/scripts.py`."""
-    return name.replace("-", "_")
+def script(name: str, workers: int, byzantine: int) -> tuple[str, tuple[float, ...]]:
+    """Return the name and arguments of a rule's function in `channels/scripts.py`."""
+    return name.replace("-", "_"), KNOWN[name].arguments(workers, byzantine)
 
 
 def check(plan: Plan, why: str = "", hint: str = "") -> None:
@@ -164,11 +159,17 @@ def refuse_untrusted(plan: Plan, worker: str) -> None:
 def aggregate(
     name: str, vectors: "Sequence[torch.Tensor]", byzantine: int, scores: Sequence[float] = ()
 ) -> "torch.Tensor":
-    """Return the aggregate (P,) of n vectors (P,) in rank order; Zeno needs `scores`, one per vector."""
+    """Return the aggregate (P,) of n vectors (P,) in rank order; Zeno needs `scores`, one per vector.
+
+    Zeno's is the mean of the n - f vectors with the highest scores; NaN is the lowest (Xie et al. 2019,
+    arXiv:1805.10032).
+    """
+    function, arguments = script(name, len(vectors), byzantine)
     if name == ZENO:
-        return zeno(vectors, byzantine, scores)
-    words = [str(each) for each in arguments(name, len(vectors), byzantine)]
-    made: torch.Tensor = scripts.eager_functions()[function(name)](list(vectors), [], words)
+        worst = [-math.inf if math.isnan(score) else score for score in scores]
+        best = sorted(range(len(vectors)), key=lambda rank: -worst[rank])[: len(vectors) - byzantine]
+        function, vectors = "average", [vectors[rank] for rank in sorted(best)]
+    made: torch.Tensor = scripts.eager_functions()[function](list(vectors), [], list(map(str, arguments)))
     return made
 
 
@@ -190,17 +191,6 @@ def applied(
     return aggregate(name, vectors, int(BYZANTINE.of(plan.options)), scores)
 
 
-def zeno(vectors: "Sequence[torch.Tensor]", byzantine: int, scores: Sequence[float]) -> "torch.Tensor":
-    """Return the mean (P,), in rank order, of the n - f vectors with the highest scores; NaN is the lowest score.
-
-    See Xie et al. 2019, arXiv:1805.10032.
-    """
-    worst = [-float("inf") if score != score else score for score in scores]
-    best = sorted(range(len(vectors)), key=lambda rank: -worst[rank])[: len(vectors) - byzantine]
-    made: torch.Tensor = scripts.eager_functions()["average"]([vectors[rank] for rank in sorted(best)], [], [])
-    return made
-
-
 def zeno_scores(
     model: "torch.nn.Module",
     vectors: "Sequence[torch.Tensor]",
@@ -216,23 +206,15 @@ def zeno_scores(
 
     from slslab_workers.training import gradients, models
 
-    device = inputs.device
     names = [name for name, _ in model.named_parameters()]
 
     def loss(change: torch.Tensor | None) -> float:
-        parts = {
-            name: parameter.detach() if change is None else parameter.detach() - rate * part
-            for name, (parameter, part) in zip(
-                names,
-                gradients.parts(model, torch.zeros(()).expand(count) if change is None else change.to(device)),
-                strict=True,
-            )
-        }
+        parts = () if change is None else gradients.parts(model.parameters(), change.to(inputs.device))
+        moved = {name: own.detach() - rate * part for name, (own, part) in zip(names, parts, strict=False)}
         buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
         with torch.no_grad():
-            scores = torch.func.functional_call(model, {**parts, **buffers}, (inputs,))
+            scores = torch.func.functional_call(model, {**moved, **buffers}, (inputs,))
             return float(models.loss(model, scores, targets))
 
-    count = sum(parameter.numel() for parameter in model.parameters())
     before = loss(None)
     return [before - loss(vector) - PENALTY * rate * float(vector.to(torch.float64).pow(2).sum()) for vector in vectors]

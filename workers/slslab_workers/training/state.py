@@ -88,7 +88,7 @@ class WorkerState:
         gradients.write_parameters(self.model, take(count))
         self.optimiser.state.clear()
         for name in header["moments"]:
-            for parameter, part in gradients.parts(self.model, take(count)):
+            for parameter, part in gradients.parts(self.model.parameters(), take(count)):
                 self.optimiser.state[parameter][name] = part.clone().to(parameter.device)
         if header["optimiser_steps"] is not None:
             for parameter in self.model.parameters():

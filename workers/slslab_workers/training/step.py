@@ -18,9 +18,8 @@ def fetch_minibatch(
     stored = objects.get(minibatch_key(plan, epoch, step, rank), "fetch")
     with objects.tracer.span("prepare", "fetch") as span:
         span.bytes = len(stored.body)
-        images, labels = datasets.decode_minibatch(stored.body, stored.metadata)
-        policy = datasets.Policy.from_metadata(stored.metadata)
-        inputs, targets = datasets.prepare(images, labels, policy, plan.seed, epoch, rank, step)
+        samples = datasets.decode_minibatch(stored.body, stored.metadata)
+        inputs, targets = datasets.prepare(*samples, plan.seed, epoch, rank, step)
         return models.arranged(inputs, plan.memory_format), targets
 
 

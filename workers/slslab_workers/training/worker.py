@@ -111,7 +111,7 @@ class Worker(Trainer):
         self._save(state)
         generation = self.assignment.generation + 1
         following = replace(self.assignment, first=state.position, resume=True, generation=generation)
-        invoke_again(following.to_event(), self.context, self.tracer)
+        invoke_again(following, self.context, self.tracer)
         return {"status": "continued", "rank": self.rank, "position": state.position}
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from slslab.report.bills import bill_table
+from slslab.report.bill_tables import bill_table
 from slslab.report.formats import listed
 from slslab.report.page import WORDS, Note, Part, Table
 from slslab.report.summaries import IMPORTS_UNKNOWN

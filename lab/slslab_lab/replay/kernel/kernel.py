@@ -12,13 +12,13 @@ with the lower number comes first.
 import math
 from collections import deque
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 
 from slslab.predict.environment import NS, Environment
 from slslab.predict.profiles.profile import Profile, to_ns
 from slslab_lab.replay.kernel.environment import Lease, Pool
 from slslab_lab.replay.kernel.program import Gathering, Program, Step, Track
-from slslab_lab.replay.kernel.request_cost import RequestCost, Servers
+from slslab_lab.replay.kernel.request_cost import RequestCost
 from slslab_lab.replay.kernel.timeline import NEVER, Call, Timeline
 from slslab_workers.trace.kinds import COMPUTE, KINDS, REQUESTS, Kind, kind_of
 from slslab_workers.trace.operations import ALL_REDUCE
@@ -75,7 +75,8 @@ class _Kernel:
         # itself).
         self.waiting: dict[int, list[tuple[int, int]]] = {}
         self.costs: dict[str, RequestCost | None] = {}
-        self.servers = Servers()
+        # For each channel, and each worker with servers of its own: a heap of when the servers will be free (ns).
+        self.servers: dict[tuple[str, int], list[int]] = {}
         self.pool = Pool(profile)
         # Tracks that wait for concurrency, in order of arrival.
         self.held: deque[int] = deque()
@@ -290,7 +291,7 @@ class _Kernel:
     def _request(self, state: _TrackState, step: Step, cost: RequestCost, now: int) -> int:
         """Return when all requests of a step have been answered, if they are made one after another from now on."""
         owner = state.track.worker if step.at < 0 else step.at
-        arrived = now + self.servers.delay(cost, owner, step, now)
+        arrived = now + self._delay(cost, owner, step, now)
         moved = round(cost.per_byte * step.bytes)
         if (environment := state.environment) is not None:
             cpu_ns = max(step.cpu_ns, round(cost.cpu_per_byte * step.bytes * environment.speeds[REQUESTS]))
@@ -301,6 +302,17 @@ class _Kernel:
             state.environment.seen.add(step.op)
             latency += cost.first
         return arrived + latency + step.server_cpu_ns + moved
+
+    def _delay(self, cost: RequestCost, owner: int, step: Step, now: int) -> int:
+        """Return how long (ns) a step's requests, arriving now, wait for the channel's servers, or for worker `owner`'s
+        if each worker has its own."""
+        if not cost.servers:
+            return 0
+        queue = self.servers.setdefault((cost.channel, owner if cost.per_worker else -1), [0] * cost.servers)
+        served = max(now, queue[0])
+        busy = cost.service * max(1, step.requests) + round(cost.service_per_byte * step.bytes) + step.server_cpu_ns
+        heapreplace(queue, served + busy)
+        return served - now
 
     def _poll(self, state: _TrackState, step: Step, begin: int, opened: int) -> tuple[int, int]:
         """Return when the successful request starts, and the number of failed polls (with pauses) before it."""

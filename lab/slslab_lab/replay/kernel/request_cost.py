@@ -1,15 +1,13 @@
-"""The cost of a request on a profile, in whole nanoseconds, and the servers that requests wait for.
+"""The cost of a request on a profile, in whole nanoseconds.
 
 This is the only way by which a profile's latencies and bandwidths (S3's are in `profiles/aws-us-east-1.toml`) reach the
 kernel.
 """
 
 from dataclasses import dataclass
-from heapq import heapreplace
 from typing import Self
 
 from slslab.predict.profiles.profile import Figure, Profile, to_ns
-from slslab_lab.replay.kernel.program import Step
 from slslab_workers.trace.operations import ALL_REDUCE, MOVES
 
 SENDS = frozenset(op for op, moves in MOVES.items() if moves == "in") | {"queue.publish"}
@@ -58,24 +56,6 @@ class RequestCost:
     def half(self) -> int:
         """How long before its end a request takes effect, in ns."""
         return self.latency // 2
-
-
-class Servers:
-    """The servers that clients share: when each channel's servers will be free (ns)."""
-
-    def __init__(self) -> None:
-        self._free: dict[tuple[str, int], list[int]] = {}
-
-    def delay(self, cost: RequestCost, owner: int, step: Step, now: int) -> int:
-        """Return how long (ns) a step's requests, arriving now, wait for the channel's servers, or for worker `owner`'s
-        if each worker has its own."""
-        if not cost.servers:
-            return 0
-        queue = self._free.setdefault((cost.channel, owner if cost.per_worker else -1), [0] * cost.servers)
-        served = max(now, queue[0])
-        busy = cost.service * max(1, step.requests) + round(cost.service_per_byte * step.bytes) + step.server_cpu_ns
-        heapreplace(queue, served + busy)
-        return served - now
 
 
 def _per_byte(bandwidth_mb_s: Figure | None) -> float:

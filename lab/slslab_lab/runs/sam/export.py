@@ -16,10 +16,11 @@ from slslab.report.services import open_run
 from slslab.report.summaries import headline, range_note, replayed
 from slslab.run.bill import load_book
 from slslab.run.directory import DOCUMENT, PLAN, RunDirectory, resolve
+from slslab_lab.replay.measured import find_architecture
 from slslab_lab.replay.modelled import model
 from slslab_lab.replay.programs.recording import read_recording
 from slslab_lab.runs.accuracy.curve import Unwatched
-from slslab_lab.runs.planning import architectures, read_plan_file, refused_plans
+from slslab_lab.runs.planning import read_plan_file, refused_plans
 from slslab_lab.runs.platforms import check_limits
 from slslab_lab.runs.sam.readme import Cost, make_readme
 from slslab_lab.runs.sam.template import CODE, IMAGE_PYTHON, PYTHON, make_template
@@ -107,19 +108,13 @@ def write_export(plan: Plan, cost: Cost, imported: set[str] | None, out: Path) -
 
     RequestError if the folder holds anything, or the architecture cannot be exported.
     """
-    known = architectures()
-    if plan.architecture not in known:
-        raise RequestError(
-            f"The architecture {plan.architecture!r} is not installed.",
-            f"install it; installed are {', '.join(known)}.",
-        )
+    architecture = find_architecture(plan.architecture)
     if plan.faults is not None:
         raise RequestError("The plan has faults, which can only be injected here.", "export a run without --faults.")
     if plan.platform is not None:
         raise RequestError(
             f"The plan is for {plan.platform}, and SAM templates are for Lambda.", "export a run without --platform."
         )
-    architecture = known[plan.architecture]
     with refused_plans():
         check_limits(plan, architecture)
         requirements = architecture.requirements(plan)

@@ -13,7 +13,6 @@ from slslab_lab.replay.outcome import outcome
 from slslab_lab.replay.programs.scaling import generate
 from slslab_lab.replay.whatif import with_memory
 from slslab_lab.runs.accuracy.curve import Watcher
-from slslab_lab.runs.planning import architectures
 from slslab_lab.studies.atlas.costs import measure
 from slslab_lab.studies.atlas.points import Job
 from slslab_lab.studies.atlas.recordings import Recordings
@@ -46,7 +45,7 @@ CHECKS = {
 def run_all(directory: Path, watcher: Watcher) -> list[Measured]:
     """Make the missing runs of a directory, and return all; RunError if one fails."""
     make_missing(directory, [*CHECKS.values()], watcher)
-    return [read_measured(directory / each.name, architectures()) for each in CHECKS.values()]
+    return [read_measured(directory / each.name) for each in CHECKS.values()]
 
 
 def compare(recordings: Recordings, runs: Sequence[Measured], job: Job) -> dict[str, Any]:

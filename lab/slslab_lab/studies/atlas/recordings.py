@@ -103,7 +103,7 @@ class Recordings:
 def read_all(directory: Path) -> Recordings:
     """Return all recordings, the atlas's own from `directory`; RunError for a missing or unfinished one."""
     table1, table2 = committed("lambdaml-table1"), committed("table2")
-    known = architectures()
+    architectures()
     own = {job.name for job in JOBS}
 
     def several(names: Mapping[str, Path]) -> tuple[Measured, ...]:
@@ -113,7 +113,7 @@ def read_all(directory: Path) -> Recordings:
                 f"{directory} has no recording {missing[0]}.",
                 f"record it: slslab atlas --record --recordings {directory}",
             )
-        found = (read_measured(folder, known) for folder in folders.values() if folder.is_dir())
+        found = (read_measured(folder) for folder in folders.values() if folder.is_dir())
         return tuple(sorted(found, key=lambda run: int(run.document["parameters"])))
 
     of_architectures = {

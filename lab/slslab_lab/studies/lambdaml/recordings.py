@@ -107,7 +107,7 @@ def measure(setup: Setup) -> dict[str, Measured]:
 
 
 def _read_all(directory: Path) -> dict[str, Measured]:
-    return {each.name: read_measured(directory / each.name, architectures()) for each in _recordings()}
+    return {each.name: read_measured(directory / each.name) for each in _recordings()}
 
 
 def _recordings() -> list[Recording]:

@@ -62,6 +62,16 @@ def test_containers_of_a_platform_are_priced_by_its_own_book(tmp_path: Path) -> 
     assert not cost["not_billed"]
 
 
+def test_faults_and_imports_so_far_are_told(tmp_path: Path) -> None:
+    fault = did(0, "fault", 1400, 1500) | {"resource": "1 refused put"}
+    imported = did(0, "import", 1400, 1500) | {"resource": "numpy", "function": FUNCTION}
+    plan = {**PLAN.to_document(), "faults": {"fault": [{"kind": "refused"}]}}
+    log = read(tmp_path, [*half(), fault, imported])
+    document = describe(PLAN.run, plan, log, load_book("aws-us-east-1"), AT).summary()
+    assert [(each["kind"], each["times"]) for each in document["faults"]] == [("refused", 1)]
+    assert document["host_imports"] == {FUNCTION: ["numpy"]}
+
+
 def test_what_happens_now(tmp_path: Path) -> None:
     now = underway(read(tmp_path, half())).summary()["now"]
     assert now["invocations"] == [

@@ -14,7 +14,6 @@ from slslab.run.bill import compute_bill, load_book
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.measured import read_measured
 from slslab_lab.replay.outcome import outcome
-from slslab_lab.runs.planning import architectures
 from slslab_lab.studies import committed
 from slslab_lab.studies.atlas import checks
 from slslab_lab.studies.atlas.checks import CHECKS, compare, run_all
@@ -27,7 +26,7 @@ JOB = Job(10, load_profile("aws-us-east-1"), load_book("aws-us-east-1"))
 
 def test_a_run_stands_beside_what_the_atlas_says_of_it(recordings: Recordings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "CHECKS", {System("allreduce", "s3", "ga"): None})
-    run = read_measured(committed("atlas") / "lenet-allreduce", architectures())
+    run = read_measured(committed("atlas") / "lenet-allreduce")
     document = compare(recordings, [run], JOB)
     rows = {row["figure"]: row for row in document["rows"]}
     durations = [record["duration_ms"] / 1000 for record in run.invocations]

@@ -389,10 +389,11 @@ def test_a_connection_that_is_cut_while_it_waits_waits_on(connect: Connect, queu
         assert waiting.result() == b"body"
 
 
+@pytest.mark.usefixtures("slept")
 def test_nobody_there_is_one_clear_error(broker: str) -> None:
     with closing(Relay(broker)) as relay:
         url = relay.url
-    queues = open_queues(url, Tracer(lambda _event: None), lambda _seconds: None)
+    queues = open_queues(url, Tracer(lambda _event: None))
     with pytest.raises(QueueError, match="The connection to"):
         queues.declare("queue")
     queues.close()
@@ -417,32 +418,33 @@ class Flaky:
         raise ConnectionLost("cut")
 
 
-def flaky(breaks: int) -> tuple[Flaky, Queues, list[dict[str, Any]], list[float]]:
-    """Queues over a flaky broker, their events and their sleeps."""
-    broker, events, sleeps = Flaky(breaks), [], []  # type: ignore[var-annotated]
-    queues = Queues(broker, Tracer(events.append), sleeps.append)  # type: ignore[arg-type]
-    return broker, queues, events, sleeps
+def flaky(breaks: int) -> tuple[Flaky, Queues, list[dict[str, Any]]]:
+    """Queues over a flaky broker, and their events."""
+    broker, events = Flaky(breaks), []  # type: ignore[var-annotated]
+    return broker, Queues(broker, Tracer(events.append)), events  # type: ignore[arg-type]
 
 
-def test_attempts_have_one_id_and_the_last_alone_is_protocol() -> None:
-    broker, queues, events, sleeps = flaky(breaks=2)
+def test_attempts_have_one_id_and_the_last_alone_is_protocol(slept: list[float]) -> None:
+    broker, queues, events = flaky(breaks=2)
     sent = queues.publish("queue", b"body", PHASE, overhead=False)
     assert broker.sent == [sent] * 3
-    assert sleeps == [0.1, 0.4]
+    assert slept == [0.1, 0.4]
     told = [(event["op"], event["failed"], event["overhead"]) for event in events]
     lost, pause = ("queue.publish", True, True), ("wait", False, True)
     assert told == [lost, pause, lost, pause, ("queue.publish", False, False)]
 
 
+@pytest.mark.usefixtures("slept")
 def test_three_breaks_are_an_error() -> None:
-    broker, queues, _, _ = flaky(breaks=3)
+    broker, queues, _ = flaky(breaks=3)
     with pytest.raises(QueueError, match="cut"):
         queues.publish("queue", b"body", PHASE)
     assert len(broker.sent) == 3
 
 
+@pytest.mark.usefixtures("slept")
 def test_a_wait_that_breaks_is_a_failed_wait() -> None:
-    _, queues, events, _ = flaky(breaks=0)
+    _, queues, events = flaky(breaks=0)
     with pytest.raises(QueueError, match="cut"):
         queues.consume("queue", PATIENCE_S, PHASE, overhead=False)
     assert {event["op"] for event in events} == {"wait"}

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from uuid import uuid4
 
-from slslab_workers.channels.channel import Channel, Sleep, retried
+from slslab_workers.channels.channel import Channel, retried
 from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.queues.broker import Broker, ConnectionLost, Message, NoQueue, QueueError
 from slslab_workers.option import Option
@@ -44,8 +44,8 @@ class Queues(Channel):
     name = "queue"
     server = SERVERS[name]
 
-    def __init__(self, broker: Broker, tracer: Tracer, sleep: Sleep | None = None) -> None:
-        super().__init__(tracer, sleep)
+    def __init__(self, broker: Broker, tracer: Tracer) -> None:
+        super().__init__(tracer)
         self._broker = broker
 
     def declare(self, queue: str) -> None:
@@ -144,7 +144,7 @@ def acknowledge(message: Message) -> None:
         message.ack()
 
 
-def open_queues(url: str, tracer: Tracer, sleep: Sleep | None = None) -> Queues:
+def open_queues(url: str, tracer: Tracer) -> Queues:
     """Return the queues at `amqp(s)://user:password@host:port/vhost` or `redis(s)://:password@host:port`.
 
     They connect when first used. ValueError for any other address.
@@ -161,4 +161,4 @@ def open_queues(url: str, tracer: Tracer, sleep: Sleep | None = None) -> Queues:
         broker = RedisLists(url)
     else:
         raise ValueError(f"A queue's address begins with amqp:// or redis://, not {scheme}://.")
-    return Queues(broker, tracer, sleep)
+    return Queues(broker, tracer)

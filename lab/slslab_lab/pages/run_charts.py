@@ -1,86 +1,60 @@
-"""Cards of a run's figures: activity, phases, memory sizes, bill, learning, memory."""
+"""The page of a run with its charts, from its document, its trace and its metered invocations."""
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 
-from slslab.report import cards, formats, summaries
-from slslab.report.bills import bill_table
-from slslab.report.cards import rank
-from slslab.report.page import Card, Cell, Document, Key, Table
-from slslab.run.metrics import PHASES, Records, Rows
+from slslab.errors import counted
+from slslab.report import formats, summaries
+from slslab.report.cards import rank, short_name
+from slslab.report.page import Card, Chart, Document, Key, Note, Page, Played
+from slslab.report.run import run_page
+from slslab.run.metrics import PHASES, Records, Rows, grouped
 from slslab_lab.pages import charts, scales
+from slslab_lab.pages.communication import Communication, build_communication
+from slslab_lab.pages.timeline import Timeline, build_timeline
 
 # With more bars of memory than this, show only the maximum of each function.
 MEMORY_BARS = 24
 # Of more classes the last ones share a colour.
 MOST_CLASSES, REST = 7, "other classes"
-# From this share of the limit on, memory use is marked.
-NEAR = 0.9
 
 
-def present_card(document: Document) -> Card | None:
-    """Return each worker's last operation, and the running invocations with their memory against the limit."""
-    if "now" not in document:
-        return None
-    tables = tuple(table for table in (_present_workers(document), _running(document)) if table is not None)
-    if not tables:
-        return None
-    return Card(
-        "card-now",
-        "Now",
-        tables=tables,
-        notes=("For each worker, the operation that ended last; the current one is recorded at its end.",),
-        wide=True,
+def describe_run(document: Document, events: Rows | None, invocations: Records, modelled: Played | None = None) -> Page:
+    """Return the page of a run, without missing parts of the document; `modelled` is its trace on Lambda."""
+    drawn = (
+        sizes_card(document),
+        timeline_card(document, events, invocations, modelled),
+        phases_card(document),
+        shares_card(document),
+        learning_card(document),
+        memory_card(document, events, invocations),
+        communication_card(document, events),
     )
+    return run_page(document, filter(None, drawn), _notes(document, events))
 
 
-def _present_workers(document: Document) -> Table | None:
-    rows = [
-        (
-            f"worker {worker['worker']}",
-            Cell("running", mood="good") if worker["under_way"] else "between invocations",
-            _counted(worker["epoch"]),
-            _counted(worker["step"]),
-            f"{worker['op']} ({worker['phase']})",
-            formats.seconds(worker["seconds_ago"]),
+def _notes(document: Document, events: Rows | None) -> Iterator[Note]:
+    if waits := [event for event in events or () if event["op"] == "host.wait"]:
+        waited_s = sum(event["end_ns"] - event["start_ns"] for event in waits) / 1e9
+        times = counted(len(waits), "time")
+        yield Note(
+            f"Invocations waited for this host's memory ({times}, {formats.seconds(waited_s)} in all). Their durations "
+            "don't include that, but functions that waited for their answers include it."
         )
-        for worker in document["now"]["workers"]
-    ]
-    columns = ("worker", "state", "epoch", "minibatch", "latest operation", "ended ago")
-    return Table(columns, rows, caption="Workers", words=frozenset({0, 1, 4})) if rows else None
-
-
-def _running(document: Document) -> Table | None:
-    rows = [
-        (
-            short_name(invocation["function"], str(document["run"])),
-            _counted(invocation["worker"], 0),
-            formats.seconds(invocation["seconds"]),
-            Cell(
-                formats.megabytes(invocation["peak_memory_mb"]),
-                mood="bad" if invocation["peak_memory_mb"] >= NEAR * invocation["memory_mb"] else "",
-            ),
-            formats.megabytes(invocation["memory_mb"]),
-        )
-        for invocation in document["now"]["invocations"]
-    ]
-    columns = ("function", "worker", "for", "peak memory so far", "memory size")
-    return Table(columns, rows, caption="Running invocations") if rows else None
-
-
-def _counted(number: int, first: int = 1) -> str:
-    return formats.MISSING if number < 0 else str(number + first)
+    if events is None and document["status"] != "running":
+        yield Note("The trace could not be read, so this page lacks the timeline and the communication matrix.")
 
 
 def phases_card(document: Document) -> Card | None:
     """Return the seconds of each phase per worker."""
-    if (card := cards.phases_card(document)) is None:
+    if not document.get("per_worker"):
         return None
     # On a busy host `other` may be some ms below zero, which a bar can't show; the table does.
     bars = [(rank(each), phase, max(0.0, each["phases"][phase])) for each in document["per_worker"] for phase in PHASES]
     clock = "wall time, s" if document.get("instances") else "Lambda time, s"
     chart = charts.stacked_bars("phases", f"Bars: {clock} of each phase, per worker", bars, scales.PHASE_KEYS, clock)
-    return replace(card, charts=(chart,))
+    return Card("card-phases", "Phases per worker", (chart,))
 
 
 def shares_card(document: Document) -> Card | None:
@@ -125,31 +99,8 @@ def sizes_card(document: Document) -> Card | None:
     return Card("card-sizes", "Cost and time on AWS by memory size", (replace(chart, legend=keys),), wide=True)
 
 
-def bill_card(document: Document) -> Card | None:
-    """Return the bill line by line, with the price of this host's usage behind it, or alone without a model."""
-    cost = document.get("cost")
-    if not cost:
-        return None
-    found = summaries.replayed(document) or summaries.predicted(document)
-    if found is not None:
-        shown, title = found["cost"], f"Bill ({summaries.region(found)}, modelled)"
-        behind: tuple[Table, ...] = (bill_table(cost, summaries.HOST_PRICED.capitalize(), folded=True),)
-    else:
-        shown, title = cost, summaries.HOST_PRICED.capitalize()
-        behind = ()
-    book, statuses = shown["book"], ", ".join(dict.fromkeys(line["status"] for line in shown["lines"]))
-    return Card(
-        "card-bill",
-        title,
-        tables=(bill_table(shown), *behind),
-        notes=(f"Prices of {book['name']}, {book['date']}: {statuses}.",),
-    )
-
-
 def learning_card(document: Document) -> Card | None:
     """Return training loss and test accuracy per epoch."""
-    if (card := cards.learning_card(document)) is None:
-        return None
     lines = []
     for name, title, colour in (("loss", "training loss, nats", "1"), ("accuracy", "test accuracy, %", "3")):
         if values := document.get(name):
@@ -157,7 +108,7 @@ def learning_card(document: Document) -> Card | None:
             points = [(series, number, value) for number, value in enumerate(values, 1)]
             label, keys = f"Line: {series} per epoch", (Key(series, colour),)
             lines.append(charts.lines(name, label, points, keys, ("epoch", title), percent=name == "accuracy"))
-    return replace(card, charts=tuple(lines))
+    return Card("card-learning", "Loss and accuracy", tuple(lines)) if lines else None
 
 
 def memory_card(document: Document, events: Rows | None, invocations: Records) -> Card | None:
@@ -188,6 +139,60 @@ def memory_card(document: Document, events: Rows | None, invocations: Records) -
     return Card("card-memory", "Memory against the limit", (chart,))
 
 
-def short_name(function: str, run: str) -> str:
-    """Return a function's name without its run's id."""
-    return function.removeprefix(f"slslab-{run}").strip("-") or "worker"
+def timeline_card(
+    document: Document, events: Rows | None, invocations: Records, modelled: Played | None
+) -> Card | None:
+    """Return each worker's activity over time, on Lambda and on this host."""
+    there, platform = modelled and build_timeline(*modelled), summaries.platform_of(document) or "AWS"
+    here = build_timeline(events or (), invocations, document.get("instances") or ())
+    drawn = (
+        _timeline("timeline-modelled", f"On {platform}, modelled", f"time on {platform}, s", document, there),
+        _timeline("timeline", "On this host, measured", "wall time on this host, s", document, here),
+    )
+    shown = tuple(chart for chart in drawn if chart is not None)
+    return Card("card-timeline", "Timeline", shown, wide=True, switched=len(shown) > 1) if shown else None
+
+
+def _timeline(identifier: str, name: str, times: str, document: Document, timeline: Timeline | None) -> Chart | None:
+    if timeline is None:
+        return None
+    hidden = f" {timeline.left_out:,} more rows are not drawn." if timeline.left_out else ""
+    caption = f"{timeline.thinned}{hidden} Drag to move, Shift and wheel to magnify, double click to reset.".strip()
+    label = f"Timeline: phases of each worker, {times}"
+    return charts.gantt(
+        identifier, label, timeline, lambda name: short_name(name, str(document["run"])), times, caption, name
+    )
+
+
+def communication_card(document: Document, events: Rows | None) -> Card | None:
+    """Return bytes between workers, by the causes of gets in the trace."""
+    workers = document.get("workers") or document.get("plan", {}).get("workers")
+    communication = build_communication(events, workers) if events and workers else None
+    if communication is None or not communication.transfers:
+        return None
+    label = "Heat map: bytes that each worker (column) received from each worker (row)"
+    return Card(
+        "card-communication",
+        "Communication",
+        (charts.heat_map(label, communication, _by_store(communication)),),
+        notes=(_about(communication),),
+    )
+
+
+def _by_store(communication: Communication) -> dict[tuple[str, str], str]:
+    texts = grouped(
+        ((each.source, each.target), f"{each.store}: {formats.size(each.bytes)} in {each.messages:,}")
+        for each in communication.transfers
+    )
+    return {ends: "; ".join(parts) for ends, parts in texts.items()}
+
+
+def _about(communication: Communication) -> str:
+    stores = " and ".join(dict.fromkeys(transfer.store for transfer in communication.transfers))
+    text = (
+        f"Bytes received by each worker, by the worker that made them; they went through the {stores}. The driver puts "
+        "minibatches and gets results. The colour scale is the square root."
+    )
+    if communication.unknown_bytes:
+        text += f" {formats.size(communication.unknown_bytes)} more were received from makers that aren't in the trace."
+    return f"{text} {communication.grouped}".strip()

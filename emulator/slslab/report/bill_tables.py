@@ -1,4 +1,4 @@
-"""Bills of runs and services, made from their documents."""
+"""Bills of runs and services as tables, made from their documents; `slslab.run.bill` computes them."""
 
 from collections.abc import Iterator
 from decimal import Decimal
@@ -6,7 +6,7 @@ from decimal import Decimal
 from slslab.report import summaries
 from slslab.report.cards import functions_card
 from slslab.report.formats import significant, span
-from slslab.report.page import Cell, Document, Note, Part, Table
+from slslab.report.page import Card, Cell, Document, Note, Part, Table
 
 SHARE = (
     "Totals and comparisons have a share, by the second, of hosts that are always on. With hosts of its own, each hour "
@@ -33,11 +33,25 @@ def both_bills(document: Document) -> Iterator[Part]:
     yield Note(f"Prices: {book['name']} of {book['date']}.", "muted")
 
 
-def run_bill(document: Document) -> Table:
-    """Return a run's bill on Lambda, or this host's seconds, priced, if the run isn't modelled."""
-    if (found := summaries.replayed(document) or summaries.predicted(document)) is not None:
-        return _modelled_bill(found, found["cost"], summaries.cost_text(found, 4))
-    return bill_table(document["cost"], summaries.HOST_PRICED.capitalize())
+def bill_card(document: Document) -> Card | None:
+    """Return the bill line by line, with the price of this host's usage behind it, or alone without a model."""
+    cost = document.get("cost")
+    if not cost:
+        return None
+    found = summaries.replayed(document) or summaries.predicted(document)
+    if found is not None:
+        shown, title = found["cost"], f"Bill ({summaries.region(found)}, modelled)"
+        behind: tuple[Table, ...] = (bill_table(cost, summaries.HOST_PRICED.capitalize(), folded=True),)
+    else:
+        shown, title = cost, summaries.HOST_PRICED.capitalize()
+        behind = ()
+    book, statuses = shown["book"], ", ".join(dict.fromkeys(line["status"] for line in shown["lines"]))
+    return Card(
+        "card-bill",
+        title,
+        tables=(bill_table(shown), *behind),
+        notes=(f"Prices of {book['name']}, {book['date']}: {statuses}.",),
+    )
 
 
 def _modelled_bill(found: Document, cost: Document, shown: str) -> Table:

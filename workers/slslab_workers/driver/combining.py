@@ -11,14 +11,14 @@ from slslab_workers.plan import Plan
 HANDLER = "slslab_workers.training.sums.handler"
 
 
-def sums_function(plan: Plan) -> str:
+def combining_function(plan: Plan) -> str:
     """Return the function's name."""
     return f"slslab-{plan.run}"[:59] + "-sums"
 
 
-def combine_alone(plan: Plan, cloud: Cloud, parameters: int) -> None:
+def time_combining(plan: Plan, cloud: Cloud, parameters: int) -> None:
     """Combine vectors (P,) in a function of the plan's memory size; RunFailed if it fails."""
-    client, function = cloud.client("lambda"), FunctionSpec(sums_function(plan), HANDLER, plan.memory_mb)
+    client, function = cloud.client("lambda"), FunctionSpec(combining_function(plan), HANDLER, plan.memory_mb)
     with failures():
         create_function(client, function, plan)
         try:
