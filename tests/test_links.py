@@ -41,3 +41,14 @@ def test_a_relative_link_leads_to_a_committed_file_and_heading(page: str) -> Non
 
 def test_there_are_pages_with_links() -> None:
     assert {"README.md", "CONTRIBUTING.md", "docs/README.md", "docs/replay.md"} <= set(PAGES)
+
+
+@pytest.mark.parametrize(("page", "least"), [("CONTRIBUTING.md", 8), ("docs/trace.md", 6)])
+def test_what_a_page_names_is_in_the_file_next_to_it(page: str, least: int) -> None:
+    named = re.findall(r"`([\w.]+)`,? in \[`[^`]+`\]\(([^)]+)\)", prose(page))
+    assert len(named) >= least
+    for name, path in named:
+        table, last = re.escape(name), name.rpartition(".")[2]
+        definition = rf"^( *(def|class) {last}\b|{last}\b.*=|\[{table}\])"
+        text = ((ROOT / page).parent / path).read_text(encoding="utf-8")
+        assert re.search(definition, text, re.MULTILINE), f"{name} in {path}"

@@ -132,8 +132,7 @@ class Process(Strand):
     def trace(self, record: dict[str, Any]) -> None:
         """Write an event to the trace, unless it is dead."""
         if not self.gone:
-            body = json.dumps(record).encode()
-            self._environment.trace(len(body).to_bytes(4, "big") + body)
+            self._environment.trace(json.dumps(record).encode() + b"\n")
 
     def die(self, kind: str) -> NoReturn:
         """Die as a fault says: by a signal, by taking more memory than there is, or by doing nothing more."""

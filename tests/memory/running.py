@@ -28,6 +28,7 @@ from tests.memory.stores import KEYED, S3, Tables, Wait
 from tests.memory.tensors import PLACE, Databases, Stream, compiled_once
 
 from slslab.run.bill import load_book
+from slslab.run.log import metered
 from slslab.run.run import Run, bill_document
 from slslab.run.table import tabulate
 from slslab.tensordb.executions import Report, reporter
@@ -146,7 +147,7 @@ def run(plan: Plan, seed: int, home: Path, limit_s: float) -> Ran:
                 databases.end_scripts()
     failure = RunFailed("Hung", "it did not end") if driver.gone else driver.done.exception()
     outcome = driver.done.result() if failure is None else None
-    recorded = _recorded(plan, log, recorder, outcome, failure, (ended_ns - BEGIN_NS) / 1e9)
+    recorded = _recorded(plan, log, outcome, failure, (ended_ns - BEGIN_NS) / 1e9)
     return Ran(
         recorded,
         outcome,
@@ -173,13 +174,11 @@ def _reporter(recorder: Recorder) -> Report:
         return reporter()
 
 
-def _recorded(
-    plan: Plan, log: "_Log", recorder: Recorder, outcome: Outcome | None, failure: BaseException | None, seconds: float
-) -> Run:
+def _recorded(plan: Plan, log: "_Log", outcome: Outcome | None, failure: BaseException | None, seconds: float) -> Run:
     """Return the run as `slslab check` reads it, with the document and bill that it would have left."""
     failed = failure if isinstance(failure, RunFailed | None) else RunFailed(type(failure).__name__, str(failure))
     events = tabulate([{"record": "header", "run": plan.run, "clock": "virtual"}, *log.records])
-    records, book = recorder.invocations, load_book(plan.prices)
+    records, book = metered(log.records, "invocation"), load_book(plan.prices)
     run = Run(plan=plan, events=events, invocations=records)
     made = run.describe(HOST, outcome, failed, seconds, book)
     run = run.replace(document=made)

@@ -15,7 +15,6 @@ from tests.memory.stores import Wait
 
 from slslab.aws.errors import ServiceError
 from slslab.aws.limits import lambda_limits
-from slslab.stack.state_machines import OWNER
 from slslab.statemachines.api import OPERATIONS, StatesApi
 from slslab.statemachines.executions import Execution, Machines
 from slslab.statemachines.interpreter import prepare
@@ -94,8 +93,7 @@ class StateMachines:
         _prepare()
         _lambda.invoke = invoke
         self._wait = wait
-        owner = {"record": "event", "function": OWNER, "environment": OWNER}
-        self.machines = Machines(lambda_limits(), lambda event: record({**event, **owner}))
+        self.machines = Machines(lambda_limits(), record)
         self.started: dict[str, Execution] = {}
         self._api = StatesApi(self.machines)
 

@@ -30,7 +30,6 @@ STATE = "compose.json"
 # docker-compose.yml's variables for the stack's keys, with its defaults.
 DEFAULT_PAIR = {"SLSLAB_ACCESS_KEY_ID": "slslab", "SLSLAB_SECRET_ACCESS_KEY": "slslab-loopback-only"}
 KEYS = "set SLSLAB_ACCESS_KEY_ID and SLSLAB_SECRET_ACCESS_KEY as for `docker compose up`."
-OWNER = {"record": "event", "function": "states", "environment": "states"}
 
 
 def emulator_url() -> str:

@@ -7,10 +7,11 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from slslab_workers.trace.event import FIELDS, REQUIRED, wrong_field
@@ -237,49 +238,54 @@ class FunctionLog:
         self._file.close()
 
 
-class TraceFrames:
-    """Parses the frames that workers write (4-byte big-endian length, JSON) and passes their events to `on_event`."""
+class TraceLines:
+    """Parses the lines that a `writer` sends to its trace, each a JSON object, and passes their events to `on_event`.
 
-    def __init__(self, environment: str, on_event: Callable[[dict[str, Any]], None]) -> None:
-        self._environment = environment
+    These are records for the log, with the fields in `source`, whatever the writer says of these.
+    """
+
+    def __init__(
+        self,
+        writer: str,
+        on_event: Callable[[dict[str, Any]], None],
+        source: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self._writer = writer
         self._on_event = on_event
-        self._buffer = bytearray()
+        self._source = source
+        self._held = bytearray()
         self._broken = False
         self._invalid = 0
 
     def feed(self, chunk: bytes) -> None:
-        """Parse bytes as they arrive. A record that is too large, or too many invalid ones, end the trace."""
+        """Parse bytes as they arrive. A line that is too long, or too many invalid ones, end the trace."""
         if self._broken:
             return
-        self._buffer += chunk
-        while len(self._buffer) >= 4:
-            size = int.from_bytes(self._buffer[:4], "big")
-            if size > FRAME_BYTES:
-                self._end(f"a trace record of {size} bytes")
-                return
-            if len(self._buffer) < 4 + size:
-                break
-            frame = bytes(self._buffer[4 : 4 + size])
-            del self._buffer[: 4 + size]
-            if (event := _event(frame)) is not None:
-                self._on_event(event)
-            else:
-                LOG.error("%s wrote an invalid trace record: %r", self._environment, frame[:200])
+        self._held += chunk
+        if b"\n" in chunk:
+            *lines, self._held = self._held.split(b"\n")
+            for line in lines:
+                if (event := _event(line)) is not None:
+                    self._on_event({**event, **self._source})
+                    continue
+                LOG.error("%s wrote an invalid trace record: %r", self._writer, bytes(line[:200]))
                 self._invalid += 1
-            if self._invalid == MOST_INVALID:
-                self._end(f"{MOST_INVALID} invalid trace records")
-                return
+                if self._invalid == MOST_INVALID:
+                    self._end(f"{MOST_INVALID} invalid trace records")
+                    return
+        if len(self._held) > FRAME_BYTES:
+            self._end(f"a trace record of more than {FRAME_BYTES} bytes")
 
     def _end(self, what: str) -> None:
-        LOG.error("%s wrote %s: its trace ends here", self._environment, what)
+        LOG.error("%s wrote %s: its trace ends here", self._writer, what)
         self._broken = True
-        self._buffer.clear()
+        self._held.clear()
 
 
-def _event(frame: bytes) -> dict[str, Any] | None:
-    """Return the worker's event in a frame; None for anything else, which a function may write, too."""
+def _event(line: bytearray) -> dict[str, Any] | None:
+    """Return the worker's event in a line; None for anything else, which a function may write, too."""
     try:
-        event = json.loads(frame)
+        event = json.loads(line)
     except (ValueError, RecursionError):
         return None
     if not isinstance(event, dict) or wrong_field(event, REQUIRED) or event["op"] in EMULATED:

@@ -26,7 +26,7 @@ import psutil
 
 from slslab.aws.keys import Keyring
 from slslab.errors import HostError
-from slslab.host.output import PipeReader, TraceFrames
+from slslab.host.output import PipeReader, TraceLines
 from slslab.host.priority import weigh_session
 from slslab.host.service_process import KEYS_VARIABLE
 
@@ -175,7 +175,7 @@ class ServerProcess:
         """
         trace = None
         if self._on_event is not None:
-            self._trace = PipeReader(f"trace of {module}", TraceFrames(module, self._on_event).feed)
+            self._trace = PipeReader(f"trace of {module}", TraceLines(module, self._on_event).feed)
             trace = self._trace.writing
         # This process may itself have a trace descriptor.
         variables = {name: value for name, value in variables.items() if name != "SLSLAB_TRACE_FD"}

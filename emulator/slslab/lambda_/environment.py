@@ -15,7 +15,7 @@ from typing import Any
 from slslab.aws.limits import MB, Limits, cpu_share, init_share
 from slslab.errors import StartFailed
 from slslab.host.connections import Address
-from slslab.host.output import TraceFrames
+from slslab.host.output import TraceLines
 from slslab.host.procfs import Pressure, Sample, Tasks, make_sample
 from slslab.lambda_.clock import LambdaClock, PublishedClock
 from slslab.lambda_.configuration import Function
@@ -88,7 +88,7 @@ class Environment:
     """One sandbox with one runtime, reused while it stays warm.
 
     Its sandbox reads `number`, which is unique in the emulator, `home`, a directory of its own with the file `clock`,
-    `cpu_share`, how many processors it has now, and `trace`, which takes the frames of its trace.
+    `cpu_share`, how many processors it has now, and `trace`, which takes the lines of its trace.
     """
 
     def __init__(self, host: LocalHost, function: Function, number: int) -> None:
@@ -112,7 +112,8 @@ class Environment:
     def _begin(self) -> None:
         host = self._host
         self._runtime = RuntimeApi(self._owns, host.limits.response_bytes, host.address, self._wake)
-        self.trace = TraceFrames(self.id, self._trace).feed
+        source = {"function": self.function.name, "environment": self.id}
+        self.trace = TraceLines(self.id, self._trace, source).feed
         self.sandbox: Sandbox | None = None
         self._end: asyncio.Future[None] | None = None
         self._tasks: Tasks | None = None
@@ -346,12 +347,13 @@ class Environment:
         return variables(self.function, self._host, self.log.stream, self._api_address)
 
     def _trace(self, event: dict[str, Any]) -> None:
-        if self._memory.takes(event):
+        if event["op"] == "gpu.memory":  # from the runtime, and not for the trace
+            self._memory.gpu = event["resource"], event["bytes"]
             return
-        number = str(event.get("resource")).partition(" ")[0]
-        if event.get("op") == "fault" and number.isdecimal() and int(number) < FAULTS:
+        number = event["resource"].partition(" ")[0]
+        if event["op"] == "fault" and number.isdecimal() and int(number) < FAULTS:
             self._host.happened.add(int(number))
-        self._host.record({**event, "record": "event", "function": self.function.name, "environment": self.id})
+        self._host.record(event)
 
     def processors(self) -> tuple[int, ...]:
         """Return the cores that this environment sees; environments take turns. An empty tuple means all cores."""

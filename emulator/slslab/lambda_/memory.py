@@ -8,7 +8,6 @@ proportional sets.
 
 import time
 from collections.abc import Mapping
-from typing import Any
 
 from slslab.aws.limits import MB
 from slslab.host.cgroup_accounts import GroupAccounts
@@ -61,13 +60,6 @@ class MemoryMeter:
             sandbox.accounts.reset_peak()
         self.peak_bytes = 0
         self.gpu = None
-
-    def takes(self, event: Mapping[str, Any]) -> bool:
-        """Take the memory of a GPU from the runtime's event; False for another event, which belongs to the trace."""
-        if event["op"] != "gpu.memory":
-            return False
-        self.gpu = event["resource"], event["bytes"]
-        return True
 
     def look(self, sandbox: Sandbox, tasks: Tasks, *, thorough: bool) -> None:
         """Check what the processes hold now; unless `thorough`, only what can put one process over the limit."""

@@ -18,7 +18,7 @@ import tomli_w
 
 from slslab.errors import HostError, RequestError, RunError, counted, writable
 from slslab.run.document import check_document
-from slslab.run.log import INSTANCES, INVOCATIONS, LOG, SERVICE, TABLE, write_records, writing
+from slslab.run.log import INSTANCES, INVOCATIONS, LOG, SERVICE, TABLE, writing
 from slslab.run.reading import reading
 from slslab_workers.architecture import read_plan
 from slslab_workers.plan import PlanError
@@ -132,11 +132,6 @@ class RunDirectory:
     def write(self, name: str, document: Any) -> None:
         """Write a JSON file atomically; the document, written last, finishes the run."""
         self._replace(name, json.dumps(document, indent=2) + "\n")
-
-    def write_invocations(self, records: list[dict[str, Any]]) -> None:
-        """Write invocations.jsonl: a metered record with its REPORT line per invocation."""
-        self._check_unfinished()
-        write_records(self.path / INVOCATIONS, records)
 
     def digests(self) -> dict[str, str]:
         """Return the SHA-256, by name, of each file that a finished run's figures come from."""

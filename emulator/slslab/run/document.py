@@ -1,5 +1,7 @@
 """The schema (2) of a run's document, run.json, which a run writes at its end and `--json` prints.
 
+`Run.describe` makes the document of a run that has ended.
+
 Documents with schema 1, from earlier versions, are converted: their `modelled` becomes `lambda`."""
 
 from typing import Annotated, Any, Literal, NotRequired

@@ -111,15 +111,16 @@ def compact(directory: Path) -> Trace:
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if (directory / LOG).exists():
-            trace, records = _tabulated(directory / LOG)
-            with writing(directory / TABLE) as file:
-                write_table(trace, file)
-            write_records(directory / INVOCATIONS, metered(records, "invocation"))
-            if instance_records := metered(records, "instance"):
-                write_records(directory / INSTANCES, instance_records)
-            (directory / LOG).unlink()
-        return read_table(directory / TABLE)
+        if not (directory / LOG).exists():
+            return read_table(directory / TABLE)
+        trace, records = _tabulated(directory / LOG)
+        with writing(directory / TABLE) as file:
+            write_table(trace, file)
+        write_records(directory / INVOCATIONS, metered(records, "invocation"))
+        if instance_records := metered(records, "instance"):
+            write_records(directory / INSTANCES, instance_records)
+        (directory / LOG).unlink()
+        return trace
     finally:
         os.close(descriptor)
 

@@ -13,7 +13,6 @@ from slslab.aws.limits import Limits, lambda_limits
 from slslab.host.server_process import LazyServer
 from slslab.installation import require
 
-OWNER = "states"
 PASSED_LIMITS = ("definition_bytes", "state_payload_bytes", "history_events", "map_concurrency")
 
 
@@ -44,8 +43,7 @@ class EmbeddedStateMachines(LazyServer):
         lazy: bool = False,
     ) -> None:
         require("moto")
-        owner = {"record": "event", "function": OWNER, "environment": OWNER}
-        super().__init__(environment, None if on_event is None else lambda event: on_event({**event, **owner}))
+        super().__init__(environment, on_event)
         self._lambda_endpoint = lambda_endpoint
         self._keys = keys
         self._limits = limits if limits is not None else lambda_limits()

@@ -1,6 +1,6 @@
 """Run Step Functions in a process of its own, which `slslab.stack.state_machines` starts.
 
-It writes transitions as framed trace records to the descriptor in SLSLAB_TRACE_FD.
+It writes transitions as trace records, one a line, to the descriptor in SLSLAB_TRACE_FD.
 """
 
 import os
@@ -74,7 +74,7 @@ def _leave_batch_out() -> None:
 
 
 def _recorder() -> Callable[[dict[str, Any]], None]:
-    """Return a function that writes transitions to the trace one at a time, so that frames stay whole, or drops
+    """Return a function that writes transitions to the trace one at a time, so that lines stay whole, or drops
     them."""
     if "SLSLAB_TRACE_FD" not in os.environ:
         return lambda _record: None

@@ -23,6 +23,8 @@ STATUSES = {
 DATA = ("input", "output")
 FAILED = ("Failed", "TimedOut")
 SCHEDULED = "lambdaFunctionScheduledEventDetails"
+# The function and environment of transitions in a trace.
+OWNER = "states"
 
 
 class ExecutionOver(Exception):
@@ -201,7 +203,9 @@ def _without_data(event: Mapping[str, Any]) -> dict[str, Any]:
 def transition_event(execution: str, document: Any, transition: Event) -> dict[str, Any]:
     """Return the trace record of a transition in an execution with this input (docs/trace.md)."""
     worker, epoch = labels(document)
-    return replace(transition, resource=f"{execution}/{transition.resource}", worker=worker, epoch=epoch).record()
+    resource = f"{execution}/{transition.resource}"
+    event = replace(transition, resource=resource, worker=worker, epoch=epoch, function=OWNER, environment=OWNER)
+    return {"record": "event", **event.record()}
 
 
 def labels(document: Any) -> tuple[int, int]:

@@ -16,7 +16,7 @@ LIMIT_S = 300.0
 GRACE_S = 5.0
 # Takes the peer's number, the script's name and the event of its execution.
 Report = Callable[[int, str, Event], None]
-# A longer frame than a pipe's atomic write could interleave with another writer's.
+# A longer line than a pipe's atomic write could interleave with another writer's.
 RESOURCE_LENGTH = 1024
 _running: dict[int, float] = {}
 

@@ -10,7 +10,7 @@ from slslab.cli.terminal import complete_run, find_up, json_option, print_docume
 from slslab.errors import RequestError
 from slslab.installation import require
 from slslab_lab.commands.options import directory_option
-from slslab_lab.pages import export as terminal
+from slslab_lab.pages.exports import terminal
 
 SCHEMA = 1
 FORMATS = ("csv", "parquet", "mlflow", "tensorboard", "sam")

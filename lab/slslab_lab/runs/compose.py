@@ -16,7 +16,7 @@ import redis
 from slslab.aws.accounts import DEFAULT
 from slslab.aws.clients import aws_client
 from slslab.aws.keys import Pair
-from slslab.compose.client import OWNER, RemoteEmulator, RemoteRecording, emulator_url
+from slslab.compose.client import RemoteEmulator, RemoteRecording, emulator_url
 from slslab.compose.instances import RemoteLauncher
 from slslab.compose.services import server_information
 from slslab.errors import HostError, RequestError, counted
@@ -266,7 +266,7 @@ class _Received:
                     entry.invocation = invoked["invocation"]
                     left.remove(invoked)
                     break
-            yield {**transition_event(name, input_, entry), **OWNER}
+            yield transition_event(name, input_, entry)
 
     def fetch_logs(self, emulator: RemoteEmulator, logs: Path) -> None:
         """Save the logs of all environments of the run."""

@@ -168,8 +168,7 @@ def execute(
         seconds = start_s + time.monotonic() - beginning
         if watch is not None:
             processor = watch.end()
-        directory.write_invocations(recorder.invocations)
-        ended = Run(directory, plan=plan, invocations=recorder.invocations, document=None)
+        ended = Run(directory, plan=plan, document=None)
         made = ended.describe(host, outcome, failure, seconds, book, before, processor)
         ended = ended.replace(document=made)
         made["lambda"] = play(ended, book)

@@ -13,7 +13,7 @@ from slslab_workers.plan import Plan
 
 @dataclass
 class Recorder:
-    """Receives records during a run, for the trace and the progress, and keeps the invocations.
+    """Receives records during a run, for the trace and the progress.
 
     `broken` is called when the trace can't be written any more; the trace then ends with the last written record.
     """
@@ -21,7 +21,6 @@ class Recorder:
     writer: TraceWriter
     plan: Plan
     progress: Progress
-    invocations: list[dict[str, Any]] = field(default_factory=list)
     computed: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
     broken: Callable[[RunFailed], None] = field(init=False)
@@ -30,8 +29,6 @@ class Recorder:
     def event(self, record: dict[str, Any]) -> None:
         """Write a record of any kind to the trace at once, so that a killed run keeps it."""
         self._write(record)
-        if record["record"] == "invocation":
-            self.invocations.append({name: value for name, value in record.items() if name != "record"})
         if record.get("op") == "compute":
             with self.lock:
                 self.computed += 1

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slslab.host import output
-from slslab.host.output import FunctionLog, LogRecords, Stream, TraceFrames
+from slslab.host.output import FunctionLog, LogRecords, Stream, TraceLines
 from slslab_workers.trace.event import Event
 
 EVENT = Event(op="compute", phase="compute").record()
@@ -134,25 +134,32 @@ def test_printed_lines_are_kept_or_not_as_wholes(lines: list[bytes], size: int) 
         assert path.read_bytes() == kept + b"REPORT\n"
 
 
-def frame(event: dict[str, Any]) -> bytes:
-    body = json.dumps(event).encode()
-    return len(body).to_bytes(4, "big") + body
+def traced(event: dict[str, Any]) -> bytes:
+    return json.dumps(event).encode() + b"\n"
 
 
-def test_frames_are_events_wherever_they_are_cut() -> None:
+def test_lines_are_events_wherever_they_are_cut() -> None:
     events: list[dict[str, Any]] = []
-    frames = TraceFrames("f-0001", events.append)
+    lines = TraceLines("f-0001", events.append)
     sent = [EVENT | {"start_ns": n, "end_ns": n + 1} for n in range(3)]
-    for byte in b"".join(map(frame, sent)):
-        frames.feed(bytes([byte]))
+    for byte in b"".join(map(traced, sent)):
+        lines.feed(bytes([byte]))
     assert events == [{"record": "event", **event} for event in sent]
 
 
-def test_a_frame_that_is_too_large_ends_the_trace(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_source_of_an_event_is_not_what_its_writer_says() -> None:
     events: list[dict[str, Any]] = []
-    frames = TraceFrames("f-0001", events.append)
-    frames.feed((output.FRAME_BYTES + 1).to_bytes(4, "big"))
-    frames.feed(frame(EVENT))
+    source = {"function": "f", "environment": "f-0001"}
+    TraceLines("f-0001", events.append, source).feed(traced(EVENT | {"function": "other"}))
+    assert events == [{"record": "event", **EVENT, **source}]
+
+
+def test_a_line_that_is_too_long_ends_the_trace(caplog: pytest.LogCaptureFixture) -> None:
+    events: list[dict[str, Any]] = []
+    lines = TraceLines("f-0001", events.append)
+    lines.feed(bytes(output.FRAME_BYTES))
+    lines.feed(b" ")
+    lines.feed(traced(EVENT))
     assert events == []
     assert "its trace ends here" in caplog.text
 
@@ -160,9 +167,9 @@ def test_a_frame_that_is_too_large_ends_the_trace(caplog: pytest.LogCaptureFixtu
 def test_too_many_invalid_records_end_the_trace(caplog: pytest.LogCaptureFixture) -> None:
     """A function writes to the emulator's own log by them."""
     events: list[dict[str, Any]] = []
-    frames = TraceFrames("f-0001", events.append)
-    frames.feed(bytes(4 * 100_000))
-    frames.feed(frame(EVENT))
+    lines = TraceLines("f-0001", events.append)
+    lines.feed(b"\n" * 100_000)
+    lines.feed(traced(EVENT))
     assert events == []
     assert len(caplog.records) == output.MOST_INVALID + 1
     assert "wrote 100 invalid trace records: its trace ends here" in caplog.text
@@ -195,7 +202,7 @@ def test_too_many_invalid_records_end_the_trace(caplog: pytest.LogCaptureFixture
 def test_what_no_event_has_is_an_invalid_record(changed: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
     """Each of these made the trace of its run unreadable, or failed where it was used."""
     events: list[dict[str, Any]] = []
-    TraceFrames("f-0001", events.append).feed(frame(EVENT | changed))
+    TraceLines("f-0001", events.append).feed(traced(EVENT | changed))
     assert events == []
     assert "an invalid trace record" in caplog.text
 
@@ -203,5 +210,5 @@ def test_what_no_event_has_is_an_invalid_record(changed: dict[str, Any], caplog:
 def test_of_an_event_only_its_own_fields_are_kept() -> None:
     events: list[dict[str, Any]] = []
     deep = b'{"more": ' + b"[" * 900 + b"]" * 900 + b"," + json.dumps(EVENT).encode()[1:]
-    TraceFrames("f-0001", events.append).feed(len(deep).to_bytes(4, "big") + deep)
+    TraceLines("f-0001", events.append).feed(deep + b"\n")
     assert events == [{"record": "event", **EVENT}]

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from slslab.errors import HostError
-from slslab.host.output import PipeReader, TraceFrames
+from slslab.host.output import PipeReader, TraceLines
 from slslab.host.server_process import ATTEMPTS, ServerProcess, free_ports, listening_socket
 from slslab_workers.trace.event import Event
 
@@ -66,11 +66,11 @@ def test_settling_hands_on_what_was_written_before_and_nothing_twice(monkeypatch
     late, read = threading.Event(), PipeReader._read
     monkeypatch.setattr(PipeReader, "_read", lambda trace: late.wait() and read(trace))
     seen: list[int] = []
-    trace = PipeReader("server", TraceFrames("server", lambda event: seen.append(event["start_ns"])).feed)
+    trace = PipeReader("server", TraceLines("server", lambda event: seen.append(event["start_ns"])).feed)
 
     def write(number: int) -> None:
-        frame = json.dumps(Event(op="wait", phase="wait", start_ns=number, end_ns=number).record()).encode()
-        os.write(trace.writing, len(frame).to_bytes(4, "big") + frame)
+        record = Event(op="wait", phase="wait", start_ns=number, end_ns=number).record()
+        os.write(trace.writing, json.dumps(record).encode() + b"\n")
 
     write(1)
     write(2)

@@ -685,15 +685,15 @@ def test_an_error_is_named_by_its_body_or_else_by_its_header(
 def test_what_a_function_writes_to_its_trace_is_checked(
     deploy: Deploy, invoke: Invoke, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Frames that aren't events are reported in the emulator's log; half a frame waits for the other half."""
+    """Lines that aren't events are reported in the emulator's log; half a line waits for the other half."""
     name = deploy(
         """
         import os, time
 
         def handler(event, context):
             descriptor = int(os.environ["SLSLAB_TRACE_FD"])
-            for frame in event:
-                data = len(frame).to_bytes(4, "big") + frame.encode()
+            for line in event:
+                data = line.encode() + b"\\n"
                 os.write(descriptor, data[:6])
                 time.sleep(0.05)
                 os.write(descriptor, data[6:])
@@ -702,12 +702,12 @@ def test_what_a_function_writes_to_its_trace_is_checked(
             return len(event)
         """
     )
-    frames = ["no JSON", "[1, 2]", '{"op": "compute"}']
+    lines = ["no JSON", "[1, 2]", '{"op": "compute"}']
     with caplog.at_level(logging.ERROR, "slslab.host.output"):
-        assert invoke(name, frames).payload == 3
+        assert invoke(name, lines).payload == 3
     told = [record.getMessage() for record in caplog.records]
     assert [message.partition("an invalid trace record: ")[2] for message in told] == [
-        repr(frame.encode()) for frame in frames
+        repr(line.encode()) for line in lines
     ]
 
 

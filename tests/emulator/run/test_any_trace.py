@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from slslab.errors import RunError
-from slslab.host.output import TraceFrames
+from slslab.host.output import TraceLines
 from slslab.run import metrics
 from slslab.run.bill import Usage, compute_bill, load_book
 from slslab.run.log import LOG, TABLE, TraceWriter, compact
@@ -74,19 +74,18 @@ def use(directory: Path) -> int:
 def written(seed: int, directory: Path) -> tuple[int, int]:
     """Make the trace of a run from what a function writes to its own; return how many events were written and read."""
     order = random.Random(seed)
-    frames = []
+    lines = []
     for _ in range(order.randrange(1, 20)):
         body = event(order)
-        size = order.choice((0, len(body) - 1, 1 << 31)) if order.random() < 0.01 else len(body)
-        frames.append(size.to_bytes(4, "big") + body)
-    data = b"".join(frames)
+        lines.append(body + (b"\n" if order.random() < 0.99 else b""))
+    data = b"".join(lines)
     with TraceWriter(directory / LOG, "r") as writer:
-        trace = TraceFrames("f-0001", lambda record: writer.write({**record, **SOURCE}))
+        trace = TraceLines("f-0001", lambda record: writer.write({**record, **SOURCE}))
         while data:
             cut = order.randrange(1, 3000)
             trace.feed(data[:cut])
             data = data[cut:]
-    return len(frames), use(directory)
+    return len(lines), use(directory)
 
 
 def damaged(seed: int, directory: Path) -> tuple[int, int]:

@@ -132,7 +132,6 @@ def test_a_finished_run_is_never_modified(root: Path) -> None:
         lambda: directory.write("bill.json", {}),
         lambda: directory.write("run.json", {}),
         lambda: directory.write_plan({}),
-        lambda: directory.write_invocations([]),
     ]
     for modify in modifications:
         with pytest.raises(RunError, match="never modified"):

@@ -54,6 +54,7 @@ def test_events_are_numbered_by_their_start_and_carry_the_schema(tmp_path: Path)
     trace = compact(tmp_path)
     assert [event["op"] for event in trace.events] == ["object.get", "compute", "update"]
     assert [event["event"] for event in trace.events] == [0, 1, 2]
+    assert load(tmp_path) == trace
     stored = pq.read_table(tmp_path / TABLE)
     assert stored.schema.names == COLUMNS.names
     assert stored.schema.metadata[b"slslab.schema"] == b"2"

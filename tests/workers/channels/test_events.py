@@ -15,17 +15,12 @@ FIELDS = {
 }  # fmt: skip
 
 
-def frames(data: bytes) -> list[dict[str, Any]]:
-    """Records of a stream of frames: 4-byte big-endian length, then JSON."""
-    found = []
-    while data:
-        size = int.from_bytes(data[:4], "big")
-        found.append(json.loads(data[4 : 4 + size]))
-        data = data[4 + size :]
-    return found
+def records(data: bytes) -> list[dict[str, Any]]:
+    assert data.endswith(b"\n")
+    return [json.loads(line) for line in data.splitlines()]
 
 
-def test_records_are_framed_on_the_descriptor(
+def test_records_are_lines_on_the_descriptor(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     reading, writing = os.pipe()
@@ -38,7 +33,7 @@ def test_records_are_framed_on_the_descriptor(
         pass
     os.close(writing)
     with os.fdopen(reading, "rb") as stream:
-        first, second = frames(stream.read())
+        first, second = records(stream.read())
     assert set(first) == set(second) == FIELDS
     assert first["start_ns"] <= first["end_ns"] <= second["start_ns"] <= second["end_ns"]
     assert (first["op"], first["phase"], first["resource"]) == ("object.put", "synchronise", "bucket/ключ")
@@ -117,5 +112,5 @@ def test_long_records_arrive_whole(monkeypatch: pytest.MonkeyPatch) -> None:
         pass
     os.close(writing)
     reader.join()
-    [event] = frames(received[0])
+    [event] = records(received[0])
     assert event["resource"] == name

@@ -1,7 +1,7 @@
 """The worker's side of the trace: what it did, when, for how long, with how many bytes.
 
-In the emulator, records are framed (4-byte big-endian length, UTF-8 JSON) and written to the descriptor in
-SLSLAB_TRACE_FD, so that the function's own log never gets them. On AWS, without it, each is one JSON log line.
+In the emulator, each record is a line of JSON on the descriptor in SLSLAB_TRACE_FD, so that the function's own log
+never gets it. On AWS, without that descriptor, each is a line of the log.
 """
 
 import json
@@ -69,12 +69,11 @@ def environment_sink() -> Sink:
     number = int(descriptor)
 
     def write(record: dict[str, Any]) -> None:
-        body = json.dumps(record, separators=(",", ":")).encode()
-        frame = len(body).to_bytes(4, "big") + body
+        line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
         # A pipe writes up to 4096 bytes atomically, and a record has a few hundred.
-        written = os.write(number, frame)
-        while written < len(frame):
-            written += os.write(number, frame[written:])
+        written = os.write(number, line)
+        while written < len(line):
+            written += os.write(number, line[written:])
 
     return write
 

@@ -64,13 +64,13 @@ def host_packages(own: list[str], imported: set[str]) -> set[str]:
 
 
 def trace(op: str, resource: str, size: int = 0) -> None:
-    """Write an event to the trace: four bytes of length, and JSON (docs/trace.md)."""
+    """Write an event to the trace: a line of JSON (docs/trace.md)."""
     nowhere = {"invocation": "", "worker": -1, "epoch": -1, "step": -1, "cpu_ns": 0, "bytes": size, "requests": 0}
     now = time.monotonic_ns()
     kind = {"op": op, "phase": "init", "resource": resource, "etag": None, "overhead": True, "failed": False}
-    frame = json.dumps({**nowhere, **kind, "start_ns": now, "end_ns": now}).encode()
+    line = json.dumps({**nowhere, **kind, "start_ns": now, "end_ns": now}).encode() + b"\n"
     with suppress(OSError):  # the function may have closed it
-        os.write(int(os.environ["SLSLAB_TRACE_FD"]), len(frame).to_bytes(4, "big") + frame)
+        os.write(int(os.environ["SLSLAB_TRACE_FD"]), line)
 
 
 def trace_gpu() -> None:

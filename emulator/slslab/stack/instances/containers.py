@@ -21,7 +21,7 @@ from slslab.errors import HostError, StartFailed
 from slslab.host.containers import GATE, LAMBDA_GID, SHARED, Container, Containers
 from slslab.host.docker_engine import FUNCTION_LABEL, reason, remove
 from slslab.host.namespaces import LAMBDA_UID, TASK_ROOT
-from slslab.host.output import TraceFrames
+from slslab.host.output import TraceLines
 from slslab.host.spawner import TRACE_DESCRIPTOR
 from slslab.run.records import launch_record
 from slslab.stack.instances.fleet import instance_id
@@ -107,10 +107,9 @@ class ContainerFleet:
         document.write_text(json.dumps(event))
         self.logs.mkdir(parents=True, exist_ok=True)
         log = (self.logs / f"{id_}.log").open("wb", buffering=0)
-        source = {"record": "event", "function": module, "environment": id_, "invocation": id_}
-        frames = TraceFrames(id_, lambda event: self.on_event({**event, **source}))
+        lines = TraceLines(id_, self.on_event, {"function": module, "environment": id_, "invocation": id_})
         configure = partial(self._configuration, module, device)
-        container = Container(self.containers, home, {EVENT: document}, configure, log.write, frames.feed)
+        container = Container(self.containers, home, {EVENT: document}, configure, log.write, lines.feed)
         try:
             await container.start()
         except BaseException as error:

@@ -24,7 +24,7 @@ from typing import Any
 
 from slslab.aws.limits import MB
 from slslab.host.cgroup_accounts import GroupAccounts
-from slslab.host.output import CHUNK_BYTES, TraceFrames
+from slslab.host.output import CHUNK_BYTES, TraceLines
 from slslab.host.priority import weigh_session
 from slslab.host.procfs import Sample, peak_resident_bytes, process_tree, take_sample
 from slslab.host.server_process import tied_to_this_process, without_foreign
@@ -216,7 +216,7 @@ class RunningInstances:
 
     def _attend(self) -> None:
         self._running = list(self._launched)
-        frames = {instance.trace: TraceFrames(instance.id, self._listener(instance)) for instance in self._launched}
+        lines = {instance.trace: self._lines(instance.id) for instance in self._launched}
         try:
             for instance in self._launched:
                 self._launcher.on_event(
@@ -229,7 +229,7 @@ class RunningInstances:
                         instance.device,
                     )
                 )
-            self._watch(frames)
+            self._watch(lines)
         except BaseException as error:
             # For instance, a trace that can't be written; `check` and `join` raise it.
             self._failure = self._failure or error
@@ -241,31 +241,31 @@ class RunningInstances:
                 os.close(instance.trace)
             self._over.set()
 
-    def _watch(self, frames: Mapping[int, TraceFrames]) -> None:
+    def _watch(self, lines: Mapping[int, TraceLines]) -> None:
         with selectors.DefaultSelector() as selector:
-            for trace in frames:
+            for trace in lines:
                 selector.register(trace, selectors.EVENT_READ)
             sampled = 0.0
             while self._running:
                 # The end of an instance closes its trace and so ends this wait, too.
                 for key, _ in selector.select(SAMPLE_S):
-                    if _read(key.fd, frames[key.fd]) == 0:
+                    if _read(key.fd, lines[key.fd]) == 0:
                         selector.unregister(key.fd)
                 if self._ending.is_set():
                     self._kill()
                 for instance in [instance for instance in self._running if instance.has_ended()]:
-                    self._meter(instance, frames[instance.trace])
+                    self._meter(instance, lines[instance.trace])
                 if time.monotonic() - sampled >= SAMPLE_S:
                     sampled = time.monotonic()
                     for instance in self._running:
                         instance.measure(process_tree(instance.process.pid))
 
-    def _meter(self, instance: _Instance, frames: TraceFrames) -> None:
+    def _meter(self, instance: _Instance, lines: TraceLines) -> None:
         """Read the rest of an ended instance's trace and record it; if it has failed, end the others."""
         end_ns = time.monotonic_ns()
         # Kill what it left behind in its group, before its id can be reused.
         instance.kill()
-        while _read(instance.trace, frames):
+        while _read(instance.trace, lines):
             pass
         exit_code, cpu_seconds = instance.reap()
         self._running.remove(instance)
@@ -280,9 +280,9 @@ class RunningInstances:
         for instance in self._running:
             instance.kill()
 
-    def _listener(self, instance: _Instance) -> Callable[[dict[str, Any]], None]:
-        source = {"function": self._module, "environment": instance.id, "invocation": instance.id}
-        return lambda event: self._launcher.on_event({**event, "record": "event", **source})
+    def _lines(self, id_: str) -> TraceLines:
+        source = {"function": self._module, "environment": id_, "invocation": id_}
+        return TraceLines(id_, self._launcher.on_event, source)
 
 
 def failure(id_: str, rank: int, exit_code: int, log: Path) -> RunFailed:
@@ -300,13 +300,13 @@ def failure(id_: str, rank: int, exit_code: int, log: Path) -> RunFailed:
     return RunFailed("Instance.Exited", f"The instance {id_} ended with exit code {exit_code}.", rank, tail)
 
 
-def _read(descriptor: int, frames: TraceFrames) -> int | None:
+def _read(descriptor: int, lines: TraceLines) -> int | None:
     """Read the available bytes of a trace; return their number, 0 at its end, None if nothing is available."""
     try:
         chunk = os.read(descriptor, CHUNK_BYTES)
     except BlockingIOError:
         return None
-    frames.feed(chunk)
+    lines.feed(chunk)
     return len(chunk)
 
 
