@@ -269,6 +269,19 @@ def test_a_file_that_holds_no_measurements_is_refused(text: str | None, message:
         STUDY.read(tmp_path)
 
 
+def test_measurements_lacking_an_arm_or_a_turn_are_refused(tmp_path: Path) -> None:
+    document = json.loads(made().model_dump_json(by_alias=True))
+    average = document["models"]["resnet18"]["operations"][AVERAGE]
+    average["redis-py"]["seconds"].pop()
+    (tmp_path / "measurements.json").write_text(json.dumps(document))
+    with pytest.raises(RequestError, match="average differ in their numbers of turns"):
+        STUDY.read(tmp_path)
+    del average["redis-py"]
+    (tmp_path / "measurements.json").write_text(json.dumps(document))
+    with pytest.raises(RequestError, match="average of redis-py is missing"):
+        STUDY.read(tmp_path)
+
+
 def test_the_command_measures_writes_and_reads_again(
     slslab: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -8,10 +8,10 @@ from contextlib import ExitStack
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from statistics import median
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from slslab.errors import RunError
 from slslab.host.session import Session
@@ -62,6 +62,19 @@ class Model(Entry):
 
     parameters: Annotated[int, Field(gt=0)]
     operations: Mapping[str, Mapping[str, Samples]]
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        for operation in OPERATIONS:
+            samples = self.operations.get(operation, {})
+            if missing := [arm for arm in ARMS if arm not in samples]:
+                raise ValueError(f"{operation} of {missing[0]} is missing")
+            parts = [samples[IN_DATABASE].script_cpu_s, *(samples[arm].seconds for arm in ARMS)]
+            for naive in map(samples.__getitem__, NAIVE):
+                parts += [naive.get_cpu_s, naive.arithmetic_cpu_s, naive.put_cpu_s]
+            if len(set(map(len, parts))) > 1:
+                raise ValueError(f"the arms of {operation} differ in their numbers of turns")
+        return self
 
 
 class Released(Entry):
