@@ -38,7 +38,7 @@ import invoke
 from slslab.aws.keys import Keyring
 from slslab.host.session import Session
 from slslab.lambda_.emulator import Emulator
-from slslab.run.metrics import oversubscribed, uncertain
+from slslab.run.oversubscription import oversubscribed, uncertain
 from slslab.run.records import InvocationRecord
 
 BURN = """

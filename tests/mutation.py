@@ -41,6 +41,7 @@ MODULES = {
     "slslab.run.bill": ("emulator/run/test_bill.py",),
     "slslab.lambda_.clock": ("emulator/lambda_/test_clock.py",),
     "slslab.run.metrics": ("emulator/run/test_metrics.py",),
+    "slslab.run.oversubscription": ("emulator/run/test_metrics.py",),
     "slslab.run.records": ("emulator/lambda_/test_clock.py", "emulator/run/test_records.py"),
     "slslab_workers.gloo.ring": ("workers/gloo/test_ring.py",),
     "slslab_workers.gradssharding.topology": ("workers/gradssharding/test_topology.py",),

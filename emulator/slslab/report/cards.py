@@ -20,7 +20,8 @@ from slslab.report.summaries import (
     replayed,
     seconds,
 )
-from slslab.run.metrics import OVERSUBSCRIBED, PHASES
+from slslab.run.metrics import PHASES
+from slslab.run.oversubscription import OVERSUBSCRIBED
 
 # As a REPORT line names its figures, except the last, and as the document does.
 REPORTED = (

@@ -1,14 +1,13 @@
 """What a run or a record of `slslab up` shows, from its document: on a terminal, and as a page without charts."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from slslab.errors import counted
 from slslab.report import cards, summaries
 from slslab.report.bill_tables import bill_card
 from slslab.report.figures import failure, figures, figures_table, warnings
-from slslab.report.formats import percent
-from slslab.report.page import Card, Document, Note, Page, Part, Table
+from slslab.report.page import Card, Document, Note, Page, Part
 from slslab_workers.architecture import chosen_options, title
 
 # Long runs show only this many epochs.
@@ -141,33 +140,6 @@ def interrupted(document: Document) -> Iterator[Part]:
     yield _identity(document)
     yield failure(document["error"])
     yield f"`slslab show {document['run']}` prints what it did until then."
-
-
-def runs(documents: Sequence[Document]) -> Table:
-    """Return a table with one line per run, with its seconds and bill on Lambda."""
-    named = ("architecture", "model", "dataset", "workers")
-    time = "modelled s" if any(map(summaries.platform_of, documents)) else "AWS s"
-    rows = []
-    for document in documents:
-        found = summaries.replayed(document)
-        rows.append(
-            (
-                document["run"],
-                document["status"],
-                *(str(document.get(name, "")) for name in named),
-                f"{summaries.epochs_of(document):,}" if "epochs" in document else "",
-                summaries.figure_text(found, "seconds") if found else "",
-                summaries.figure_text(found, "cost") if found else "",
-                percent(document["accuracy"][-1], ".1") if document.get("accuracy") else "",
-            )
-        )
-    return Table(
-        ("run", "status", *named, "epochs", time, "bill USD", "accuracy"),
-        rows,
-        note=summaries.range_note(*map(summaries.replayed, documents)),
-        # The run's id contains the architecture and the model.
-        dispensable=("dataset", "model", "architecture", "epochs", "workers", "accuracy", time),
-    )
 
 
 def _with_few_epochs(card: Card) -> Card:

@@ -6,13 +6,11 @@ from decimal import Decimal
 from statistics import median
 from typing import Any, Literal, TypeVar
 
+from slslab.run.oversubscription import oversubscribed, uncertain
 from slslab_workers.trace.operations import BESIDE as BESIDE
 from slslab_workers.trace.operations import BILLED, PROTOCOL, billed_requests, moves
 
 PHASES = ("init", "fetch", "compute", "synchronise", "update", "wait", "other")
-OVERSUBSCRIBED = 0.02
-# If this host may account for a larger share of an invocation's time, the invocation is marked.
-UNCERTAIN = 0.1
 Records = Sequence[Mapping[str, Any]]
 Rows = list[dict[str, Any]]
 Key = TypeVar("Key")
@@ -150,29 +148,6 @@ def totals(events: Rows, records: Records, instances: Records = ()) -> dict[str,
             "uncertain_invocations": sum(map(uncertain, records)),
         },
     }
-
-
-def oversubscribed(records: Iterable[Mapping[str, Any]]) -> bool:
-    """Return whether this host delayed invocations or instances by more than 2 % of their time.
-
-    If so, their CPU seconds may also be higher than on an idle host."""
-    delay_ms, time_ms = 0.0, 0.0
-    for record in records:
-        delay_ms += record["host_delay_ms"]
-        time_ms += record["duration_ms"] + (record["init_ms"] or 0.0)
-    return delay_ms > OVERSUBSCRIBED * time_ms
-
-
-def delayed(records: Records, instances: Records = ()) -> float:
-    """Return the share of the wall time of invocations and instances that this host delayed them, from 0 to 1."""
-    ran = (*records, *instances)
-    wall_ms = sum((one["end_ns"] - one["start_ns"]) / 1e6 + (one.get("init_ms") or 0.0) for one in ran)
-    return min(1.0, float(sum(one["host_delay_ms"] for one in ran)) / wall_ms) if wall_ms else 0.0
-
-
-def uncertain(record: Mapping[str, Any]) -> bool:
-    """Return whether waits that this host prolonged may be more than a tenth of an invocation's time."""
-    return bool((record.get("uncertain_ms") or 0.0) > UNCERTAIN * (record["duration_ms"] + (record["init_ms"] or 0.0)))
 
 
 def span_seconds(events: Iterable[Mapping[str, Any]], instances: Records = ()) -> float:

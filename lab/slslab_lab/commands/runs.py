@@ -16,8 +16,8 @@ from slslab_workers.plan import Plan
 @json_option
 def runs(json_: bool) -> None:
     """List the runs in $SLSLAB_RUNS or ./runs, newest first. Exit code 1 if one of them can't be read."""
-    from slslab.report import run as tables
     from slslab.run.directory import list_runs
+    from slslab_lab.pages.runs import runs_table
 
     summaries, troubles = [], []
     for run in list_runs():
@@ -26,7 +26,7 @@ def runs(json_: bool) -> None:
         except RunError as error:
             summaries.append({"run": run.id, "status": "unreadable", "error": {"message": error.message}})
             troubles.append(f"Error: {error.message}\nHint: {error.hint}")
-    print_document({"runs": summaries}, lambda: tables.runs(summaries), json_)
+    print_document({"runs": summaries}, lambda: runs_table(summaries), json_)
     if troubles:
         click.echo("\n".join(troubles), err=True)
         raise click.exceptions.Exit(RunError.exit_code)

@@ -21,7 +21,7 @@ from slslab.processor.kept import make_key
 from slslab.run.directory import RunDirectory
 from slslab.run.document import Alone, NotAlone
 from slslab.run.log import LOG, TraceWriter
-from slslab.run.metrics import delayed
+from slslab.run.oversubscription import delayed
 from slslab.run.run import Run
 from slslab_lab.replay.programs.alone import ANY, Sample, samples, suffix, summarise
 from slslab_lab.runs.processor import ProcessorWatch

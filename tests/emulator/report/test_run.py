@@ -23,6 +23,7 @@ from slslab.run.bill import Usage, compute_bill, load_book
 from slslab.run.directory import RunDirectory, list_runs
 from slslab.run.service import open_run
 from slslab.up.doctor import MISSING, OK, PARTLY, Finding, findings_table
+from slslab_lab.pages.runs import runs_table
 
 RECORD = {
     "request_id": "a", "memory_mb": 1769, "billed_ms": 10_500, "architecture": "x86_64", "ephemeral_mb": 512,
@@ -458,7 +459,7 @@ def test_a_bill_with_a_cache_has_the_total_for_a_run_alone() -> None:
 def test_runs_of_every_kind_have_a_line() -> None:
     interrupted: Mapping[str, Any] = {"run": "begun", "status": "interrupted", "architecture": "allreduce"}
     bare: Mapping[str, Any] = {"run": "bare", "status": "interrupted"}
-    text = shown(run.runs([document(**{"lambda": modelled()}), document(run="20261121-two"), interrupted, bare]))
+    text = shown(runs_table([document(**{"lambda": modelled()}), document(run="20261121-two"), interrupted, bare]))
     plan = ["done", "allreduce", "lenet", "digits", "2", "2"]
     assert row(text, "20261121-one") == [*plan, *"9 to 14 0.00032 to 0.00051 50.0 %".split()]
     assert row(text, "20261121-two") == [*plan, "50.0", "%"], "not modelled"
@@ -540,14 +541,14 @@ def test_nothing_of_a_run_is_cut_at_80_columns(name: str) -> None:
 def test_runs_are_told_by_their_ids_bills_and_statuses_at_80_columns() -> None:
     documents = [directory.listed() for directory in list_runs(RECORDED)]
     interrupted = {"run": "20261122-000000-gradssharding-torchvision-0123", "status": "interrupted"}
-    narrow = shown(run.runs([*documents, interrupted]), 80)
+    narrow = shown(runs_table([*documents, interrupted]), 80)
     assert "…" not in narrow
     assert max(map(len, narrow.splitlines())) <= 80
     for document in documents:
         assert row(narrow, document["run"])[-1] == significant(float(document["lambda"]["cost"]["total"]))
     assert row(narrow, interrupted["run"]) == ["interrupted"]
     assert "Not shown at this width: dataset, model, architecture, epochs, workers," in narrow
-    assert "Not shown" not in shown(run.runs(documents), 200)
+    assert "Not shown" not in shown(runs_table(documents), 200)
 
 
 def test_a_table_that_does_not_fit_is_turned_then_has_fewer_columns_and_last_breaks_words() -> None:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slslab.run import metrics
+from slslab.run.oversubscription import delayed, oversubscribed, uncertain
 
 
 def event(op: str, phase: str, seconds: float, **more: Any) -> dict[str, Any]:
@@ -290,17 +291,17 @@ def test_dynamodb_bills_by_size() -> None:
 
 def test_a_host_is_oversubscribed_above_two_percent_of_init_and_duration() -> None:
     def host(delay_ms: float, **more: Any) -> bool:
-        return metrics.oversubscribed([record("a", host_delay_ms=delay_ms, **more)])
+        return oversubscribed([record("a", host_delay_ms=delay_ms, **more)])
 
     assert not host(210.0), "of 10,500 ms"
     assert host(210.1)
     assert not host(200.0, init_ms=None)
     assert host(200.01, init_ms=None)
     half = record("a", host_delay_ms=110.0)
-    assert not metrics.oversubscribed([half, record("b")])
-    assert metrics.oversubscribed([record("a", host_delay_ms=400.0), record("b", host_delay_ms=100.0)])
-    assert not metrics.oversubscribed([])
-    assert metrics.oversubscribed([record("a", host_delay_ms=0.5, duration_ms=1.0, init_ms=None)])
+    assert not oversubscribed([half, record("b")])
+    assert oversubscribed([record("a", host_delay_ms=400.0), record("b", host_delay_ms=100.0)])
+    assert not oversubscribed([])
+    assert oversubscribed([record("a", host_delay_ms=0.5, duration_ms=1.0, init_ms=None)])
 
 
 @pytest.mark.parametrize(
@@ -313,9 +314,9 @@ def test_delays_are_a_share_of_init_duration_and_instances(delays_ms: tuple[floa
         {"start_ns": 0, "end_ns": 50_000_000, "init_ms": None, "host_delay_ms": 0.0},
     ]
     instances = [{"start_ns": 20_000_000, "end_ns": 120_000_000, "host_delay_ms": delays_ms[1]}]
-    assert metrics.delayed(records, instances) == pytest.approx(share, rel=1e-9)
-    assert metrics.delayed(records[:1]) == pytest.approx(min(1.0, delays_ms[0] / 150))
-    assert metrics.delayed([]) == 0.0
+    assert delayed(records, instances) == pytest.approx(share, rel=1e-9)
+    assert delayed(records[:1]) == pytest.approx(min(1.0, delays_ms[0] / 150))
+    assert delayed([]) == 0.0
 
 
 def test_an_invocation_is_uncertain_above_a_tenth_of_init_and_duration() -> None:
@@ -324,7 +325,7 @@ def test_an_invocation_is_uncertain_above_a_tenth_of_init_and_duration() -> None
         record("d"), record("e", uncertain_ms=1000.0, init_ms=None), record("f", uncertain_ms=1000.01, init_ms=None),
         record("g", uncertain_ms=None, duration_ms=1.0, init_ms=None),
     ]  # fmt: skip
-    marked = [metrics.uncertain(one) for one in records]
+    marked = [uncertain(one) for one in records]
     assert marked == [False, True, False, False, False, True, False]
     host = metrics.totals([], records)["host"]
     assert (host["uncertain_invocations"], host["uncertain_seconds"]) == (2, 4.10011)

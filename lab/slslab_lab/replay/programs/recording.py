@@ -10,6 +10,7 @@ from slslab.errors import RunError
 from slslab.predict.processor import Processor
 from slslab.run import metrics
 from slslab.run.directory import RunDirectory
+from slslab.run.oversubscription import delayed
 from slslab.run.run import Run
 from slslab_lab.replay.programs.disturbance import widen
 from slslab_workers.architecture import read_plan
@@ -53,7 +54,7 @@ def processor_of(run: Run) -> Processor | None:
     if not (processor := document.get("processor")):
         return None
     stolen_share = document.get("host", {}).get("stolen_share", 0.0)
-    delayed_share = metrics.delayed(run.invocations, run.instances)
+    delayed_share = delayed(run.invocations, run.instances)
     return widen(Processor.from_dict(processor), document.get("alone"), delayed_share, stolen_share)
 
 
