@@ -74,7 +74,7 @@ def export(
 
         written = write_boards(finished, folder)
     else:
-        from slslab_lab.pages.exports.files import write_files
+        from slslab_lab.pages.exports.tables import write_files
 
         written = write_files(finished, kind, folder)
     document = {"schema": SCHEMA, "to": kind, "runs": [run.id for run in finished], **target, "written": written}

@@ -40,7 +40,8 @@ TIME, BILL, BILLED = "time on AWS, s", "bill, USD", "billed time on AWS, s"
 # Figures with 80 % ranges, by their names in documents.
 MODELLED = {TIME: "seconds", BILL: "cost", BILLED: "billed_seconds"}
 PRICED = f"{summaries.HOST_PRICED}, USD"
-# Figures of whole runs to compare, modelled ones first: a title and the value.
+# Figures of whole runs to compare: a title and the value. `slslab_lab.runs.on_lambda` modelled the first three when the
+# runs ended.
 FIGURES: tuple[tuple[str, Value], ...] = (
     (TIME, _on_lambda(lambda found: float(found["seconds"]))),
     (BILL, _on_lambda(lambda found: float(found["cost"]["total"]))),

@@ -55,8 +55,10 @@ def test_options_that_exclude_each_other_are_refused(tmp_path: Path) -> None:
 
 def test_the_example_in_the_guide_is_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its class and its module stand in the guide; with nothing else it makes a document that a page is made of."""
-    guide = (Path(__file__).parents[3] / "docs" / "own.md").read_text(encoding="utf-8")
-    declaration, module = re.findall(r"```python\n(.*?)```", guide.partition("## Add a study")[2], re.DOTALL)
+    guide = (Path(__file__).parents[3] / "docs" / "papers.md").read_text(encoding="utf-8")
+    declaration, module = re.findall(
+        r"```python\n(.*?)```", guide.partition("## Add a study")[2].partition("\n## ")[0], re.DOTALL
+    )
     costs = ModuleType("slslab_lab.studies.costs")
     exec(compile(module, "costs.py", "exec"), costs.__dict__)
     monkeypatch.setitem(sys.modules, costs.__name__, costs)

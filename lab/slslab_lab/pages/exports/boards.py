@@ -7,8 +7,8 @@ from typing import Any
 
 from slslab.errors import HostError, RequestError, writable
 from slslab.run.run import Run
-from slslab_lab.pages.exports.files import make_directory
 from slslab_lab.pages.exports.finished import curves, figures, parameters, unix_ns, versions
+from slslab_lab.pages.exports.tables import make_directory
 
 EVENTS = "events.out.tfevents.*"
 
