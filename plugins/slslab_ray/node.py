@@ -16,7 +16,7 @@ from typing import Any
 
 from slslab.errors import HostError, StartFailed
 from slslab.host.output import LOG_BYTES
-from slslab.host.server_process import raise_descriptor_limit
+from slslab.host.processes import raise_descriptor_limit
 from slslab.host.session import Session
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.environment import Environment

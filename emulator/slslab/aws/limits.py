@@ -2,12 +2,22 @@
 
 import math
 import tomllib
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any, Self
 
-from slslab.errors import RequestError
+# Function settings that are stored and returned, but have no effect here, with what is missing, for a function's log
+# and for `slslab limits`.
+WITHOUT_EFFECT: Mapping[str, str] = {
+    "DeadLetterConfig": "failed events go to a queue only where AWS_ENDPOINT_URL_SQS names a service that has it",
+    "FileSystemConfigs": "no file system is mounted",
+    "KMSKeyArn": "nothing is encrypted",
+    "SnapStart": "environments start from their beginning, and are billed so",
+    "TracingConfig": "no traces go to X-Ray",
+    "VpcConfig": "functions have this host's network",
+}
 
 
 @dataclass(frozen=True)
@@ -134,20 +144,3 @@ def billed_ms(duration_ms: float, init_ms: float | None) -> int:
     """
     # REPORT lines print two decimals; rounding first keeps their sum consistent.
     return math.ceil(round(duration_ms + (init_ms or 0.0), 2))
-
-
-def read_numbers(option: str, text: str | None, least: int, most: int) -> tuple[int, ...]:
-    """Return the numbers of a list such as 4,8,16; RequestError if it is malformed or a number is out of range."""
-    if text is None:
-        return ()
-    try:
-        numbers = tuple(int(part.replace("_", "")) for part in text.split(","))
-    except ValueError:
-        raise RequestError(
-            f"{option} {text[:60]!r} is not a list of whole numbers.",
-            f"separate them by commas: {option} {least},{most}.",
-        ) from None
-    for number in numbers:
-        if not least <= number <= most:
-            raise RequestError(f"{option} {number} is out of range.", f"choose from {least} to {most}.")
-    return tuple(dict.fromkeys(numbers))

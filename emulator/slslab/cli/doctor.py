@@ -28,8 +28,7 @@ def limits(json_: bool) -> None:
 
     The second table lists function settings that are stored but have no effect here.
     """
-    from slslab.aws.limits import bases, lambda_limits
-    from slslab.lambda_.configuration import WITHOUT_EFFECT
+    from slslab.aws.limits import WITHOUT_EFFECT, bases, lambda_limits
 
     values, sources = asdict(lambda_limits()), bases()
     rows = {name: {"value": values[name], **asdict(sources[name])} for name in sources}

@@ -28,6 +28,7 @@ from slslab.aws.keys import Keyring
 from slslab.errors import HostError
 from slslab.host.output import PipeReader, TraceLines
 from slslab.host.priority import weigh_session
+from slslab.host.processes import tied_to_this_process
 from slslab.host.service_process import KEYS_VARIABLE
 
 # The user's settings for AWS itself, and proxies, which don't lead to this host.
@@ -377,26 +378,3 @@ def free_ports(count: int) -> list[int]:
                 holder.bind(("127.0.0.1", candidate))
                 ports.append(holder.getsockname()[1])
     return ports
-
-
-DESCRIPTORS = 65_536
-
-
-def tied_to_this_process() -> list[str]:
-    """Return a command prefix that makes the kernel kill the command when this process exits.
-
-    The prefix is empty where that isn't possible; the reaper kills such processes.
-    """
-    setpriv = shutil.which("setpriv")
-    # The kernel watches the thread that starts the command; any thread but the main one may end before the process.
-    if setpriv is None or threading.current_thread() is not threading.main_thread():
-        return []
-    return [setpriv, "--pdeathsig", "KILL"]
-
-
-def raise_descriptor_limit() -> None:
-    """Raise the soft limit of open files: an environment needs a dozen in this process, so 1,024 run out soon."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    limit = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
-    if soft != resource.RLIM_INFINITY and soft < limit:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))

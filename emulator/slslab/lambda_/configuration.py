@@ -17,7 +17,7 @@ from typing import Any
 
 from slslab.aws.arns import REGION
 from slslab.aws.errors import constraint, invalid
-from slslab.aws.limits import Limits, Range
+from slslab.aws.limits import WITHOUT_EFFECT, Limits, Range
 from slslab.aws.requests import input_shape
 from slslab.lambda_.layers import LayerVersion
 from slslab.lambda_.packages import Code
@@ -289,15 +289,6 @@ def _camel(key: str) -> str:
     return key[0].lower() + key[1:]
 
 
-# What each would do on AWS, for the log and for `slslab limits`.
-WITHOUT_EFFECT: Mapping[str, str] = {
-    "DeadLetterConfig": "failed events go to a queue only where AWS_ENDPOINT_URL_SQS names a service that has it",
-    "FileSystemConfigs": "no file system is mounted",
-    "KMSKeyArn": "nothing is encrypted",
-    "SnapStart": "environments start from their beginning, and are billed so",
-    "TracingConfig": "no traces go to X-Ray",
-    "VpcConfig": "functions have this host's network",
-}
 # Settings of Lambda Managed Instances, code signing, durable functions and tenants: accepting them would be an empty
 # promise.
 REFUSED = (

@@ -25,8 +25,9 @@ from slslab.host.cgroups import Hierarchy
 from slslab.host.managed import Managed
 from slslab.host.namespaces import Isolation
 from slslab.host.priority import high_priority
+from slslab.host.processes import raise_descriptor_limit
 from slslab.host.reaper import marked_processes
-from slslab.host.server_process import listening_socket, raise_descriptor_limit
+from slslab.host.server_process import listening_socket
 from slslab.host.session import Session
 from slslab.installation import require
 from slslab.lambda_.aliases import Aliases

@@ -21,21 +21,19 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import Any
-
-import botocore.auth
-import botocore.awsrequest
-import botocore.credentials
-from starlette.requests import Request
-from starlette.responses import FileResponse, Response
-from starlette.routing import Route
+from typing import TYPE_CHECKING, Any
 
 from slslab.aws.arns import REGION
 from slslab.aws.errors import ServiceError, invalid, missing
-from slslab.aws.gate import principal
 from slslab.aws.keys import Pair
 from slslab.aws.limits import Limits
 from slslab.host.spawner import open_directory
+
+# Only those who serve archives load these.
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+    from starlette.routing import Route
 
 HOT_RELOAD_BUCKET = "hot-reload"
 LAYER = "torch"
@@ -173,8 +171,10 @@ class Packages:
         for directory in unused:
             self._remover.submit(shutil.rmtree, directory, ignore_errors=True)
 
-    def route(self) -> Route:
+    def route(self) -> "Route":
         """Return the route that serves archives; the gate has already verified the URL's signature."""
+        from starlette.routing import Route
+
         return Route(f"{ARCHIVES}/{{name}}", self._read)
 
     def location(self, code: Code, host: str) -> str:
@@ -185,12 +185,20 @@ class Packages:
         if code.archive is None:
             assert code.directory is not None
             return code.directory.as_uri()
+        import botocore.auth
+        import botocore.awsrequest
+        import botocore.credentials
+
         presigned: Any = botocore.awsrequest.AWSRequest("GET", f"http://{host}{ARCHIVES}/{code.archive.name}")
         pair = botocore.credentials.Credentials(self._owner.key_id, self._owner.secret, self._owner.token or None)
         botocore.auth.SigV4QueryAuth(pair, "lambda", REGION, expires=VALID_S).add_auth(presigned)
         return str(presigned.url)
 
-    async def _read(self, request: Request) -> Response:
+    async def _read(self, request: "Request") -> "Response":
+        from starlette.responses import FileResponse
+
+        from slslab.aws.gate import principal
+
         # A function can sign such a URL with its own keys.
         principal(request).require("lambda:GetFunction", "*")
         name = request.path_params["name"]

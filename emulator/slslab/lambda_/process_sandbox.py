@@ -70,8 +70,10 @@ class ProcessSandbox:
         self._lines = b""
         self._first: list[int] = []
         self._status = Stream(self._feed, self._end)
-        descriptors = [stream.open() for stream in (*self.streams, self._status)]
+        descriptors: list[int] = []
         try:
+            for stream in (*self.streams, self._status):
+                descriptors.append(stream.open())
             sandboxes.spawner.spawn(self._request(sandboxes, environment, runtime, opt), *descriptors)
         except OSError:
             self._status.close()

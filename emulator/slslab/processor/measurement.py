@@ -12,7 +12,7 @@ from statistics import geometric_mean
 from typing import Any
 
 from slslab.errors import HostError
-from slslab.host.server_process import tied_to_this_process
+from slslab.host.processes import tied_to_this_process
 from slslab.predict.anchors import Form
 from slslab.predict.processor import Timing
 from slslab.processor import workloads

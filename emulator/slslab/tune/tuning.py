@@ -10,8 +10,9 @@ from typing import Any, Self
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from slslab.aws.limits import Range, read_numbers
+from slslab.aws.limits import Range
 from slslab.errors import HostError, RequestError, RunError
+from slslab.number_lists import read_numbers
 from slslab.predict.invocation import Request, match_requests
 from slslab.report.formats import listed
 from slslab.run.metrics import Records
@@ -273,6 +274,6 @@ def choose_sizes(text: str | None, usual: Sequence[int], own_mb: int, limit: Ran
 
     RequestError for a list that is malformed, or has a size that the account can't have.
     """
-    given = read_numbers("--memory", text, limit.minimum, limit.maximum)
+    given = read_numbers("--memory", text, limit.minimum, limit.maximum, " MB")
     sizes = given or [size for size in usual if size <= limit.maximum]
     return tuple(sorted({*sizes, own_mb}))

@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
-from slslab.aws.limits import lambda_limits, read_numbers
+from slslab.aws.limits import lambda_limits
 from slslab.errors import RequestError
+from slslab.number_lists import read_numbers
 from slslab.predict.processor import UNANCHORED
 from slslab.predict.profiles import DEFAULT_PROFILE
 from slslab.predict.profiles.profile import Profile, load_platform, load_profile
@@ -190,7 +191,7 @@ def read_memory(setup: ReplaySetup, text: str | None, usual: Sequence[int] = ())
                 f"On {platform.name} all functions have {platform.size(0)[0]} MB.",
                 f"{of_lambda}." if text is None else f"leave out --memory, or {of_lambda}.",
             )
-    sizes = read_numbers("--memory", text, limit.minimum, limit.maximum) or tuple(usual)
+    sizes = read_numbers("--memory", text, limit.minimum, limit.maximum, " MB") or tuple(usual)
     peak_mb = measured.peak_memory_mb
     if sizes and max(sizes) < peak_mb:
         raise RequestError(

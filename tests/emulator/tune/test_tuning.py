@@ -283,7 +283,11 @@ def test_a_function_that_is_not_there_and_one_that_is_invoked_by_others() -> Non
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("x", "--memory 'x' is not a list of whole numbers."), ("64", "--memory 64 is out of range."), ("99999", "99999")],
+    [
+        ("x", "--memory 'x' is not a list of whole numbers."),
+        ("64", "--memory 64 MB is out of range."),
+        ("99999", "99,999 MB is out of range."),
+    ],
 )
 def test_wrong_sizes(text: str, message: str) -> None:
     with pytest.raises(RequestError, match=message):

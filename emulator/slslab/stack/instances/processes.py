@@ -26,8 +26,9 @@ from slslab.aws.limits import MB
 from slslab.host.cgroup_accounts import GroupAccounts
 from slslab.host.output import CHUNK_BYTES, TraceLines
 from slslab.host.priority import weigh_session
+from slslab.host.processes import tied_to_this_process
 from slslab.host.procfs import Sample, peak_resident_bytes, process_tree, take_sample
-from slslab.host.server_process import tied_to_this_process, without_foreign
+from slslab.host.server_process import without_foreign
 from slslab.host.session import Session
 from slslab.lambda_.clock import host_delay_ns
 from slslab.run.records import InstanceRecord, billed_seconds, launch_record
