@@ -78,7 +78,7 @@ def tune(
     estimator = Estimator(
         service.predictor(tuned.name, kind), book, [event.weight for event in events], service.about["cores"]
     )
-    sizes = choose_sizes(memory, SIZES, tuned.memory_mb, service.memory_mb)
+    sizes = choose_sizes(memory, SIZES, tuned.memory_mb, service.memory_limit)
     ledger = Ledger(service.directory.path, tuned, events)
     before = {size: measured for size, measured in ledger.measured().items() if size in sizes}
     known = Sizes(estimator, tuned.memory_mb, tuned.timeout_s, sizes, before)

@@ -14,6 +14,7 @@ its client has named. Only one recording runs at a time, because all runs would 
     GET    /slslab/logs/ENVIRONMENT            a function's log
 
 A recording also ends when its client disconnects. At the end, named resources that still exist are removed.
+`Following` watches a channel's server during a recording, and passes on the events of a parameter server.
 """
 
 import asyncio
@@ -58,11 +59,9 @@ NO_RECORDING = "This recording does not exist or has ended."
 # A service that hangs must not keep the stack from the next run.
 REMOVAL_ANSWER_S = 60.0
 LEAVE_LIMIT_S = 1.0
-LOG = logging.getLogger(__name__)
-
-
 # It takes 9 seconds to notice that a server's host has vanished.
 KEEPALIVE = {socket.TCP_KEEPIDLE: 3, socket.TCP_KEEPINTVL: 2, socket.TCP_KEEPCNT: 3}
+LOG = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)

@@ -21,7 +21,8 @@ CHUNK_BYTES = 65_536
 # A function that writes endlessly must not keep the emulator from its other work.
 CHUNKS_AT_ONCE = 16
 LOG_BYTES = 256 << 20
-FRAME_BYTES = 1 << 20
+LINE_BYTES = 1 << 20
+TOO_LONG = f"a trace record of more than {LINE_BYTES} bytes"
 # Every log record begins like this; the last byte of its type depends on level and kind.
 RECORD, RECORD_HEAD = b"\xa5\x5a\x00", 16
 MOST_INVALID = 100
@@ -133,7 +134,7 @@ class LogRecords:
                 yield text, False
             rest = rest[len(text) :]
             size = int.from_bytes(rest[4:8], "big")
-            if len(rest) >= 8 and size > FRAME_BYTES:  # not written by a runtime
+            if len(rest) >= 8 and size > LINE_BYTES:  # not written by a runtime
                 yield rest[: len(RECORD)], False
                 rest = rest[len(RECORD) :]
             elif len(rest) < RECORD_HEAD or len(rest) < RECORD_HEAD + size:
@@ -211,7 +212,7 @@ class FunctionLog:
             self._append(text, False)
             return
         *ended, rest = (self._line + text).split(b"\n")
-        waits = not whole and len(rest) <= FRAME_BYTES
+        waits = not whole and len(rest) <= LINE_BYTES
         self._line = rest if waits else b""
         lines = [line + b"\n" for line in ended] + ([] if waits else [rest])
         self._append(b"".join(line for line in lines if self._keeps(line)), False)
@@ -265,6 +266,9 @@ class TraceLines:
         if b"\n" in chunk:
             *lines, self._held = self._held.split(b"\n")
             for line in lines:
+                if len(line) > LINE_BYTES:
+                    self._end(TOO_LONG)
+                    return
                 if (event := _event(line)) is not None:
                     self._on_event({**event, **self._source})
                     continue
@@ -273,8 +277,8 @@ class TraceLines:
                 if self._invalid == MOST_INVALID:
                     self._end(f"{MOST_INVALID} invalid trace records")
                     return
-        if len(self._held) > FRAME_BYTES:
-            self._end(f"a trace record of more than {FRAME_BYTES} bytes")
+        if len(self._held) > LINE_BYTES:
+            self._end(TOO_LONG)
 
     def _end(self, what: str) -> None:
         LOG.error("%s wrote %s: its trace ends here", self._writer, what)

@@ -41,18 +41,13 @@ SETTINGS = ("BatchSize", "MaximumBatchingWindowInSeconds", "FunctionResponseType
 EMULATED = frozenset({*SETTINGS, "EventSourceArn", "FunctionName", "UUID", "Enabled", "Tags"})
 # A mapping: the API's EventSourceMappingConfiguration.
 Document = dict[str, Any]
-
-
+Message = dict[str, Any]
 # documented: services-sqs-scaling.html: five batches at once, up to 300 more each minute, and 1,250 in all.
 FIRST_AT_ONCE, MORE_PER_S, MOST_AT_ONCE = 5, 5, 1250
 AGAIN_S = 1.0
 # AWS asks an idle queue FIRST_AT_ONCE times at once, and waits 20 s for each answer: 15 requests a minute.
 # assumed: services-sqs-scaling.html names long polls, and their length is the longest that SQS allows.
 LONG_POLL_S = 20
-LOG = logging.getLogger(__name__)
-Message = dict[str, Any]
-
-
 # documented: API_ReceiveMessage.html: at most ten messages.
 MOST_MESSAGES = 10
 # The length of a long poll, seconds. AWS allows 20, but a poll must not be interrupted: SQS doesn't notice that its
@@ -62,6 +57,7 @@ WAIT_S = 1
 LIMIT_S = 60.0
 # What a call raises if SQS refuses it (ClientError) or doesn't answer; ValueError for an endpoint that isn't a URL.
 QUEUE_ERRORS = (ClientError, BotoCoreError, ValueError)
+LOG = logging.getLogger(__name__)
 
 
 class QueueClient:
@@ -112,6 +108,8 @@ class QueuePoller:
 
     `target` returns what to invoke. `mapping` is the API's EventSourceMappingConfiguration. `on_poll` is called for
     each request that AWS would bill, with its bytes; a batch's requests follow its invocation.
+
+    A batch has up to the mapping's BatchSize messages or 6 MB, gathered for up to its window after the first message.
     """
 
     def __init__(

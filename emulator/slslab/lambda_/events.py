@@ -250,9 +250,7 @@ class EventInvokeConfigs(FunctionResource):
 
     def put(self, name: str, qualifier: str | None, request: Mapping[str, Any], *, keep: bool) -> dict[str, Any]:
         """Carry out PutFunctionEventInvokeConfig, or with `keep` its Update, which keeps unnamed settings."""
-        given = {
-            name: request[name] for name in ("MaximumRetryAttempts", "MaximumEventAgeInSeconds") if name in request
-        }
+        given = {setting: request[setting] for setting in RETRYING if setting in request}
         if not given and not request.get("DestinationConfig"):
             raise invalid("You must specify at least one of error handling or destination setting.")
         try:

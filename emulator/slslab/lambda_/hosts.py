@@ -1,4 +1,8 @@
-"""The hosts of execution environments, this one or several, and what an environment needs from its sandbox."""
+"""The hosts of execution environments, this one or several, and what they need to run one.
+
+These are the protocols of an environment and of its sandbox, the states and endings of environments, the command line
+with a function's wrapper script, and the variables that a function sees.
+"""
 
 import asyncio
 import signal

@@ -45,8 +45,6 @@ FORBIDDEN = (
     "Forbidden. For troubleshooting Function URL authorization issues, see: "
     "https://docs.aws.amazon.com/lambda/latest/dg/urls-auth.html"
 )
-
-
 TEXT = re.compile(r"(text/.*|application/(json|xml|javascript))(;.*)?", re.IGNORECASE)
 # Headers of a connection, and headers that the server writes itself.
 CONNECTION = frozenset({"connection", "content-length", "date", "keep-alive", "transfer-encoding", "upgrade"})
@@ -56,6 +54,7 @@ TOKEN, CONTROL = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"), re.compile(r"[\x00
 NO_CONTENT = (204, 304)
 # A streaming runtime writes this between its description of a response and the body.
 DESCRIPTION_END = bytes(8)
+Headers = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -241,9 +240,6 @@ def _identity(caller: Principal, key_id: str) -> Mapping[str, Any]:
         "userArn": caller.arn,
         "userId": caller.function or ACCOUNT,
     }
-
-
-Headers = Sequence[tuple[str, str]]
 
 
 def preflight(cors: Mapping[str, Any], method: str, headers: Mapping[str, str]) -> UrlAnswer | None:

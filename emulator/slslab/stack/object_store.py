@@ -1,4 +1,6 @@
-"""Start the embedded S3 server, one per run, and read the requests to it from a log; AWS bills each.
+"""Start the embedded S3 server, one per run, and read the log of requests; AWS bills each.
+
+The log has the requests to it, and functions' requests to SQS.
 
 docs/services.md lists what it supports.
 """

@@ -43,7 +43,7 @@ class Service:
         self.directory = RunDirectory(directory)
         self.about: Mapping[str, Any] = self.directory.service() or {}
         running = embedded.status() or {}
-        self.memory_mb = Range(**running["limits"].get("memory_mb", vars(lambda_limits().memory_mb)))
+        self.memory_limit = Range(**running["limits"].get("memory_mb", vars(lambda_limits().memory_mb)))
         self._client = aws_client("lambda", running["endpoints"]["lambda"], pair)
         self._log = GrowingLog(self.directory.trace_log)
         self._records: list[dict[str, Any]] = []

@@ -157,10 +157,18 @@ def test_the_source_of_an_event_is_not_what_its_writer_says() -> None:
 def test_a_line_that_is_too_long_ends_the_trace(caplog: pytest.LogCaptureFixture) -> None:
     events: list[dict[str, Any]] = []
     lines = TraceLines("f-0001", events.append)
-    lines.feed(bytes(output.FRAME_BYTES))
+    lines.feed(bytes(output.LINE_BYTES))
     lines.feed(b" ")
     lines.feed(traced(EVENT))
     assert events == []
+    assert "its trace ends here" in caplog.text
+
+
+def test_a_line_that_is_too_long_ends_the_trace_even_if_its_end_comes_with_it(caplog: pytest.LogCaptureFixture) -> None:
+    events: list[dict[str, Any]] = []
+    lines = TraceLines("f-0001", events.append)
+    lines.feed(traced(EVENT) + b" " * output.LINE_BYTES + traced(EVENT) + traced(EVENT))
+    assert events == [{"record": "event", **EVENT}]
     assert "its trace ends here" in caplog.text
 
 

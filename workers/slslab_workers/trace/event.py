@@ -13,9 +13,9 @@ class Event:
     """One event. Its fields are the keys of a record and, in this order, columns of the table (docs/trace.md).
 
     Times are nanoseconds, of CLOCK_MONOTONIC or of the process's CPU time; `bytes` count bodies only. A record leaves
-    out None values, except an ETag. The process that collects the record adds `function` and `environment`, and
-    compacting the log adds `clock` and `host_delay_ns`. Only workers' events have `cpu_before_ns`, scripts' have
-    `reads`, and minibatches' have `loss`.
+    out None values, except an ETag. The process that collects a worker's record adds `function` and `environment`;
+    Step Functions and tensor databases set them themselves. Compacting the log adds `clock` and `host_delay_ns`. Only
+    workers' events have `cpu_before_ns`, scripts' have `reads`, and minibatches' have `loss`.
     """
 
     run: str = ""
