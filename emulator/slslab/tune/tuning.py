@@ -11,8 +11,7 @@ from typing import Any, Self
 from botocore.exceptions import BotoCoreError, ClientError
 
 from slslab.aws.limits import Range
-from slslab.errors import HostError, RequestError, RunError
-from slslab.number_lists import read_numbers
+from slslab.errors import HostError, RequestError, RunError, read_numbers
 from slslab.predict.invocation import Request, match_requests
 from slslab.report.formats import listed
 from slslab.run.metrics import Records

@@ -29,7 +29,7 @@ SERIES = 8
 def series_keys(names: Sequence[str]) -> tuple[Key, ...]:
     """Return a colour for each name, repeating from the eighth on; different architectures get their own."""
     known = {each.title.partition(" ")[0]: each.colour for each in architectures().values() if each.colour}
-    own = [next((colour for word, colour in known.items() if word in name), "") for name in names]
+    own = [next((colour for word, colour in known.items() if word in name.split()), "") for name in names]
     numbered = [str(min(number, SERIES)) for number in range(1, len(names) + 1)]
     colours = own if all(own) and len(set(own)) == len(own) else numbered
     return tuple(map(Key, names, colours))

@@ -8,8 +8,7 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
-from slslab.errors import RequestError
-from slslab.number_lists import read_numbers
+from slslab.errors import RequestError, read_numbers
 from slslab.predict.profiles.profile import Profile
 from slslab.predict.uncertainty import Uncertainty, half_width
 from slslab_lab.questions.setup import Asked, ReplaySetup, figure

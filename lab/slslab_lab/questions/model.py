@@ -4,8 +4,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from slslab.errors import RequestError
-from slslab.number_lists import read_numbers
+from slslab.errors import RequestError, read_numbers
 from slslab.predict.profiles.profile import Profile
 from slslab_lab.questions.setup import Asked, ReplaySetup, figure
 from slslab_lab.replay.analytic import LEFT_OUT, Constants, Estimate, analytic, closed_form, communication, constants

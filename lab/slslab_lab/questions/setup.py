@@ -6,8 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 from slslab.aws.limits import lambda_limits
-from slslab.errors import RequestError
-from slslab.number_lists import read_numbers
+from slslab.errors import RequestError, read_numbers
 from slslab.predict.processor import UNANCHORED
 from slslab.predict.profiles import DEFAULT_PROFILE
 from slslab.predict.profiles.profile import Profile, load_platform, load_profile

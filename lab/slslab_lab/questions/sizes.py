@@ -7,8 +7,7 @@ from functools import reduce
 from itertools import product
 from typing import Any
 
-from slslab.errors import RequestError
-from slslab.number_lists import read_numbers
+from slslab.errors import RequestError, read_numbers
 from slslab.predict.uncertainty import NONE, Uncertainty, ratio_range
 from slslab_lab.questions.setup import Asked, priced, read_memory
 from slslab_lab.replay.combining import check_one_plan, combine

@@ -102,7 +102,6 @@ def measure(setup: Setup) -> Runs:
 def read_all(directory: Path, rows: Iterable[Experiment]) -> Runs:
     """Return the recorded runs in a directory, and the same of further sets next to it: DIRECTORY-2, DIRECTORY-3 and so
     on. RunError if no run is finished, or a further set lacks one."""
-    architectures()
     done: dict[Experiment, Measured] = {}
     failed: dict[Experiment, str] = {}
     for experiment in rows:

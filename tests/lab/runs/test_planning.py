@@ -87,7 +87,7 @@ def test_a_model_for_rows_becomes_as_wide_as_they_are(
         ("allreduce", {"dataset": "digits", "model": "lr"}, "the data set digits has none"),
         ("allreduce", {"dataset": "breast-cancer", "model": "kmeans"}, "k-means is trained by EM"),
         ("mlless", {"dataset": "breast-cancer", "model": "kmeans"}, "k-means is trained by EM"),
-        ("allreduce", {"dataset": "libsvm:/nowhere", "model": "svm"}, "/nowhere cannot be read"),
+        ("allreduce", {"dataset": "libsvm:/nowhere", "model": "svm"}, "/nowhere can't be read"),
     ],
 )
 def test_a_model_for_rows_that_cannot_be_trained_is_refused(name: str, values: dict[str, Any], said: str) -> None:

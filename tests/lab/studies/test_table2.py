@@ -19,7 +19,6 @@ from slslab.report.terminal import render
 from slslab_lab.pages.reproduction import reproduction
 from slslab_lab.replay.measured import Measured, read_measured
 from slslab_lab.replay.programs.recorded import make_program
-from slslab_lab.runs.planning import architectures
 from slslab_lab.studies.experiments import Experiment, Runs
 from slslab_lab.studies.saving import FIELDS, cells
 from slslab_lab.studies.study import Setup
@@ -31,7 +30,6 @@ NAMES = ("spirt", "scatterreduce", "allreduce", "mlless", "gpu")
 @cache
 def document(*released: str) -> dict[str, Any]:
     """All canonical, and these as released, too; without any, SPIRT's run as released has failed."""
-    architectures()
     done = {Experiment(name, "lenet", released=False): read_measured(TRACES / name) for name in NAMES}
     for name in released:
         done[Experiment(name, "lenet", released=True)] = read_measured(TRACES / f"{name}-as-released")
@@ -187,7 +185,6 @@ def test_peers_that_were_declared_failed_are_named() -> None:
 
 
 def test_rows_of_several_hosts_are_named() -> None:
-    architectures()
     done = {}
     for name, node in (("allreduce", "a"), ("scatterreduce", "b")):
         recorded = read_measured(TRACES / name)
@@ -221,7 +218,6 @@ def slower(run: Measured, factor: float) -> Measured:
 @cache
 def recorded_again() -> dict[str, Any]:
     """Two recordings of AllReduce and of ScatterReduce."""
-    architectures()
     done = {Experiment(name, "lenet", released=False): read_measured(TRACES / name) for name in NAMES}
     again = {
         experiment: slower(run, 1.1 if experiment.architecture == "allreduce" else 1.3)

@@ -270,7 +270,9 @@ def read_file(name: str, path: Path, read: Callable[[Path], T]) -> T:
         return kept((name, path.stat().st_mtime_ns), lambda: read(path))
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it isn't UTF-8 text"
-        raise PlanError(f"{path} can't be read: {reason}.", "give the path of a .csv, .npz or LIBSVM file.") from error
+        raise PlanError(
+            f"{path} can't be read: {reason}.", "give the path of a .csv or .npz file, or libsvm:FILE."
+        ) from error
 
 
 # The version of what was read last, and what it was, which other threads may replace.

@@ -36,7 +36,7 @@ class Log:
         kind = record["record"]
         if kind == "begin":
             # A later attempt at an event has the same id as the first.
-            self.begun[record["of"]][record["id"]] = record
+            self.begun.setdefault(record["of"], {})[record["id"]] = record
         elif kind in KINDS:
             self.begun[kind].pop(record["request_id" if kind == "invocation" else "id"], None)
         elif kind == "event" and record["op"] == "host.run":

@@ -13,7 +13,6 @@ from slslab.errors import RunError
 from slslab.run.directory import RunDirectory
 from slslab_lab.replay.measured import Measured, read_measured
 from slslab_lab.runs.accuracy.curve import Watcher
-from slslab_lab.runs.planning import architectures
 from slslab_lab.studies import committed
 from slslab_lab.studies.atlas.systems import MODELS, SYSTEMS, System
 from slslab_lab.studies.experiments import ARCHITECTURES, BATCH_SIZE, RECORDED_MB
@@ -103,7 +102,6 @@ class Recordings:
 def read_all(directory: Path) -> Recordings:
     """Return all recordings, the atlas's own from `directory`; RunError for a missing or unfinished one."""
     table1, table2 = committed("lambdaml-table1"), committed("table2")
-    architectures()
     own = {job.name for job in JOBS}
 
     def several(names: Mapping[str, Path]) -> tuple[Measured, ...]:
