@@ -43,6 +43,8 @@ def test_assignment_travels_unchanged() -> None:
         ({"workers": True}, "workers is True"),
         ({"batches": 2.0}, "batches is 2.0"),
         ({"seed": -1}, "seed is -1"),
+        ({"memory_mb": 0}, "--memory is 0"),
+        ({"timeout": 0}, "--timeout is 0"),
         ({"lr": 0.0}, "lr is 0.0"),
         ({"lr": float("nan")}, "lr is nan"),
         ({"momentum": -0.1}, "momentum is -0.1"),

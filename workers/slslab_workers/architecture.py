@@ -20,11 +20,13 @@ from slslab_workers.models import exchanged_buffers, spec_of
 from slslab_workers.option import Option
 from slslab_workers.patterns import Chain, Counts, Pattern, Workload, count
 from slslab_workers.patterns.messages import Protocol, Recorded, derive
-from slslab_workers.plan import Plan, Value
+from slslab_workers.plan import Plan, PlanError, Value
 from slslab_workers.trace.operations import SERVERS
 
 # Steps of a single worker in each environment while its CPU time is measured.
 SOLO_BATCHES = 4
+# Former names of methods that a package's architecture may override.
+RENAMED = {"alone": "solo", "run_scripts_alone": "run_solo_scripts"}
 NO_OPTIONS: Mapping[str, Value] = MappingProxyType({})
 TENSOR_HOST = Option(
     "tensor-host",
@@ -345,7 +347,10 @@ class Architecture(Interface):
 
     def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
         """Run the plan, by default its deployment, through AWS's APIs; raise RunFailed if a worker fails."""
-        outcome: Outcome = self.deployment(plan, cloud, progress).run()
+        deployment = self.deployment(plan, cloud, progress)
+        if deployment is None:
+            raise PlanError(f"The architecture {self.name} has nothing to run.", "override drive, or set deploys.")
+        outcome: Outcome = deployment.run()
         return outcome
 
     def run_solo_scripts(self, plan: Plan, cloud: Cloud, parameters: int) -> None:  # noqa: ARG002
@@ -375,7 +380,7 @@ def workload_of(plan: Plan, parameters: int) -> Workload:
 def architectures() -> dict[str, Architecture]:
     """Return every registered architecture by name, built in or from another package; empty if NumPy is missing.
 
-    Architectures that can't be imported are left out: `unusable` gives the reasons.
+    Architectures that can't be used are left out: `unusable` gives the reasons.
     """
     if find_spec("numpy") is None:
         return {}
@@ -384,17 +389,20 @@ def architectures() -> dict[str, Architecture]:
 
 
 def unusable() -> dict[str, str]:
-    """Return the names of the architectures that can't be imported, with the reasons."""
+    """Return the names of the architectures that can't be used, with the reasons."""
     loaded = {entry.name: _load(entry) for entry in _registered(tuple(sys.path))}
     return {name: why for name, why in loaded.items() if isinstance(why, str)}
 
 
 def _load(entry: EntryPoint) -> Architecture | str:
-    """Return the architecture of an entry point, or a sentence that says why it can't be imported."""
+    """Return the architecture of an entry point, or a sentence that says why it can't be used."""
     try:
         loaded: Architecture = entry.load()
     except Exception as error:  # another package's module may raise anything
         return f"{entry.value} cannot be imported: {type(error).__name__}: {error}."
+    for former, name in RENAMED.items():
+        if hasattr(loaded, former):
+            return f"{entry.value} defines {former}, which is now called {name}."
     return loaded
 
 

@@ -14,7 +14,8 @@ class Option:
     """One option of an architecture: its name on the command line, type, default, help and, if limited, its choices.
 
     `released` is the value that `--as-released` chooses, if the authors' code differs from the default. With `memory`,
-    the value is a function's memory size, MB; if the default is 0, the architecture chooses the size.
+    the value is a function's memory size, MB; if the default is 0, the architecture chooses the size. `chosen` is what
+    slslab says of a chosen size that doesn't exist: what needs it, and what the user can do.
     """
 
     name: str
@@ -24,6 +25,7 @@ class Option:
     choices: tuple[str, ...] = ()
     released: Value | None = None
     memory: bool = False
+    chosen: tuple[str, str] = ("functions of the plan need", "change the plan")
 
     def of(self, options: Mapping[str, Value]) -> Value:
         """Return this option's value in a plan's options, or the default if their architecture lacks it."""
@@ -37,6 +39,8 @@ class Option:
             # TOML and JSON store an infinite number as text.
             fits = type(value) in KINDS[self.type] or (self.type is float and value in (self.default, "inf"))
             hint = f"give a value of type {self.type.__name__}."
+        if fits and self.memory and int(value) < bool(self.default):
+            fits, hint = False, f"give {'1' if self.default else '0'} or more, MB."
         if not fits:
             raise PlanError(f"The option {self.name} cannot be {value!r}.", hint)
 

@@ -9,7 +9,8 @@ SCHEMA = 2
 VCPU_MB = 1769
 # The variable of a function with the memory of its platform's GPU, MiB.
 GPU_MEMORY = "SLSLAB_GPU_MEMORY_MB"
-# The largest memory size that is chosen for a function. `slslab.aws.limits` says what Lambda accepts.
+# The largest memory size that is chosen for a function. A run's account or platform may have a lower limit, which is
+# checked later.
 MOST_MEMORY_MB = 10_240
 Value = str | int | float | bool
 MEMORY_FORMATS = ("default", "channels-last")
@@ -22,10 +23,12 @@ CHOICES = {
     "memory_format": MEMORY_FORMATS,
     "record": ("together", "alone"),
 }
-# Seeds of NumPy's and torch's generators have 32 bits. The other limits are far beyond what any host can do.
+# Seeds of NumPy's and torch's generators have 32 bits. The account or platform has the most memory and time. The other
+# limits are far beyond what any host can do.
 LIMITS = {
     "workers": (1, 4096),
     **dict.fromkeys(("batch_size", "batches", "epochs"), (1, 10**6)),
+    **dict.fromkeys(("memory_mb", "timeout"), (1, math.inf)),
     "seed": (0, 2**32 - 1),
 }
 KINDS: Mapping[Any, tuple[type, ...]] = {
@@ -38,7 +41,7 @@ KINDS: Mapping[Any, tuple[type, ...]] = {
 
 
 def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
+    return f"--{name.removesuffix('_mb').replace('_', '-')}"
 
 
 class PlanError(ValueError):
@@ -108,7 +111,8 @@ class Plan:
                 raise PlanError(f"{entry.name} is {value!r}.", f"it must be a value of type {kinds[-1].__name__}.")
         for name, (least, most) in LIMITS.items():
             if not least <= getattr(self, name) <= most:
-                raise PlanError(f"{_option(name)} is {getattr(self, name)}.", f"give {least:,} to {most:,}.")
+                given = f"{least:,} or more" if most == math.inf else f"{least:,} to {most:,}"
+                raise PlanError(f"{_option(name)} is {getattr(self, name)}.", f"give {given}.")
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices and not (name == "placement" and self.placement is None):
                 raise PlanError(

@@ -54,26 +54,30 @@ def check_limits(plan: Plan, architecture: Architecture) -> None:
 
     PlanError if the architecture can't run the plan.
     """
-    limits, requirements = limits_of(plan), architecture.requirements(plan)
+    limits = limits_of(plan)
+    _check(plan, "functions", "--memory is", plan.memory_mb, "MB", limits.memory_mb, "choose another --memory")
+    _check(plan, "time-outs", "--timeout is", plan.timeout, "s", limits.timeout_s, "choose another --timeout")
+    # Requirements may assume a size and a time-out that exist.
+    requirements = architecture.requirements(plan)
     if plan.platform is not None and requirements.instances is not None:
         raise RequestError(f"{plan.architecture} runs on instances, not on functions.", "leave out --platform.")
+    options = {option.name: option for option in architecture.options}
     for name, size_mb in architecture.memory_sizes(plan).items():
-        _check(plan, "functions", name, size_mb, "MB", limits.memory_mb)
-    _check(plan, "time-outs", "timeout", plan.timeout, "s", limits.timeout_s)
+        says, hint = f"--{name} is", f"choose another --{name}"
+        if plan.options.get(name, size_mb) != size_mb:
+            says, hint = options[name].chosen
+        _check(plan, "functions", says, size_mb, "MB", limits.memory_mb, hint)
 
 
-def _check(plan: Plan, what: str, option: str, value: int, unit: str, limit: Range) -> None:
+def _check(plan: Plan, what: str, says: str, value: int, unit: str, limit: Range, hint: str) -> None:
     if limit.minimum <= value <= limit.maximum:
         return
-    owner, hint = "Lambda", f"choose another --{option}"
+    owner = "Lambda"
     for other in ("account", "platform"):
         if (named := getattr(plan, other)) not in (None, Plan.account):
-            owner, hint = f"The {other} {named}", f"choose another --{option}, or leave out --{other}"
-    if plan.options.get(option, value) != value:
-        hint = f"an option may lower that; see slslab run {plan.architecture} --help"
+            owner, hint = f"The {other} {named}", f"{hint}, or leave out --{other}"
     raise RequestError(
-        f"{owner} has {what} of {limit.minimum:,} to {limit.maximum:,} {unit}, and --{option} is {value:,} {unit}.",
-        f"{hint}.",
+        f"{owner} has {what} of {limit.minimum:,} to {limit.maximum:,} {unit}, and {says} {value:,} {unit}.", f"{hint}."
     )
 
 

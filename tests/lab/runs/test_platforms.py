@@ -13,6 +13,7 @@ from slslab.run.directory import RunDirectory
 from slslab_lab.runs.execution import run_plan
 from slslab_lab.runs.planning import architectures, make_plan, read_plan_file
 from slslab_lab.runs.platforms import check_limits, gpu_variables, limits_of
+from slslab_workers.kubeml import driver
 from slslab_workers.plan import GPU_MEMORY, Plan
 
 
@@ -71,7 +72,6 @@ def test_the_platforms_limits_replace_lambdas() -> None:
             "Lambda has functions of 128 to 10,240 MB, and --memory is 10,241 MB.",
             None,
         ),
-        ("allreduce", {"timeout": 0}, {}, "Lambda has time-outs of 1 to 900 s, and --timeout is 0 s.", None),
         ("allreduce", {"timeout": 901}, {}, "Lambda has time-outs of 1 to 900 s, and --timeout is 901 s.", None),
         (
             "allreduce",
@@ -98,8 +98,23 @@ def test_the_platforms_limits_replace_lambdas() -> None:
             "gradssharding",
             {"workers": 5},
             {"combine": "median", "gradients": "uploaded", "parameters": 774_030_080},
-            "Lambda has functions of 128 to 10,240 MB, and --aggregator-memory is 22,658 MB.",
-            "an option may lower that; see slslab run gradssharding --help.",
+            "Lambda has functions of 128 to 10,240 MB, and aggregators need 22,658 MB.",
+            "give more --shards.",
+        ),
+        # What the architecture says of these plans comes after.
+        (
+            "spirt",
+            {"timeout": 1000},
+            {"light-memory": 4096},
+            "Lambda has time-outs of 1 to 900 s, and --timeout is 1,000 s.",
+            None,
+        ),
+        (
+            "spirt",
+            {"memory_mb": 100},
+            {"light-memory": 4096},
+            "Lambda has functions of 128 to 10,240 MB, and --memory is 100 MB.",
+            None,
         ),
     ],
 )
@@ -111,6 +126,17 @@ def test_functions_that_do_not_exist_are_refused(
         check_limits(make_plan(architecture, {"dataset": "digits", **values}, options), architecture)
     assert refused.value.message == says
     assert refused.value.hint == hint or hint is None
+
+
+def test_a_size_that_kubeml_chooses_for_its_job_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    architecture, values = architectures()["kubeml"], {"dataset": "digits", "account": "new"}
+    check_limits(make_plan(architecture, values, {}), architecture)
+    monkeypatch.setattr(driver, "gradient_mb", lambda _: 1000)
+    check_limits(make_plan(architecture, values, {"job-memory": 3008}), architecture)
+    with pytest.raises(RequestError) as refused:
+        check_limits(make_plan(architecture, values, {}), architecture)
+    assert refused.value.message == "The account new has functions of 128 to 3,008 MB, and the job needs 3,256 MB."
+    assert refused.value.hint == "choose --job-memory, or leave out --account."
 
 
 @pytest.mark.parametrize(

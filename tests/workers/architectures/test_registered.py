@@ -20,7 +20,7 @@ from tests.commands import forked_environments, slslab
 from tests.entry_points import register
 from tests.fault_table import DATA as FAULTS
 from tests.house.messages import PRODUCT
-from tests.workers.architectures.conftest import INSTANCES, InMemory
+from tests.workers.architectures.conftest import INSTANCES, InMemory, Stages
 
 from slslab.predict.profiles import DEFAULT_PROFILE
 from slslab.predict.profiles.profile import load_profile
@@ -32,6 +32,8 @@ from slslab_lab.replay.measured import read_measured
 from slslab_lab.replay.whatif import Platform, Variant, evaluate
 from slslab_lab.runs.planning import architectures, make_plan
 from slslab_lab.studies import committed
+from slslab_workers.architecture import Architecture, Cloud
+from slslab_workers.plan import PlanError
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "own"
@@ -294,3 +296,33 @@ def test_one_that_cannot_be_imported_is_named(tmp_path: Path, monkeypatch: pytes
         f"Error: The architecture 'torn' cannot be run: {why}\nHint: fix its package, or remove it.\n",
     )
     assert "torn is registered, too, but can't be run:" in slslab("run", "--help").out
+
+
+@pytest.mark.parametrize(("former", "name"), [("alone", "solo"), ("run_scripts_alone", "run_solo_scripts")])
+def test_one_with_a_former_name_of_a_method_is_refused(
+    former: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / f"with_{former}.py").write_text(
+        "from slslab_workers.architecture import Architecture\n"
+        f"class Own(Architecture):\n    name = 'own'\n    def {former}(self, plan): return plan\n"
+        "architecture = Own()\n"
+    )
+    register(tmp_path, f"with_{former}", architectures=f"own = with_{former}:architecture")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    refused = slslab("run", "own")
+    why = f"with_{former}:architecture defines {former}, which is now called {name}."
+    assert (refused.code, refused.err) == (
+        2,
+        f"Error: The architecture 'own' cannot be run: {why}\nHint: fix its package, or remove it.\n",
+    )
+
+
+def test_one_without_a_deployment_must_drive_itself() -> None:
+    class Own(Architecture):
+        name = summary = "own"
+
+    plan = make_plan(architectures()["allreduce"], {"dataset": "digits"}, {})
+    with pytest.raises(PlanError) as refused:
+        Own().drive(plan, Cloud(lambda _: None, lambda _: None), Stages())
+    assert refused.value.message == "The architecture own has nothing to run."
+    assert refused.value.hint == "override drive, or set deploys."

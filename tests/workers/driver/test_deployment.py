@@ -1,14 +1,19 @@
 """A function's package: what is in it, and that it is made the same again."""
 
 import io
+import threading
 import zipfile
+from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
 from slslab_lab.runs.planning import architectures, make_plan
-from slslab_workers.driver.deployment import FunctionSpec, create_function, package
+from slslab_workers.architecture import RunFailed
+from slslab_workers.driver.deployment import Deployment, FunctionSpec, create_function, package
 from slslab_workers.plan import PlanError
 
 HANDLER = "slslab_workers.allreduce.handlers.handler"
@@ -54,3 +59,18 @@ def test_a_package_has_other_packages_and_single_modules_that_are_named(
         assert archive.read("packed/data/weights.npz") == b"numbers"
     with pytest.raises(PlanError, match=r"The package of no_such_net cannot be imported"):
         package(HANDLER, "no_such_net")
+
+
+@pytest.mark.parametrize("of_companion", [True, False])
+def test_the_first_failure_stops_the_other_workers(of_companion: bool) -> None:
+    worker: Future[Any] = Future()
+    worker.set_exception(RunFailed("Failed", "the worker"))
+
+    def check_companion() -> None:
+        if of_companion:
+            raise RunFailed("Failed", "the companion")
+
+    deployment: Any = SimpleNamespace(_stopping=threading.Event(), _check_companion=check_companion)
+    with pytest.raises(RunFailed, match="the companion" if of_companion else "the worker"):
+        Deployment._first_failure_ends(deployment, [worker])
+    assert deployment._stopping.is_set()

@@ -265,11 +265,13 @@ class Deployment(Job):
         while pending:
             # Bounded, so that Ctrl-C still works.
             done, pending = wait(pending, PATIENCE_S, FIRST_COMPLETED)
-            self._check_companion()
-            for future in done:
-                if (error := future.exception()) is not None:
-                    self._stopping.set()
-                    raise error
+            try:
+                self._check_companion()
+                for future in done:
+                    future.result()
+            except BaseException:
+                self._stopping.set()
+                raise
         return [future.result() for future in futures]
 
 

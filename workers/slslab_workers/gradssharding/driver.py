@@ -167,6 +167,7 @@ class GradsSharding(FunctionArchitecture):
             f"clients {robust.HELD} × all its inputs plus {robust.BASE_MB} MB, less with more --shards. --memory is "
             "for clients.",
             memory=True,
+            chosen=("aggregators need", "give more --shards"),
         ),
         PARTITION,
         BUFFERS,

@@ -217,6 +217,7 @@ class KubeML(FunctionArchitecture):
             0,
             f"Memory size of the job, which merges, MB. 0 means {JOB_MB} MB plus {JOB_MODELS} models.",
             memory=True,
+            chosen=("the job needs", "choose --job-memory"),
         ),
         *QUEUE_OPTIONS,
         PARTITION,
@@ -258,6 +259,10 @@ class KubeML(FunctionArchitecture):
     def concurrency(self, plan: Plan) -> int:
         """Return the most functions that may train at once, and the job."""
         return settings.most_functions(plan) + 1
+
+    def memory_sizes(self, plan: Plan) -> dict[str, int]:
+        """Return the memory sizes of functions and the job, MB."""
+        return {**super().memory_sizes(plan), "job-memory": _job_mb(plan)}
 
     def counts_in(self, run: Recorded, epochs: int) -> Counts:
         """Return the `counts` of a recorded run; PlanError if a function failed."""
