@@ -1,6 +1,6 @@
 """What the protocols of AllReduce, ScatterReduce and instances ask for: all messages and barriers of small runs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,18 @@ from tests.lab.replay.recordings import make_plan
 
 from slslab.run.run import Run
 from slslab_workers.architecture import architectures
-from slslab_workers.patterns import OWN, Activity, Pattern, Signal, Workload, trainer
+from slslab_workers.patterns import (
+    OWN,
+    Activity,
+    Part,
+    Pattern,
+    Signal,
+    Slot,
+    Workload,
+    activities,
+    messages,
+    trainer,
+)
 from slslab_workers.patterns.messages import Message, Name, Protocol, Wait, derive, steps_taken
 
 NOWHERE = (-1, -1)
@@ -202,6 +213,30 @@ def test_each_worker_may_delete_its_own_of_what_all_make() -> None:
     by_maker = [(message.name.maker, message.deleted_by) for message in found.messages]
     assert by_maker[:2] == [(0, 0), (1, 1)]
     assert by_maker[-2:] == [(0, None), (1, None)], "nothing comes after the last step"
+
+
+def test_steps_that_were_not_begun_do_not_hide_what_workers_make_at_their_end() -> None:
+    result = Signal("result", each="run", key="{run}/result/{maker}")
+    run = small(epochs=3).replace(complete=False)
+    role = replace(trainer(range(2), 5, (replace(PUT, makes=(SHARED,)),)), end=(replace(PUT, makes=(result,)),))
+    found = derive(Pattern(Workload(2, 1, 3, 5, run.plan.options), (role,)), run)
+    assert [message.kind for message in found.messages] == ["result"] * 2 + ["model"] * 4
+
+
+@pytest.mark.parametrize(("architecture", "epochs"), [("allreduce", {-1, 0, 1}), ("gradssharding", {-1, 0, 1, 2})])
+def test_only_steps_that_were_begun_are_read(
+    architecture: str, epochs: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And GradsSharding's next invocations, which take the last mean."""
+    read: list[int] = []
+
+    def noted(parts: Iterable[Part], slot: Slot) -> Iterator[Activity]:
+        read.append(slot.epoch)
+        return activities(parts, slot)
+
+    monkeypatch.setattr(messages, "activities", noted)
+    of(small(architecture, epochs=2000, early_stopping=True))
+    assert set(read) == epochs
 
 
 def test_what_is_one_s_own_is_taken_and_deleted_by_it_alone() -> None:

@@ -304,8 +304,9 @@ class Architecture(Interface):
         # If the number is unknown, no size is used.
         parameters = (run.parameters or plan.workers) + exchanged_buffers(plan)
         workload = Workload(plan.workers, plan.batches, plan.epochs, parameters, plan.options)
+        pattern = self.pattern(workload)
         # A single worker may have no partner for its messages.
-        pattern, several = self.pattern(workload), self.pattern(replace(workload, workers=max(2, plan.workers)))
+        several = pattern if plan.workers > 1 else self.pattern(replace(workload, workers=2))
         return derive(pattern, run) if pattern and several and several.names_messages else None
 
     def participant(self, plan: Plan, worker: int) -> str:  # noqa: ARG002 - overriding methods use it

@@ -210,6 +210,14 @@ def test_20_clients_take_what_the_released_code_takes(topology: str, expected: t
     assert (functions, counted["object.get"], counted["object.put"]) == expected
 
 
+def test_a_pattern_has_one_signal_for_a_shard_of_all_clients() -> None:
+    options: dict[str, Any] = {"topology": "shards", "shards": 256}
+    pattern = architecture.pattern(Workload(1000, 1, 1, 10_000, options))
+    assert pattern is not None
+    made = [signal for role in pattern.roles for each in role.activities() for signal in each.makes]
+    assert [signal.name for signal in set(made)].count("gradient") == 256
+
+
 class Inputs:
     """Answers every get with fresh bytes, and takes every put."""
 

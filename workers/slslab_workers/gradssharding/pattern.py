@@ -4,11 +4,11 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby, zip_longest
+from operator import itemgetter
 
 from slslab_workers.gradssharding.settings import UPLOADED, divisor
 from slslab_workers.gradssharding.topology import Aggregator, Levels, levels, slices
 from slslab_workers.patterns import (
-    ALL,
     BUILD,
     CONNECT,
     DRIVER,
@@ -44,14 +44,7 @@ def pattern(workload: Workload) -> Pattern:
     options, uploaded = workload.options, workload.options["gradients"] == UPLOADED
     workload = replace(workload, parameters=int(options["parameters"]) or workload.parameters)
     tree = levels(str(options["topology"]), workload.workers, int(options["shards"]))
-    gradient = Signal("gradient", "run") if uploaded else Signal("gradient")
-    prefix = f"{KEY}/uploaded" if uploaded else ROUND
-    gradients = tuple(
-        replace(gradient, of=ALL if uploaded else client, key=f"{prefix}/{client}/{one.shard or 0}", to=(one.rank,))
-        for client in range(workload.workers)
-        for one in tree[0]
-        if client in one.inputs
-    )
+    gradients = tuple(_uploaded(tree[0]) if uploaded else _trained(tree[0]))
     exchanged = [gradients, *(tuple(_outputs(*pair)) for pair in zip_longest(tree, tree[1:], fillvalue=()))]
     roles = () if uploaded else tuple(_clients(workload, gradients, exchanged[-1]))
     size = 4 * workload.parameters * workload.workers
@@ -60,6 +53,23 @@ def pattern(workload: Workload) -> Pattern:
     delete = Activity("object.delete", "other", removes=_moved(removed, -1), since=1)
     driver = Role(range(DRIVER, 0), start=(upload,) if uploaded else (), steps=((delete,),))
     return Pattern(workload, (*roles, *_aggregators(workload, tree, exchanged)), driver=(driver,))
+
+
+def _uploaded(level: Sequence[Aggregator]) -> Iterator[Signal]:
+    """Yield the gradients that the driver stores, client by client, each with the aggregator that reads it."""
+    read = ((client, one) for one in level for client in one.inputs)
+    for client, one in sorted(read, key=itemgetter(0)):
+        yield Signal("gradient", "run", key=f"{KEY}/uploaded/{client}/{one.shard or 0}", to=(one.rank,))
+
+
+def _trained(level: Sequence[Aggregator]) -> Iterator[Signal]:
+    """Yield the clients' gradients, each with the aggregator that reads it; of a shard, one signal for all clients."""
+    for one in level:
+        if one.shard is None:
+            for client in one.inputs:
+                yield Signal("gradient", of=client, key=f"{ROUND}/{client}/0", to=(one.rank,))
+        else:
+            yield Signal("gradient", key=f"{ROUND}/{{maker}}/{one.shard}", to=(one.rank,))
 
 
 def _outputs(level: Sequence[Aggregator], above: Sequence[Aggregator]) -> Iterator[Signal]:

@@ -10,7 +10,20 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from typing import Protocol as Interface
 
-from slslab_workers.patterns import ALL, ANYONE, OWN, Activity, Pattern, Role, Signal, Slot, activities, slots
+from slslab_workers.patterns import (
+    ALL,
+    ANYONE,
+    OWN,
+    Activity,
+    Part,
+    Pattern,
+    Role,
+    Signal,
+    Slot,
+    Workload,
+    activities,
+    slots,
+)
 from slslab_workers.plan import Plan
 from slslab_workers.trace.operations import OPERATIONS
 
@@ -169,19 +182,28 @@ class _Derived:
         # The phase of the update in which workers use the messages of a step.
         self.used: dict[Step, str] = defaultdict(str)
         for role in (*pattern.roles, *pattern.driver):
-            for slot, parts in slots(role, pattern.workload):
+            for slot, parts in self._begun(role, pattern.workload):
                 exchanged: Step | None = None
                 for activity in activities(parts, slot):
                     exchanged = self._note(role, slot, activity) or exchanged
                     if exchanged and activity.op == "update":
                         self.used[exchanged] = activity.phase
 
+    def _begun(self, role: Role, workload: Workload) -> Iterator[tuple[Slot, tuple[Part, ...]]]:
+        """Yield a role's slots that were begun, and its next invocation, which takes what the one before made."""
+        for slot, parts in slots(role, workload):
+            if self._is_begun((slot.epoch, slot.step)):
+                yield slot, parts
+            elif role.each != "run":
+                yield slot, parts
+                return
+
     def _note(self, role: Role, slot: Slot, activity: Activity) -> Step | None:
         """Note what an activity makes, takes and deletes; return the step in which it exchanges messages, if any."""
         exchanged, here = None, (slot.epoch, slot.step)
         for signal in (*activity.needs, *activity.takes):
             step = self._traced(role, slot, signal)
-            ranks = [rank for rank in role.ranks if rank in (signal.to or role.ranks)] if self._is_begun(step) else []
+            ranks = [rank for rank in signal.to or role.ranks if rank in role.ranks] if self._is_begun(step) else []
             if signal.of == ANYONE:
                 self.shared.add(signal.name)
                 self.drawn.update((rank, *step) for rank in ranks)
