@@ -11,10 +11,12 @@ from tests.lab.replay.recordings import make_plan
 from slslab.run.run import Run
 from slslab_workers.architecture import architectures
 from slslab_workers.patterns import (
+    ANYONE,
     OWN,
     Activity,
     Part,
     Pattern,
+    Role,
     Signal,
     Slot,
     Workload,
@@ -221,6 +223,13 @@ def test_steps_that_were_not_begun_do_not_hide_what_workers_make_at_their_end() 
     role = replace(trainer(range(2), 5, (replace(PUT, makes=(SHARED,)),)), end=(replace(PUT, makes=(result,)),))
     found = derive(Pattern(Workload(2, 1, 3, 5, run.plan.options), (role,)), run)
     assert [message.kind for message in found.messages] == ["result"] * 2 + ["model"] * 4
+
+
+def test_invocations_that_were_not_begun_draw_no_model() -> None:
+    run = small(epochs=3).replace(complete=False)
+    draws = Role(range(2), each="step", steps=((replace(GET, takes=(replace(SHARED, of=ANYONE),)),),))
+    found = derive(Pattern(Workload(2, 1, 3, 5, run.plan.options), (trainer(range(2), 5, ()), draws)), run)
+    assert found.drawn == MINIBATCHES
 
 
 @pytest.mark.parametrize(("architecture", "epochs"), [("allreduce", {-1, 0, 1}), ("gradssharding", {-1, 0, 1, 2})])
