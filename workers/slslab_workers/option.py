@@ -40,7 +40,7 @@ class Option:
             fits = type(value) in KINDS[self.type] or (self.type is float and value in (self.default, "inf"))
             hint = f"give a value of type {self.type.__name__}."
         if fits and self.memory and int(value) < bool(self.default):
-            fits, hint = False, f"give {'1' if self.default else '0'} or more, MB."
+            fits, hint = False, f"give a memory size, MB{'' if self.default else ', or 0 to have it chosen'}."
         if not fits:
             raise PlanError(f"The option {self.name} cannot be {value!r}.", hint)
 
