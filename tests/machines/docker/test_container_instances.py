@@ -22,7 +22,7 @@ print("rank", event["rank"], "of", os.environ["STACK"], flush=True)
 record = dict.fromkeys("etag".split()) | dict.fromkeys("op phase resource invocation".split(), "x")
 record |= dict.fromkeys("cpu_ns bytes requests worker epoch step start_ns".split(), 1) | {"end_ns": 2}
 record |= {"overhead": False, "failed": False}
-os.write(int(os.environ["SLSLAB_TRACE_FD"]), json.dumps(record).encode() + b"\n")
+os.write(int(os.environ["SLSLAB_TRACE_FD"]), json.dumps(record).encode() + b"\\n")
 memory = bytearray(event.get("megabytes", 0) << 20)
 if event.get("fails"):
     raise ValueError("it went wrong")
