@@ -16,7 +16,7 @@ from tests.metered import record
 from slslab.aws.limits import lambda_limits
 from slslab.errors import HostError, RequestError
 from slslab.report.tuning import answers, tuning, tuning_page
-from slslab.tune.document import describe, tune_and_describe
+from slslab.tune.document import describe, find_fault, tune_and_describe
 from slslab.tune.tuning import Payload, Sizes, TunedFunction, choose_sizes, tune
 
 # Returns CPU time and duration (ms) at a memory size, or the error type with which the function fails.
@@ -30,6 +30,7 @@ class FakeLambda:
 
     def __init__(self, behaviour: Behaviour, memory_mb: int = 512, peak_mb: int = 60, interrupt_at: int = 0) -> None:
         self.behaviour, self.memory_mb, self.peak_mb, self.interrupt_at = behaviour, memory_mb, peak_mb, interrupt_at
+        self.uncertain_ms = 0.0
         self.records: list[dict[str, Any]] = []
         self.events: list[Any] = []
         self.fresh = True
@@ -62,7 +63,7 @@ class FakeLambda:
         cpu_ms, took_ms = (50.0, 50.0) if isinstance(found, str) else found
         cpu_ms += 100 * cold
         name = f"r{len(self.records)}"
-        error = {"error_type": found if isinstance(found, str) else None}
+        error = {"error_type": found if isinstance(found, str) else None, "uncertain_ms": self.uncertain_ms}
         self.records.append(
             record(cpu_ms, took_ms, self.memory_mb, request_id=name, cold_start=cold, max_memory_mb=self.peak_mb)
             | init
@@ -268,6 +269,20 @@ def test_the_sentences_name_what_cannot_be_told_apart() -> None:
     assert texts[0].startswith("Cheapest on Lambda: ")
     assert texts[-1].startswith("Of sizes that can't be told apart the smaller cost (or cost × time) wins")
     assert any(text.startswith("f has 512 MB, which costs ") for text in answers(run(FakeLambda(waits))))
+
+
+def test_a_memory_size_is_wrong_if_another_is_surely_cheaper() -> None:
+    document = run(FakeLambda(waits, memory_mb=3008), (256,))
+    fault = find_fault(document, at_most=0.05)
+    assert fault is not None
+    assert fault.startswith("Cheapest on Lambda: 256 MB")
+    assert "f has 3,008 MB, which costs" in fault
+    assert find_fault(document, at_most=20) is None
+    assert find_fault(run(FakeLambda(waits, memory_mb=256), (3008,)), at_most=0.05) is None
+    quiet, busy = FakeLambda(waits, memory_mb=1769), FakeLambda(waits, memory_mb=1769)
+    busy.uncertain_ms = 1000
+    assert find_fault(run(quiet, (128,)), at_most=0.05) is not None
+    assert find_fault(run(busy, (128,)), at_most=0.05) is None, "this host may have caused its waits"
 
 
 def test_a_function_that_is_not_there_and_one_that_is_invoked_by_others() -> None:
