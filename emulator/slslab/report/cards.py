@@ -352,7 +352,7 @@ def _detail(name: str, value: object) -> str:
 def versions_card(document: Document) -> Card | None:
     """Return the versions of the stack's parts, and the trained parameters."""
     facts = [(name, str(text)) for name, text in document.get("stack", {}).items()]
-    facts += [("torch", str(document["torch"]))] if "torch" in document else []
+    facts += [("torch", document["torch"])] if document.get("torch") else []
     if document.get("parameters"):
         facts.append(
             ("parameters", f"{document['parameters']:,} ({formats.size(document['gradient_bytes'])} a gradient)")

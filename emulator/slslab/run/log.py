@@ -7,7 +7,7 @@ import fcntl
 import json
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,6 +27,7 @@ TABLE = "trace.parquet"
 SERVICE = "service.json"
 INVOCATIONS = "invocations.jsonl"
 INSTANCES = "instances.jsonl"
+Begun = dict[str, dict[str, Mapping[str, Any]]]
 
 
 class TraceWriter:
@@ -82,10 +83,11 @@ def _parse(line: bytes, source: str) -> dict[str, Any]:
 
 
 class GrowingLog:
-    """Reads a trace log while another process appends to it."""
+    """Reads a trace log while another process appends to it; `records` are all that were read."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._offset = path, 0
+        self.records: list[dict[str, Any]] = []
 
     def read(self) -> list[dict[str, Any]]:
         """Return the records of whole lines that were appended since the last call.
@@ -98,6 +100,7 @@ class GrowingLog:
         whole = appended[: appended.rfind(b"\n") + 1]
         records = [_parse(line, f"A line of {self._path}") for line in whole.splitlines()]
         self._offset += len(whole)
+        self.records += records
         return records
 
 
@@ -202,3 +205,22 @@ def writing(path: Path) -> Iterator[BinaryIO]:
 def metered(records: Sequence[Mapping[str, Any]], kind: str) -> list[dict[str, Any]]:
     """Return the metered records of this kind (`invocation` or `instance`) from a log's records."""
     return [{k: v for k, v in r.items() if k != "record"} for r in records if r["record"] == kind]
+
+
+def unmetered(records: Iterable[Mapping[str, Any]]) -> Begun:
+    """Return the `begin` records of what hasn't been metered yet, by kind (invocation, instance, host) and id.
+
+    Invocations and instances end with their metered record, and hosts with an event.
+    """
+    begun: Begun = {"invocation": {}, "instance": {}, "host": {}}
+    for record in records:
+        match record["record"]:
+            case "begin":
+                # A later attempt at an event has the same id as the first.
+                begun.setdefault(record["of"], {})[record["id"]] = record
+            case "invocation" | "instance" as kind:
+                begun[kind].pop(record["request_id" if kind == "invocation" else "id"], None)
+            case "event" if record["op"] == "host.run":
+                hosts = begun["host"]
+                hosts.pop(next((id_ for id_, host in hosts.items() if host["type"] == record["resource"]), ""), None)
+    return begun

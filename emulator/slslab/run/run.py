@@ -315,7 +315,7 @@ class Run:
         `seconds` is how long the command took; None takes the trace's duration. Replay fills in `lambda` later.
         """
         plan, (began_ns, ended_ns) = self.plan, self.span_ns()
-        parameters = outcome.parameters if outcome else spec_of(plan).parameters
+        parameters = outcome.parameters if outcome else self.parameters
         known = [name for name in ("name", "processors", "nodes", "stolen_share") if name in host]
         return {
             "schema": SCHEMA,

@@ -17,7 +17,7 @@ from slslab.run.bill import DEFAULT_BOOK, Book, load_book
 from slslab.run.directory import RunDirectory
 from slslab.run.document import SCHEMA
 from slslab.run.events import clock_domain, host_until
-from slslab.run.log import metered, read_log
+from slslab.run.log import metered, read_log, unmetered
 from slslab.run.predictions import Bill, Predicted, predict, requests_of
 from slslab.run.run import Run
 from slslab.run.table import tabulate
@@ -143,7 +143,6 @@ def read_service(directory: RunDirectory, about: Mapping[str, Any], kind: str | 
     events, invoked = tabulate(records), metered(records, "invocation")
     running = status == "running" and records[0]["clock"] == clock_domain()
     last_ns = time.monotonic_ns() if running else max((event["end_ns"] for event in events), default=0)
-    begun = [] if any(event["op"] == "host.run" for event in events) else metered(records, "begin")
     started = datetime.fromisoformat(about["started_at"])
     until = datetime.fromisoformat(about["ended_at"]) if "ended_at" in about else datetime.now(UTC)
     seconds = (until - started).total_seconds()
@@ -156,7 +155,7 @@ def read_service(directory: RunDirectory, about: Mapping[str, Any], kind: str | 
         status=status,
         seconds=seconds,
         events=events,
-        running_hosts=[host_until(host, last_ns) for host in begun],
+        running_hosts=[host_until(host, last_ns) for host in unmetered(records)["host"].values()],
         invocations=invoked,
         # The last line of a log that is being written may be half a line.
         torn=torn and not running,

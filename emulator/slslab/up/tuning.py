@@ -46,8 +46,6 @@ class Service:
         self.memory_limit = Range(**running["limits"].get("memory_mb", vars(lambda_limits().memory_mb)))
         self._client = aws_client("lambda", running["endpoints"]["lambda"], pair)
         self._log = GrowingLog(self.directory.trace_log)
-        self._records: list[dict[str, Any]] = []
-        self._events: list[dict[str, Any]] = []
 
     def function(self, name: str) -> TunedFunction:
         """Return a deployed function."""
@@ -60,12 +58,9 @@ class Service:
     def _read(self) -> tuple[Records, Mapping[str, Sequence[Request]]]:
         """Return all records and requests until now; of the log only what is new is read."""
         embedded.recorded()
-        for record in self._log.read():
-            if record["record"] == "invocation":
-                self._records.append(record)
-            elif record["record"] == "event":
-                self._events.append(record)
-        return self._records, requests_of(self._events)
+        self._log.read()
+        invoked, events = ([r for r in self._log.records if r["record"] == kind] for kind in ("invocation", "event"))
+        return invoked, requests_of(events)
 
 
 class Ledger:

@@ -81,6 +81,15 @@ def test_a_run_that_is_half_written_is_read_as_far_as_it_goes(tmp_path: Path) ->
     assert parts(read_run(RunDirectory(tmp_path / "half"))) == parts(run)
 
 
+def test_a_killed_run_of_a_model_that_is_unknown_here_has_a_document(tmp_path: Path) -> None:
+    """As of another package's architecture, which has models of its own."""
+    write_log(tmp_path / "killed")
+    run = read_run(RunDirectory(tmp_path / "killed"))
+    assert run.summary()["parameters"] is not None
+    unknown = run.replace(plan=replace(run.plan, model="theirs"))
+    assert (unknown.summary()["parameters"], unknown.summary()["gradient_bytes"]) == (None, None)
+
+
 def test_a_run_without_a_trace_has_its_plan(tmp_path: Path) -> None:
     plan = write_log(tmp_path / "begun")
     (tmp_path / "begun" / LOG).unlink()

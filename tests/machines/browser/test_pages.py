@@ -26,7 +26,6 @@ from slslab.run.bill import load_book
 from slslab.run.directory import RunDirectory
 from slslab.run.run import Run
 from slslab_lab.pages.comparison import describe_comparison
-from slslab_lab.pages.live.log import Log
 from slslab_lab.pages.live.underway import Now, describe
 from slslab_lab.pages.reproduction import describe_reproduction
 from slslab_lab.pages.run_page import describe_run, page_of
@@ -139,11 +138,9 @@ def modelled(name: str) -> dict[str, Any]:
 
 def _running() -> str:
     """The page of a running run, at one moment."""
-    log = Log(Path())
     header = {"record": "header", "run": PLAN.run, "clock": "c", "started": "2026-11-21T00:00:00+00:00"}
-    log.records += [header, *half()]
     at = Now(datetime(2026, 11, 21, 0, 1, tzinfo=UTC), 4_000_000_000)
-    return page_of(describe(PLAN.run, PLAN.to_document(), log, load_book("aws-us-east-1"), at))
+    return page_of(describe(PLAN.run, PLAN.to_document(), [header, *half()], load_book("aws-us-east-1"), at))
 
 
 @pytest.fixture(scope="module")

@@ -20,16 +20,15 @@ from slslab.run import metrics
 from slslab.run.bill import Book, load_book
 from slslab.run.document import not_modelled
 from slslab.run.events import host_until
-from slslab.run.log import metered
+from slslab.run.log import Begun, metered, unmetered
 from slslab.run.records import billed_seconds
-from slslab.run.run import PLANNED, Run
+from slslab.run.run import PLANNED, UNKNOWN, Run
 from slslab.run.table import tabulate
-from slslab_lab.pages.live.log import Log, Record
+from slslab_workers.architecture import read_plan
 
 # The pace of a run is known after this share of it.
 PACE = 0.02
-# The emulator reports these figures of the host at a run's end.
-UNREPORTED = {"cores": None, "cpu_share_enforced": None, "own_cpu_seconds": None}
+Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -40,49 +39,45 @@ class Now:
     monotonic_ns: int
 
 
-def describe(run: str, plan: Mapping[str, Any], log: Log, book: Book, now: Now) -> Run:
-    """Return the run as it is now, with its document so far; before its trace has begun, only with its plan."""
-    document: dict[str, Any] = {
+def describe(run: str, plan: Mapping[str, Any], records: Sequence[Record], book: Book, now: Now) -> Run:
+    """Return the run as it is now, with its document so far, from the records of its trace log; before its trace has
+    begun, only with its plan."""
+    so_far: dict[str, Any] = {
         "run": run,
         "status": "running",
         "lambda": not_modelled("The run hasn't finished; it is modelled at its end."),
-        **{name: plan[name] for name in PLANNED if name in plan},
-        "plan": dict(plan),
-        "progress": progress(plan, log.records, now),
+        "progress": progress(plan, records, now),
     }
-    if not log.records:
-        return Run(document=document, events=[])
+    if not records or not plan:
+        planned = {name: plan[name] for name in PLANNED if name in plan}
+        return Run(document={**so_far, **planned, "plan": dict(plan)}, events=[])
     # By environment, in order of its clock.
-    samples = metrics.grouped((each["environment"], each) for each in log.records if each["record"] == "clock")
-    begun = log.begun
+    samples = metrics.grouped((each["environment"], each) for each in records if each["record"] == "clock")
+    begun = unmetered(records)
     open_ = [_invocation(each, samples[each["environment"]], now) for each in begun["invocation"].values()]
-    launched = [*metered(log.records, "instance"), *(_instance(each, now) for each in begun["instance"].values())]
     found = Run(
-        document=document,
-        events=tabulate(log.records),
-        invocations=[*metered(log.records, "invocation"), *open_],
-        instances=launched,
+        plan=read_plan(dict(plan)),
+        events=tabulate(records),
+        invocations=[*metered(records, "invocation"), *open_],
+        instances=[*metered(records, "instance"), *(_instance(each, now) for each in begun["instance"].values())],
         running_hosts=[host_until(each, now.monotonic_ns) for each in begun["host"].values()],
     )
     # Other books than its own have no prices of a platform's containers.
-    prices = load_book(plan["prices"]) if plan.get("platform") else book
-    bill, started = found.cost(prices), datetime.fromisoformat(log.records[0]["started"])
-    measured = found.measured(UNREPORTED, (now.time - started).total_seconds(), plan.get("faults"))
-    span_s = metrics.span_seconds(found.events, [*launched, *open_])
-    document |= {
-        **measured,
-        "seconds": {**measured["seconds"], "span": round(span_s, 3)},
-        "loss": losses(log.records),
-        "cost": {**bill, "notes": [_so_far(log), *bill["notes"]]},
-        "now": present(log, samples, now),
-    }
-    return found
+    prices = load_book(found.plan.prices) if found.plan.platform else book
+    started = datetime.fromisoformat(records[0]["started"])
+    document = found.describe(UNKNOWN, None, None, (now.time - started).total_seconds(), prices)
+    document |= {**so_far, "loss": losses(records), "now": present(records, begun, samples, now)}
+    document["seconds"]["span"] = round(metrics.span_seconds(found.events, [*found.instances, *open_]), 3)
+    document["cost"]["notes"].insert(0, _so_far(begun))
+    return found.replace(document=document)
 
 
-def present(log: Log, samples: Mapping[str, Sequence[Record]], now: Now) -> dict[str, Any]:
+def present(
+    records: Iterable[Record], begun: Begun, samples: Mapping[str, Sequence[Record]], now: Now
+) -> dict[str, Any]:
     """Return the current activity: running invocations with their memory, and each worker's latest event."""
     latest: dict[int, Record] = {}
-    for record in log.records:
+    for record in records:
         if record["record"] == "event" and record["worker"] >= 0 and record["op"] not in metrics.BESIDE:
             known = latest.get(record["worker"])
             if known is None or record["end_ns"] >= known["end_ns"]:
@@ -92,17 +87,17 @@ def present(log: Log, samples: Mapping[str, Sequence[Record]], now: Now) -> dict
         "invocations": [
             {
                 "worker": owners.get(id_, -1),
-                "function": begun["function"],
-                "memory_mb": begun["memory_mb"],
-                "peak_memory_mb": _peak_mb(begun, samples[begun["environment"]]),
-                "seconds": _seconds_since(begun["start_ns"], now),
+                "function": invocation["function"],
+                "memory_mb": invocation["memory_mb"],
+                "peak_memory_mb": _peak_mb(invocation, samples[invocation["environment"]]),
+                "seconds": _seconds_since(invocation["start_ns"], now),
             }
-            for id_, begun in log.begun["invocation"].items()
+            for id_, invocation in begun["invocation"].items()
         ],
         "workers": [
             {
                 "worker": worker,
-                "under_way": any(event["invocation"] in log.begun[kind] for kind in ("invocation", "instance")),
+                "under_way": any(event["invocation"] in begun[kind] for kind in ("invocation", "instance")),
                 **{name: event[name] for name in ("epoch", "step", "op", "phase")},
                 "seconds_ago": _seconds_since(event["end_ns"], now),
             }
@@ -198,8 +193,8 @@ def _instance(begun: Record, now: Now) -> Record:
     }
 
 
-def _so_far(log: Log) -> str:
-    several = [counted(len(records), kind) for kind, records in log.begun.items() if records]
+def _so_far(begun: Begun) -> str:
+    several = [counted(len(records), kind) for kind, records in begun.items() if records]
     running = f": what is running ({', '.join(several)}) counts as if it ended now" if several else ""
     return f"the price of this host's seconds is the one so far{running}"
 

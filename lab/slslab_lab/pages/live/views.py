@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
@@ -15,10 +16,10 @@ from slslab.report.page import Live
 from slslab.report.summaries import modelled_figures, platform_of, replayed
 from slslab.run.bill import Book
 from slslab.run.directory import PLAN, RunDirectory, list_runs
+from slslab.run.log import GrowingLog
 from slslab.run.run import Run
 from slslab.run.service import open_run
 from slslab_lab.pages.comparison import describe_comparison, read_documents
-from slslab_lab.pages.live.log import Log
 from slslab_lab.pages.live.underway import Now, describe
 from slslab_lab.pages.run_page import content_of, page_of
 
@@ -38,7 +39,7 @@ class Views:
     def __init__(self, folder: Path, book: Book) -> None:
         self._folder = folder
         self._book = book
-        self._logs: dict[Path, Log] = {}
+        self._logs: dict[Path, GrowingLog] = {}
         self._lock = threading.Lock()
 
     def find(self, id_: str) -> RunDirectory | None:
@@ -83,10 +84,11 @@ class Views:
         if run.service() is not None:
             return open_run(run)
         with self._lock:
-            log = self._logs.setdefault(run.path, Log(run.trace_log))
-            log.read()
+            log = self._logs.setdefault(run.path, GrowingLog(run.trace_log))
+            with suppress(FileNotFoundError):  # the run is beginning, or it has just ended and its log is compacted
+                log.read()
             plan = run.plan() if (run.path / PLAN).exists() else {}
-            return describe(run.id, plan, log, self._book, Now(datetime.now(UTC), time.monotonic_ns()))
+            return describe(run.id, plan, log.records, self._book, Now(datetime.now(UTC), time.monotonic_ns()))
 
     def _rows(self) -> list[dict[str, Any]]:
         return [UNKNOWN | {"id": run.id} | self._row(run) for run in list_runs(self._folder)]

@@ -11,10 +11,9 @@ from tests.lab.pages.live.growing import FUNCTION, MS, PLAN, TOTAL, begin, did, 
 
 from slslab.errors import RunError
 from slslab.run.bill import load_book
-from slslab.run.log import LOG, TraceWriter
+from slslab.run.log import LOG, GrowingLog, TraceWriter, unmetered
 from slslab.run.records import launch_record
 from slslab.run.run import Run
-from slslab_lab.pages.live.log import Log
 from slslab_lab.pages.live.underway import Now, describe, losses, progress
 from slslab_lab.pages.run_page import content_of
 
@@ -23,15 +22,15 @@ AT = Now(START + timedelta(seconds=90), 4000 * MS)
 HEADER = {"record": "header", "schema": 2, "run": PLAN.run, "clock": "c", "started": START.isoformat()}
 
 
-def read(folder: Path, records: Sequence[dict[str, Any]]) -> Log:
+def read(folder: Path, records: Sequence[dict[str, Any]]) -> GrowingLog:
     (folder / LOG).write_text("".join(json.dumps(record) + "\n" for record in (HEADER, *records)))
-    log = Log(folder / LOG)
+    log = GrowingLog(folder / LOG)
     assert log.read()
     return log
 
 
-def underway(log: Log, at: Now = AT) -> Run:
-    return describe(PLAN.run, PLAN.to_document(), log, load_book("aws-us-east-1"), at)
+def underway(log: GrowingLog, at: Now = AT) -> Run:
+    return describe(PLAN.run, PLAN.to_document(), log.records, load_book("aws-us-east-1"), at)
 
 
 def test_the_bill_so_far_is_what_was_metered_so_far(tmp_path: Path) -> None:
@@ -57,7 +56,7 @@ def test_the_bill_so_far_is_what_was_metered_so_far(tmp_path: Path) -> None:
 
 def test_containers_of_a_platform_are_priced_by_its_own_book(tmp_path: Path) -> None:
     log, plan = read(tmp_path, half()), {**PLAN.to_document(), "platform": "modal-t4", "prices": "modal"}
-    cost = describe(PLAN.run, plan, log, load_book("aws-us-east-1"), AT).summary()["cost"]
+    cost = describe(PLAN.run, plan, log.records, load_book("aws-us-east-1"), AT).summary()["cost"]
     assert "GPU T4" in {line["item"] for line in cost["lines"]}
     assert not cost["not_billed"]
 
@@ -67,7 +66,7 @@ def test_faults_and_imports_so_far_are_told(tmp_path: Path) -> None:
     imported = did(0, "import", 1400, 1500) | {"resource": "numpy", "function": FUNCTION}
     plan = {**PLAN.to_document(), "faults": {"fault": [{"kind": "refused"}]}}
     log = read(tmp_path, [*half(), fault, imported])
-    document = describe(PLAN.run, plan, log, load_book("aws-us-east-1"), AT).summary()
+    document = describe(PLAN.run, plan, log.records, load_book("aws-us-east-1"), AT).summary()
     assert [(each["kind"], each["times"]) for each in document["faults"]] == [("refused", 1)]
     assert document["host_imports"] == {FUNCTION: ["numpy"]}
 
@@ -90,13 +89,14 @@ def test_a_page_can_be_made_of_it_at_any_time(tmp_path: Path) -> None:
         assert "running" in text
         assert ("the one so far" in text.lower()) == ("cost" in found.summary())
     assert "950 MB" in text
+    assert "None" not in text
 
 
 def test_an_ended_invocation_is_no_longer_under_way_and_a_second_attempt_is(tmp_path: Path) -> None:
     log = read(tmp_path, [begin(0, 1000, None), metered(0, 1000, 500.0, 0.0)])
-    assert log.begun["invocation"] == {}
+    assert unmetered(log.records)["invocation"] == {}
     again = read(tmp_path, [begin(0, 1000, None), metered(0, 1000, 500.0, 0.0), begin(0, 2000, None)])
-    assert list(again.begun["invocation"]) == ["i0"]
+    assert list(unmetered(again.records)["invocation"]) == ["i0"]
     # Without a sample of its own it has no time yet; it is a request all the same.
     bill = underway(again).summary()["cost"]
     assert {line["item"]: line["quantity"] for line in bill["lines"]} == {
@@ -127,7 +127,8 @@ def test_instances_and_hosts_are_billed_until_now(tmp_path: Path) -> None:
              "status": "success"}  # fmt: skip
     gone = did(-1, "host.run", 500, 2500, resource="m5.large")
     log = read(tmp_path, [*records, ended, gone])
-    assert (log.begun["instance"], list(log.begun["host"])) == ({}, ["1"])
+    begun = unmetered(log.records)
+    assert (begun["instance"], list(begun["host"])) == ({}, ["1"])
     quantities = {line["item"]: line["quantity"] for line in underway(log, late).summary()["cost"]["lines"]}
     # The minimum of a launch is 60 s.
     assert quantities == {"Host g4dn.xlarge": "60", "Host m5.large": "151"}
@@ -154,9 +155,7 @@ def test_how_far_a_run_is_and_how_long_it_takes() -> None:
 
 
 def test_before_the_trace_there_is_the_plan(tmp_path: Path) -> None:
-    log = Log(tmp_path / LOG)
-    assert not log.read()
-    run = underway(log)
+    run = underway(GrowingLog(tmp_path / LOG))
     document = run.summary()
     assert (document["status"], document["architecture"], document["workers"]) == ("running", "allreduce", 2)
     assert "cost" not in document
@@ -165,7 +164,7 @@ def test_before_the_trace_there_is_the_plan(tmp_path: Path) -> None:
 
 
 def test_a_line_counts_when_it_is_whole(tmp_path: Path) -> None:
-    log = Log(tmp_path / LOG)
+    log = GrowingLog(tmp_path / LOG)
     with TraceWriter(tmp_path / LOG, PLAN.run) as writer:
         writer.write(sample(0, 1, 0, 1))
     text = (tmp_path / LOG).read_bytes()
@@ -178,14 +177,15 @@ def test_a_line_counts_when_it_is_whole(tmp_path: Path) -> None:
     assert not log.read()
     # A compacted log leaves what was read of it.
     (tmp_path / LOG).unlink()
-    assert not log.read()
+    with pytest.raises(FileNotFoundError):
+        log.read()
     assert len(log.records) == 2
 
 
 def test_a_line_that_is_no_record_is_told(tmp_path: Path) -> None:
     (tmp_path / LOG).write_text("{}\n")
     with pytest.raises(RunError, match="is not a trace record"):
-        Log(tmp_path / LOG).read()
+        GrowingLog(tmp_path / LOG).read()
 
 
 def test_losses_are_told_up_to_the_first_epoch_without_any() -> None:
