@@ -289,6 +289,7 @@ def test_a_session_leaves_what_its_tests_and_functions_cost(tmp_path: Path, proc
         "test_own": (1, 1),
     }
     assert tests["test_own"]["peak_memory_mb"] > 256 > tests["test_shared[256]"]["peak_memory_mb"]
+    assert document["peak_memory_mb"] == tests["test_own"]["peak_memory_mb"]
     rows = [(row["function"], row["memory_mb"], row["invocations"], row["errors"]) for row in document["functions"]]
     assert rows == [("shared", 256, 3, 1), ("shared", 512, 3, 1), ("test_own", 1769, 1, 0)]
     total = Decimal(document["cost"]["total"])

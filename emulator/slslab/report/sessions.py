@@ -12,8 +12,9 @@ from slslab.report.cards import cost_cell, functions_card
 from slslab.report.formats import significant
 from slslab.report.page import Card, Document, Note, Page, Table
 from slslab.report.summaries import amount, cost_text, predicted, predicted_notes
+from slslab.run.metrics import sums
 from slslab.run.predictions import Requests, predict
-from slslab.run.service import function_rows, totals
+from slslab.run.service import function_rows
 
 SCHEMA = 2
 Invoked = Sequence[tuple[str, Mapping[str, Any]]]
@@ -33,18 +34,10 @@ def session_document(
     tests = found.by([test for test, _ in invoked])
     document = {
         "schema": SCHEMA,
-        **totals(records),
+        **sums(records),
         "cost": bill(records),
         "predicted": found.document(bill),
-        "tests": [
-            {
-                "test": test,
-                **totals(own.records),
-                "peak_memory_mb": max(record["max_memory_mb"] for record in own.records),
-                **own.costs(),
-            }
-            for test, own in tests.items()
-        ],
+        "tests": [{"test": test, **sums(own.records), **own.costs()} for test, own in tests.items()],
         "functions": function_rows(found),
         "warnings": list(warnings),
     }
@@ -113,5 +106,5 @@ def _figures(row: Document) -> tuple[str, ...]:
         formats.integer(row["invocations"]),
         formats.integer(row["cold_starts"]),
         f"{row['billed_seconds']:,.3f}",
-        formats.megabytes(row.get("peak_memory_mb")),
+        formats.megabytes(row["peak_memory_mb"]),
     )

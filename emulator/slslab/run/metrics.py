@@ -115,6 +115,8 @@ def _as_invocation(instance: Mapping[str, Any]) -> dict[str, Any]:
     """Return the figures of an instance's record under the names of an invocation's."""
     return {
         "request_id": instance["id"],
+        "memory_mb": 0,
+        "cold_start": False,
         "init_ms": None,
         "duration_ms": (instance["end_ns"] - instance["start_ns"]) / 1e6,
         "billed_ms": instance["billed_seconds"] * 1000,
@@ -128,11 +130,8 @@ def totals(events: Rows, records: Records, instances: Records = ()) -> dict[str,
     per_worker = workers(events, records, instances)
     ran = (*records, *map(_as_invocation, instances))
     return {
-        "billed_seconds": sum(record["billed_ms"] for record in ran) / 1000,
-        "gb_seconds": format(gb_seconds(records), "f"),
+        **sums(ran),
         "invocations": len(records),
-        "cold_starts": sum(record["cold_start"] for record in records),
-        "peak_memory_mb": max((record["max_memory_mb"] for record in ran), default=0),
         "peak_memory_limit_mb": max(((r["max_memory_mb"], r["memory_mb"]) for r in records), default=(0, None))[1],
         "instances": list(instances),
         "device": ", ".join(dict.fromkeys(instance["device"] for instance in instances)) or None,
@@ -147,6 +146,17 @@ def totals(events: Rows, records: Records, instances: Records = ()) -> dict[str,
             "uncertain_seconds": round(sum(record.get("uncertain_ms") or 0.0 for record in records) / 1000, 6),
             "uncertain_invocations": sum(map(uncertain, records)),
         },
+    }
+
+
+def sums(records: Records) -> dict[str, Any]:
+    """Return the number, billed seconds, GB-seconds (as text), cold starts and peak memory of invocations."""
+    return {
+        "billed_seconds": sum(record["billed_ms"] for record in records) / 1000,
+        "gb_seconds": format(gb_seconds(records), "f"),
+        "invocations": len(records),
+        "cold_starts": sum(record["cold_start"] for record in records),
+        "peak_memory_mb": max((record["max_memory_mb"] for record in records), default=0),
     }
 
 

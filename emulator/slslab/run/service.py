@@ -178,21 +178,10 @@ def function_rows(predicted: Predicted, book: Book | None = None) -> list[dict[s
         {
             "function": function,
             "memory_mb": memory_mb,
-            **totals(own.records),
+            **metrics.sums(own.records),
             "errors": sum(record["status"] != "success" or record["error_type"] is not None for record in own.records),
-            "gb_seconds": format(metrics.gb_seconds(own.records), "f"),
-            "peak_memory_mb": max(record["max_memory_mb"] for record in own.records),
             "reports": metrics.report_summary(own.records),
             **own.costs(book),
         }
         for (function, memory_mb), own in sorted(split.items())
     ]
-
-
-def totals(records: metrics.Records) -> dict[str, Any]:
-    """Return how many invocations and cold starts there were, and the billed seconds."""
-    return {
-        "invocations": len(records),
-        "cold_starts": sum(record["cold_start"] for record in records),
-        "billed_seconds": sum(record["billed_ms"] for record in records) / 1000,
-    }
