@@ -269,8 +269,8 @@ class TraceLines:
                 if len(line) > LINE_BYTES:
                     self._end(TOO_LONG)
                     return
-                if (event := _event(line)) is not None:
-                    self._on_event({**event, **self._source})
+                if (event := _event(line, self._source)) is not None:
+                    self._on_event(event)
                     continue
                 LOG.error("%s wrote an invalid trace record: %r", self._writer, bytes(line[:200]))
                 self._invalid += 1
@@ -286,8 +286,8 @@ class TraceLines:
         self._held.clear()
 
 
-def _event(line: bytearray) -> dict[str, Any] | None:
-    """Return the worker's event in a line; None for anything else, which a function may write, too."""
+def _event(line: bytearray, source: Mapping[str, str]) -> dict[str, Any] | None:
+    """Return the worker's event in a line, as a record; None for anything else, which a function may write, too."""
     try:
         event = json.loads(line)
     except (ValueError, RecursionError):
@@ -296,4 +296,4 @@ def _event(line: bytearray) -> dict[str, Any] | None:
         return None
     if event["end_ns"] < event["start_ns"]:
         return None
-    return {"record": "event", **{name: event[name] for name in FIELDS if name in event}}
+    return {"record": "event", **{name: event[name] for name in FIELDS if name in event}, **source}

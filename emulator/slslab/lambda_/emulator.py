@@ -131,7 +131,7 @@ class Emulator(Managed):
         self._address = (listen, port)
         self._advertise = advertise
         # Replaced as a whole, because the emulator's thread reads it.
-        self._listeners: tuple[tuple[OnEvent | None, OnRecord | None], ...] = ((on_event, on_record),)
+        self.listeners: tuple[tuple[OnEvent | None, OnRecord | None], ...] = ((on_event, on_record),)
         self._routes: list[BaseRoute] = []
 
     def _enter(self, stack: ExitStack) -> None:
@@ -265,11 +265,11 @@ class Emulator(Managed):
     def listening(self, on_event: OnEvent | None = None, on_record: OnRecord | None = None) -> Iterator[None]:
         """Also call these listeners during the block, on the emulator's own thread."""
         listener = (on_event, on_record)
-        self._listeners += (listener,)
+        self.listeners += (listener,)
         try:
             yield
         finally:
-            self._listeners = tuple(other for other in self._listeners if other is not listener)
+            self.listeners = tuple(other for other in self.listeners if other is not listener)
 
     def predictor(self, kind: str | None = None, profile: str | Path = DEFAULT_PROFILE) -> "Predictor":
         """Return a predictor of how long metered invocations take on Lambda: `predictor().predict(vars(record))`.
@@ -349,11 +349,11 @@ class Emulator(Managed):
 
     def _pass_on_record(self, record: InvocationRecord) -> None:
         self.records.append(record)
-        for _, on_record in self._listeners:
+        for _, on_record in self.listeners:
             if on_record is not None:
                 on_record(record)
 
     def _pass_on_event(self, event: dict[str, Any]) -> None:
-        for on_event, _ in self._listeners:
+        for on_event, _ in self.listeners:
             if on_event is not None:
                 on_event(event)

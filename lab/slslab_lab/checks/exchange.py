@@ -7,8 +7,8 @@ names, each a given number of times.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from slslab.run.causes import GETTING, MAKING
 from slslab.run.metrics import Rows, grouped
+from slslab.run.table import GETTING, MAKING
 from slslab_workers.patterns.messages import READING, Event, Name, Protocol, Step, key_of
 from slslab_workers.trace.operations import ALL_REDUCE, KEYED, OPERATIONS
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from slslab.run.causes import GETTING, MAKING
+from slslab.run.table import GETTING, MAKING
 from slslab_workers.trace.operations import ALL_REDUCE
 
 DRIVER = "driver"

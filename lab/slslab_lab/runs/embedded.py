@@ -20,7 +20,6 @@ from slslab.errors import RequestError
 from slslab.host.server_process import LazyServer
 from slslab.installation import HOSTS, plugin, require
 from slslab.lambda_.emulator import Emulator, memory_budget_mb
-from slslab.run.records import InvocationRecord
 from slslab.stack.assembly import EmbeddedStack
 from slslab.stack.instances.fleet import choose_devices
 from slslab.stack.instances.processes import ProcessLauncher
@@ -81,8 +80,6 @@ class EmbeddedSystem(System):
                 variables={**self._stack.client_environment(), **gpu_variables(self._plan)},
                 limits=self._limits,
                 budget_mb=sum(self.budgets_mb),
-                on_event=self._on_event,
-                on_record=self._on_record,
             )
         )
         self._stack.versions["lambda"] += f" with awslambdaric {version('awslambdaric')}"
@@ -121,6 +118,7 @@ class EmbeddedSystem(System):
         watch, emulator, requirements, faults = self._watch, self._emulator, self._requirements, recorder.plan.faults
         watch.logs = emulator.logs = logs
         self._recorder, recorder.broken = recorder, watch.fail
+        emulator.listeners = ((recorder.event, lambda record: recorder.event(record.as_record())),)
         injected = {} if faults is None else {VARIABLE: json.dumps(faults)}
         emulator.add_variables(injected)
         emulator.service.pool.fault = None
@@ -185,10 +183,6 @@ class EmbeddedSystem(System):
     def _on_event(self, record: dict[str, Any]) -> None:
         if self._recorder is not None:
             self._recorder.event(record)
-
-    def _on_record(self, record: InvocationRecord) -> None:
-        if self._recorder is not None:
-            self._recorder.event(record.as_record())
 
 
 def _cluster() -> Any:

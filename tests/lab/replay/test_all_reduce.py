@@ -8,7 +8,7 @@ from tests.lab.replay.measured import MS, PARAMETERS, make_costs
 from tests.lab.replay.platform import operation, platform
 
 from slslab.predict.profiles.profile import Instances, Profile, ProfileError, load_profile
-from slslab.run.causes import find_causes
+from slslab.run.table import find_causes
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.kernel.program import Step
 from slslab_lab.replay.kernel.timeline import Timeline
