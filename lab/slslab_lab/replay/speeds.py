@@ -1,7 +1,7 @@
 """Profiles with other speeds, and the processor speed at which a replay takes as long as the measurement."""
 
-import math
 from collections.abc import Callable
+from functools import cache
 
 from slslab.predict.profiles.profile import Figure, Profile
 
@@ -24,24 +24,14 @@ def with_figures(profile: Profile, channel: str, name: str, change: Callable[[Fi
 def find_speed(excess: Callable[[float], float]) -> float:
     """Return the speed at which `excess`, which falls as the speed grows, becomes 0.
 
-    If it is above 0 at every speed, return the fastest; if it is below 0 at every speed, the slowest. The search uses
-    the false position method with Illinois's halving (Dowell and Jarratt 1971) over the inverse of the speed. Time is
-    nearly linear in that, so few tries are enough.
+    If it is above 0 at every speed, return the fastest; if it is below 0 at every speed, the slowest. Time is nearly
+    linear in the inverse of the speed, so the search is over that and needs few tries.
     """
-    low, high = 1 / FASTEST, 1 / SLOWEST
-    below, above = excess(FASTEST), excess(SLOWEST)
-    if below >= 0 or above <= 0:
-        return FASTEST if below >= 0 else SLOWEST
-    # Keep each try this far from both ends, so that the end on the root's other side moves closer, too.
-    least, was_above = 1 + PRECISION / 2, None
-    while high / low > 1 + PRECISION:
-        middle = low - below * (high - low) / (above - below)
-        middle = min(max(middle, low * least), high / least)
-        found = excess(1 / middle)
-        again = (found > 0) is was_above
-        if found > 0:
-            high, above, below = middle, found, below / 2 if again else below
-        else:
-            low, below, above = middle, found, above / 2 if again else above
-        was_above = found > 0
-    return 1 / math.sqrt(low * high)
+    from scipy.optimize import brentq
+
+    tried = cache(excess)
+    if tried(FASTEST) >= 0:
+        return FASTEST
+    if tried(SLOWEST) <= 0:
+        return SLOWEST
+    return 1 / float(brentq(lambda inverse: tried(1 / inverse), 1 / FASTEST, 1 / SLOWEST, rtol=PRECISION))
