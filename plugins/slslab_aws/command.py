@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -74,11 +75,8 @@ def deploy(template: Path, stack_name: str | None, parameters: tuple[str, ...], 
 
     outputs: dict[str, Any] = {}
     if checked is None:
-        services = Services(endpoint, pair, {})
-        try:
+        with closing(Services(endpoint, pair, {})) as services:
             stack.delete(services, told)
-        finally:
-            services.close()
     else:
         outputs = stack.deploy(checked, lambda files: Services(endpoint, pair, files), told)
     document = {"schema": SCHEMA, "stack": name, "resources": done, "outputs": outputs}

@@ -22,7 +22,7 @@ from slslab.lambda_.configuration import Function
 from slslab.lambda_.environment import Environment
 from slslab.lambda_.hosts import environment_id
 from slslab.lambda_.log_events import EnvironmentLog
-from slslab.lambda_.packages import Code, unpacked
+from slslab.lambda_.packages import unpacked
 from slslab.lambda_.process_sandbox import ProcessSandboxes
 from slslab.lambda_.runtime_api import NextInvocation
 from slslab_ray.calls import Answerer, answer
@@ -147,7 +147,9 @@ class Node:
 
     async def make(self, order: Order) -> None:
         """Make an environment; its packages have been stored."""
-        function = with_codes(order.function, self._here)
+        function = with_codes(
+            order.function, lambda code: replace(code, directory=self._packages[code.sha256], archive=None)
+        )
         identifier = environment_id(function, order.number)
 
         self._streams[identifier] = order.log_stream
@@ -201,6 +203,3 @@ class Node:
         environment = self._environments.pop(identifier, None)
         if environment is not None:
             await environment.stop()
-
-    def _here(self, code: Code) -> Code:
-        return replace(code, directory=self._packages[code.sha256], archive=None)

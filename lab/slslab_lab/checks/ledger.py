@@ -77,8 +77,7 @@ def check_bill(run: Run) -> Iterator[Violation]:
     for item in sorted(stated.keys() | expected.keys()):
         if stated.get(item) != expected.get(item):
             here, there = stated.get(item, "nothing"), expected.get(item, "nothing")
-            sentence = f"The bill has {here} of {item[0]}, but the trace's usage is {there}."
-            yield Violation("bill", sentence)
+            yield Violation("bill", f"The bill has {here} of {item[0]}, but the trace's usage is {there}.")
 
 
 def _check_sums(cost: Mapping[str, Any], which: str) -> Iterator[Violation]:

@@ -10,9 +10,7 @@ from slslab_lab.checks.exchange import Exchange
 from slslab_lab.checks.violation import NotChecked, Violation
 
 # A rule takes a run, or a run and its exchange. Only architectures with a protocol in `messages` have an exchange.
-OfRun = Callable[[Run], Iterable[Violation]]
-OfExchange = Callable[[Run, Exchange], Iterable[Violation]]
-EXCHANGED: Mapping[str, OfExchange] = {
+EXCHANGED: Mapping[str, Callable[[Run, Exchange], Iterable[Violation]]] = {
     "lost": messages.check_lost,
     "twice": messages.check_twice,
     "stray": messages.check_stray,
@@ -21,7 +19,7 @@ EXCHANGED: Mapping[str, OfExchange] = {
     "barrier": times.check_barrier,
     "objects": left.check_objects,
 }
-RECORDED: Mapping[str, OfRun] = {
+RECORDED: Mapping[str, Callable[[Run], Iterable[Violation]]] = {
     "counts": messages.check_counts,
     "order": times.check_order,
     "overlap": times.check_overlap,

@@ -148,43 +148,43 @@ def _option(
 
 def _plan_options(workers_also: tuple[str, ...]) -> list[click.Parameter]:
     """Return the training options of every architecture (`slslab_lab.runs.planning.make_plan`)."""
-    option, own = _option, registered()
+    own = registered()
     return [
-        option(
+        _option(
             "--model",
             help="lenet, mobilenet, resnet18, resnet34 or resnet50 for images, lr or svm for rows; "
             "or your own: module:function, or its registered name (docs/own.md). By default lenet on grey images, "
             "mobilenet on colour images, lr on rows." + (f" Registered: {', '.join(own)}." if own else ""),
         ),
-        option(
+        _option(
             "--dataset",
             default="digits",
             help="digits, mnist5k, cifar10, synthetic, or folder:PATH of class folders; "
             "rows of features: breast-cancer, higgs-shaped, rcv1-shaped, or libsvm:FILE; "
             "your own: FILE.csv[:LABEL[:regression]], FILE.npz, module:function, or a registered name (docs/own.md).",
         ),
-        option("--workers", int, help="Workers, n.", also=workers_also),
-        option(
+        _option("--workers", int, help="Workers, n.", also=workers_also),
+        _option(
             "--batch-size", int, help="Samples per minibatch and worker (by default 512, of small data sets fewer)."
         ),
-        option(
+        _option(
             "--batches",
             int,
             help="Minibatches per worker and epoch (by default 24, digits 5, mnist5k 15, all of a file).",
         ),
-        option("--epochs", int, help="Epochs."),
-        option("--seed", int, help="Seed of the model, the partition and the augmentation."),
-        option("--lr", float, help="Learning rate of SGD."),
-        option("--momentum", float, help="Momentum of SGD."),
-        option("--weight-decay", float, help="Weight decay of SGD."),
-        option(
+        _option("--epochs", int, help="Epochs."),
+        _option("--seed", int, help="Seed of the model, the partition and the augmentation."),
+        _option("--lr", float, help="Learning rate of SGD."),
+        _option("--momentum", float, help="Momentum of SGD."),
+        _option("--weight-decay", float, help="Weight decay of SGD."),
+        _option(
             "--memory-format",
             click.Choice(CHOICES["memory_format"]),
             help="How models and minibatches lie in memory: default is PyTorch's, as in the papers' code; "
             "channels-last stores the channels of a pixel next to each other, which speeds up convolutions on CPUs "
             "(docs/architectures.md).",
         ),
-        option(
+        _option(
             "--evaluation/--no-evaluation",
             help="Let the driver measure the test accuracy after each epoch; this is in neither time nor bill.",
         ),
@@ -195,8 +195,8 @@ def _plan_options(workers_also: tuple[str, ...]) -> list[click.Parameter]:
             "steps before the run, or from the run (together), in which workers slow each other down (docs/replay.md). "
             "By default a solo profile that is kept for the next run of the same work; `--record alone` measures anew.",
         ),
-        option("--until-accuracy", float, help="Stop after the first epoch with this test accuracy, 0..1."),
-        option(
+        _option("--until-accuracy", float, help="Stop after the first epoch with this test accuracy, 0..1."),
+        _option(
             "--early-stopping",
             is_flag=True,
             help="Stop when the validation loss has not improved "
@@ -206,9 +206,8 @@ def _plan_options(workers_also: tuple[str, ...]) -> list[click.Parameter]:
 
 
 def _host_options() -> list[click.Parameter]:
-    option = _option
     return [
-        option(
+        _option(
             "--memory",
             int,
             also=("memory_mb",),
@@ -225,12 +224,12 @@ def _host_options() -> list[click.Parameter]:
             help="A platform of functions with GPUs, such as modal-t4, with its limits and prices "
             "(docs/serverless-gpus.md). Here functions compute on a GPU if torch sees one, else on the CPU.",
         ),
-        option(
+        _option(
             "--mode",
             click.Choice(CHOICES["mode"]),
             help="One invocation per worker that re-invokes itself before its time-out, or one per minibatch.",
         ),
-        option(
+        _option(
             "--stack",
             click.Choice(CHOICES["stack"]),
             help="embedded starts what the plan needs and stops it; compose runs on the stack that `slslab up --stack "
@@ -243,15 +242,15 @@ def _host_options() -> list[click.Parameter]:
             help="Where functions run: processes of this host, containers, or processes on the nodes of the Ray "
             "cluster that this host belongs to (by default process with the embedded stack, docker with compose).",
         ),
-        option(
+        _option(
             "--placement",
             click.Choice(CHOICES["placement"]),
             help="With --environment ray: environments spread over the nodes (the default), or fill one before the "
             "next.",
         ),
         _strict_option(),
-        option("--account", metavar="ACCOUNT", help=ACCOUNT_HELP),
-        option(
+        _option("--account", metavar="ACCOUNT", help=ACCOUNT_HELP),
+        _option(
             "--faults",
             click.Path(path_type=Path),
             metavar="FILE",
@@ -259,8 +258,8 @@ def _host_options() -> list[click.Parameter]:
             'every run. One of its tables [[fault]] has kind = "kill", worker = 1, epoch = 0; docs/reliability.md has '
             "all kinds.",
         ),
-        option("--invoke", click.Choice(CHOICES["invoke"]), help="How the driver invokes the workers."),
-        option(
+        _option("--invoke", click.Choice(CHOICES["invoke"]), help="How the driver invokes the workers."),
+        _option(
             "--as-released",
             is_flag=True,
             help="Behave like the authors' released code instead of the recommended defaults; see the architecture's "

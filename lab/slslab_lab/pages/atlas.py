@@ -48,7 +48,9 @@ def point(found: Document) -> str:
     """Return a best point with its figures, and the next system."""
     beyond = ", extrapolated" if found["extrapolated"] else ""
     seconds, usd = (figure(found, name) for name in BEST)
-    return f"{name_point(found)}: {seconds} s and {usd} USD{beyond}{following(found)}"
+    memory = "" if found["memory_mb"] is None else f" of {formats.megabytes(found['memory_mb'])}"
+    where = f"{found['system']} with {found['workers']} workers{memory}"
+    return f"{where}: {seconds} s and {usd} USD{beyond}{following(found)}"
 
 
 def figure(found: Document, name: str) -> str:
@@ -64,12 +66,6 @@ def following(found: Document) -> str:
     if ends["low"] <= 1 <= ends["high"]:
         return f" (can't be told apart from {found['next']})"
     return f" ({found['next']}: {formats.span(ends['low'], ends['high'])} times as much)"
-
-
-def name_point(found: Document) -> str:
-    """Return a point's system, workers and memory size."""
-    memory = "" if found["memory_mb"] is None else f" of {formats.megabytes(found['memory_mb'])}"
-    return f"{found['system']} with {found['workers']} workers{memory}"
 
 
 def size(megabytes: float) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from slslab.errors import counted
 from slslab.report.page import WORDS, Part, Row, Table
+from slslab.run.metrics import grouped
 
 HEADINGS = ("rule", "event", "worker", "step", "what happened")
 
@@ -24,21 +25,11 @@ def _one(run: Mapping[str, Any]) -> Iterator[Part]:
         violations = run["violations"]
         violated = len({violation["rule"] for violation in violations})
         yield f"Violated: {violated} of {over}, {counted(len(violations), 'time')}: {run['run']}"
-        yield Table(HEADINGS, [_row(*alike) for alike in _similar(violations)], words=WORDS)
-    reasons: dict[str, list[str]] = {}
-    for rule, reason in run["not_checked"].items():
-        reasons.setdefault(reason, []).append(rule)
-    for reason, rules in reasons.items():
+        # Violations of a rule that differ only in numbers are one line.
+        alike = grouped(((each["rule"], re.sub(r"\d+", "", each["sentence"])), each) for each in violations)
+        yield Table(HEADINGS, [_row(group[0], len(group)) for group in alike.values()], words=WORDS)
+    for reason, rules in grouped((reason, rule) for rule, reason in run["not_checked"].items()).items():
         yield f"Not checked: {', '.join(rules)}: {reason.rstrip('.')}."
-
-
-def _similar(violations: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], int]]:
-    """Yield the first of the violations of a rule that differ only in numbers, and how many there are."""
-    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for violation in violations:
-        groups.setdefault((violation["rule"], re.sub(r"\d+", "", violation["sentence"])), []).append(violation)
-    for group in groups.values():
-        yield group[0], len(group)
 
 
 def _row(violation: Mapping[str, Any], similar: int) -> Row:

@@ -165,5 +165,4 @@ def _still(spec: Any, chart: Chart) -> Any:
 @cache
 def _colours() -> Mapping[str, str]:
     """Return the colours of light pages by name; they come first in the style."""
-    found = re.findall(r"--([\w-]+): (#\w+);", page_file("page.css"))
-    return dict(reversed(found))
+    return dict(reversed(re.findall(r"--([\w-]+): (#\w+);", page_file("page.css"))))

@@ -215,20 +215,13 @@ def communication_card(document: Document, events: Rows | None) -> Card | None:
     if communication is None or not communication.transfers:
         return None
     label = "Heat map: bytes that each worker (column) received from each worker (row)"
-    return Card(
-        "card-communication",
-        "Communication",
-        (charts.heat_map(label, communication, _by_store(communication)),),
-        notes=(_about(communication),),
-    )
-
-
-def _by_store(communication: Communication) -> dict[tuple[str, str], str]:
-    texts = grouped(
+    by_store = grouped(
         ((each.source, each.target), f"{each.store}: {formats.size(each.bytes)} in {each.messages:,}")
         for each in communication.transfers
     )
-    return {ends: "; ".join(parts) for ends, parts in texts.items()}
+    texts = {ends: "; ".join(parts) for ends, parts in by_store.items()}
+    chart = charts.heat_map(label, communication, texts)
+    return Card("card-communication", "Communication", (chart,), notes=(_about(communication),))
 
 
 def _about(communication: Communication) -> str:

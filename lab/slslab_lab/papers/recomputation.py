@@ -74,8 +74,7 @@ def round_off(value: Decimal, places: int) -> Decimal:
 def percent(difference: Decimal) -> str:
     """Return a share in per cent with its sign: one digit after the point, two below 1 %."""
     share = 100 * difference
-    places = 1 if abs(share) >= 1 else 2
-    return f"{round_off(share, places):+f} %"
+    return f"{round_off(share, 1 if abs(share) >= 1 else 2):+f} %"
 
 
 def recompute_row(paper: Paper, table: str, row: Row) -> tuple[Recomputed, ...]:

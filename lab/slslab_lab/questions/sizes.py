@@ -40,8 +40,7 @@ def _rows(asked: Asked, variants: Sequence[tuple[int | None, int | None]]) -> li
     containers = platform.profile.containers
     rows = [measured_row(setup.run, platform.book, platform.timeout_s, containers)]
     if setup.prices != platform.book:
-        row = measured_row(setup.run, setup.prices, platform.timeout_s, containers)
-        rows.append(priced(row, setup.prices))
+        rows.append(priced(measured_row(setup.run, setup.prices, platform.timeout_s, containers), setup.prices))
     rows.append(evaluate(setup.run, plain, platform))
     if (setup.variant, setup.prices) != (plain, platform.book) or variants != [(None, None)]:
         rows += asked.play("playing variants", variants, setup.row)
@@ -154,8 +153,7 @@ def _product(row: Row, figures: Sequence[str]) -> float:
 
 
 def _uncertainty(row: Row, figures: Sequence[str]) -> Uncertainty:
-    known = [row.uncertainties.get(name, NONE).of_one_recording() for name in figures]
-    return reduce(Uncertainty.of_product, known)
+    return reduce(Uncertainty.of_product, (row.uncertainties.get(name, NONE).of_one_recording() for name in figures))
 
 
 def _usable(rows: Sequence[Row]) -> list[Row]:

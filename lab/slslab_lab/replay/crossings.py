@@ -164,9 +164,8 @@ def course(timeline: Timeline, played: Totals, usage: Usage) -> Course:
         raise RequestError(
             "One epoch doesn't show how long further epochs take.", "replay a run of at least two: --epochs 2."
         )
-    first, last = min(ends), max(ends)
+    first, last, epochs = min(ends), max(ends), timeline.program.epochs
     epoch_s = (max(ends[last]) - max(ends[first])) / NS / (last - first)
-    epochs = timeline.program.epochs
     return Course(played.seconds - epochs * epoch_s, epoch_s, epochs, usage)
 
 

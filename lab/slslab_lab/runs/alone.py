@@ -54,7 +54,8 @@ def find(
     kept.
     """
     packages = {"slslab_workers", type(architecture).__module__.partition(".")[0], *own_packages(plan)}
-    results = Results(find, (_work(plan), make_key()), sorted(packages - {"slslab_workers"}))
+    work = repr(sorted((name, repr(value)) for name, value in plan.to_document().items() if name not in ELSE))
+    results = Results(find, (work, make_key()), sorted(packages - {"slslab_workers"}))
     kept: SoloProfile | None = results.read([FOLDER]).get(0) if reuse else None
     if kept is not None:
         return kept
@@ -65,11 +66,6 @@ def find(
         with suppress(HostError):  # the next run measures it again
             results.keep(FOLDER, ({**measured[0], "kept": True}, measured[1]), measured[0]["seconds"])
     return measured
-
-
-def _work(plan: Plan) -> str:
-    document = plan.to_document()
-    return repr(sorted((name, repr(value)) for name, value in document.items() if name not in ELSE))
 
 
 def measure(

@@ -25,7 +25,7 @@ from slslab_lab.studies.rankings import middle
 from slslab_lab.studies.study import Setup
 from slslab_lab.studies.trainings import learn, train
 from slslab_workers.models import spec
-from slslab_workers.plan import Plan, PlanError, Value
+from slslab_workers.plan import Plan, PlanError
 from slslab_workers.training import robust
 from slslab_workers.training.attacks import ALIE, IPM, NAMES
 
@@ -134,8 +134,7 @@ def time_rule(rule: str, model: str) -> Cost:
     parameters = sum(parameter.numel() for parameter in built.parameters())
     generator = torch.Generator().manual_seed(0)
     vectors = [torch.randn(parameters, generator=generator) for _ in range(WORKERS)]
-    options: dict[str, Value] = {"combine": rule, "byzantine": 1}
-    plan = replace(Setting(MEAN, NO_ATTACK, 0, 0).plan(), options=options)
+    plan = replace(Setting(MEAN, NO_ATTACK, 0, 0).plan(), options={"combine": rule, "byzantine": 1})
     channels = 1 if model == "lenet" else 3
     trusted = torch.randn(IMAGES, channels, 32, 32, generator=generator), torch.zeros(IMAGES, dtype=torch.int64)
     seconds = []
@@ -153,8 +152,7 @@ def time_rule(rule: str, model: str) -> Cost:
 
 def measure(setup: Setup) -> Accuracies:
     """Train all settings, one after another or where `on` says; then time all rules on this host."""
-    settings = settings_of(setup.effort)
-    learnt = train(learn, settings, setup.options.get("on"), setup.watcher.report)
+    learnt = train(learn, settings_of(setup.effort), setup.options.get("on"), setup.watcher.report)
     timed = [(rule, model) for model in MODELS for rule in RULES]
     costs = []
     for number, each in enumerate(timed, 1):

@@ -136,8 +136,7 @@ class Curve:
             "patience": "the validation loss didn't improve for 10 epochs",
             "loss": "the loss was at or below the end threshold",
         }
-        epochs = counted(self.last.epoch, "epoch")
-        return f"{epochs}, {reasons.get(self.ended or '', 'where it was interrupted')}"
+        return f"{counted(self.last.epoch, 'epoch')}, {reasons.get(self.ended or '', 'where it was interrupted')}"
 
 
 class _File(BaseModel):
@@ -187,7 +186,7 @@ def read_curves(directory: Path) -> tuple[Curve, ...]:
 def read_curve(path: Path) -> Curve:
     """Return one curve; RequestError if it can't be read, or has another version."""
     hint = "make it again with slslab accuracy."
-    file = read_entries(path, _File, SCHEMA, "curve", RequestError, hint)
+    file = read_entries(path, _File, SCHEMA, "curve", hint)
     numbers = [epoch.epoch for epoch in file.epochs]
     if numbers != list(range(1, len(numbers) + 1)):
         raise RequestError(f"The curve {path} doesn't contain every epoch from 1.", hint)

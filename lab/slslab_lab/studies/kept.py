@@ -66,17 +66,15 @@ def versions() -> dict[str, str]:
     return {**{name: version(name) for name in ("torch", "numpy")}, "python": platform.python_version()}
 
 
-def read_entries(
-    path: Path, entries: type[Entries], schema: int, what: str, error: type[RequestError], hint: str
-) -> Entries:
-    """Return a JSON file's validated entries; `error` if it can't be read, or for the first wrong entry."""
+def read_entries(path: Path, entries: type[Entries], schema: int, what: str, hint: str) -> Entries:
+    """Return a JSON file's validated entries; RequestError if it can't be read, or for the first wrong entry."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as trouble:
-        raise error(f"The {what} {path} cannot be read: {trouble.strerror}.", hint) from trouble
-    except ValueError as trouble:
-        raise error(f"The {what} {path} is not JSON: {trouble}.", hint) from trouble
+    except OSError as error:
+        raise RequestError(f"The {what} {path} cannot be read: {error.strerror}.", hint) from error
+    except ValueError as error:
+        raise RequestError(f"The {what} {path} is not JSON: {error}.", hint) from error
     if not isinstance(document, dict):
-        raise error(f"The {what} {path} has no entries.", hint)
-    check_schema(document, schema, path, what, error)
-    return validate(entries, document, path, what, error)
+        raise RequestError(f"The {what} {path} has no entries.", hint)
+    check_schema(document, schema, path, what, RequestError)
+    return validate(entries, document, path, what, RequestError)

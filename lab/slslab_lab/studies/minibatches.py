@@ -80,10 +80,9 @@ def ratio_of(both: Sequence[Estimate]) -> Estimate | None:
     return Estimate(value, value / factor, value * factor, samples)
 
 
-Spans = Mapping[tuple[int, int], tuple[int, int]]
-
-
-def _calls(worker: int, cold: bool, begin: int, end: int, spans: Spans) -> Iterator[Call]:
+def _calls(
+    worker: int, cold: bool, begin: int, end: int, spans: Mapping[tuple[int, int], tuple[int, int]]
+) -> Iterator[Call]:
     """Yield the minibatches of one invocation or instance, from the start and end of it and of each of them, in ns."""
     ordered = sorted(spans.items())
     # A function of one minibatch is billed from its start to its end.
@@ -129,8 +128,7 @@ def played_calls(timeline: Timeline, recording: Run) -> Iterator[Call]:
         steps = grouped(((event["epoch"], event["step"]), entry) for event, entry in played)
         # A track's entries are in the order of its steps.
         spans = {when: (timeline.begin[of_step[0]], timeline.end[of_step[-1]]) for when, of_step in steps.items()}
-        worker = timeline.program.tracks[track].worker
-        yield from _calls(worker, _is_cold(record), call.began, call.ended, spans)
+        yield from _calls(timeline.program.tracks[track].worker, _is_cold(record), call.began, call.ended, spans)
 
 
 def peak_memory_mb(recording: Run) -> int:

@@ -1,15 +1,14 @@
 """Save a reproduction: its document, its cells as a table, and its page; and the atlas, with its points in a separate
 file."""
 
-import csv
-import io
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from slslab.errors import writable
 from slslab.run.log import replacing
+from slslab_lab.runs.accuracy.directory import csv_text
 
 ATLAS, CHECKS = "atlas.json", "checks.json"
 FIELDS = (
@@ -28,7 +27,7 @@ def save(document: Mapping[str, Any], directory: Path) -> tuple[Path, ...]:
         directory,
         {
             f"{name}.json": json.dumps(document, indent=2) + "\n",
-            f"{name}.csv": _csv_text(FIELDS, cells(document)),
+            f"{name}.csv": csv_text(FIELDS, cells(document)),
             f"{name}.html": make_page(describe_reproduction(document)),
         },
     )
@@ -46,7 +45,7 @@ def save_atlas(document: Mapping[str, Any], directory: Path) -> tuple[Path, ...]
         {
             "atlas.html": make_page(describe_atlas(document)),
             ATLAS: _text({name: value for name, value in document.items() if name != "points"}),
-            "points.csv": _csv_text(tuple(points[0]), records),
+            "points.csv": csv_text(tuple(points[0]), records),
         },
     )
 
@@ -59,15 +58,6 @@ def save_checks(document: Mapping[str, Any], directory: Path) -> Path:
 
 def _text(document: Mapping[str, Any]) -> str:
     return json.dumps({"schema": 1, **document}, indent=1) + "\n"
-
-
-def _csv_text(fields: Sequence[str], records: Iterable[Mapping[str, Any]]) -> str:
-    """Return a table of records with these fields."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fields, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(records)
-    return text.getvalue()
 
 
 def write_texts(directory: Path, texts: Mapping[str, str]) -> tuple[Path, ...]:

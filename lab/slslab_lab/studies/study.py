@@ -151,7 +151,7 @@ class Study:
         if directory is None:
             directory = find_committed(f"{self.name}/{file}", f"{self.kept} of {self.name}", HINT).parent
         kind = _module(self.source).RESULTS
-        return read_entries(directory / file, kind, SCHEMA, f"file of {self.kept}", RequestError, HINT)
+        return read_entries(directory / file, kind, SCHEMA, f"file of {self.kept}", HINT)
 
     def write(self, results: Any, directory: Path) -> Path:
         """Write results that are one file, and return its path; RequestError if they can't be written."""

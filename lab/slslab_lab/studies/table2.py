@@ -107,8 +107,7 @@ def rank_costs(
     """Yield one ranking for each group of rows: recomputed, modelled, and by the whole modelled bill.
 
     A row with one variant (instances) is in the order of each variant."""
-    ways = _ways(paper)
-    published, recomputed = rank(paper, TABLE, COST), rank(paper, TABLE, COST, ways)
+    published, recomputed = rank(paper, TABLE, COST), rank(paper, TABLE, COST, _ways(paper))
     for group, members in grouped((row.group, (row, lines)) for row, lines in zip(rows, bills, strict=True)).items():
         bases = {"recomputed": {name: float(value) for name, value in recomputed[group]}}
         for variant, named in by_variant((row.name, row.variant, (row, lines)) for row, lines in members).items():

@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 from slslab.aws.arns import REGION
@@ -55,7 +56,8 @@ def expand(template: Template, given: Mapping[str, str]) -> Expanded:
     from samtranslator.translator.transform import transform
 
     try:
-        found = transform(written, {**parameters, "AWS::Region": REGION}, _NoPolicies())
+        # Without managed policies by name: it knows Lambda's, and roles aren't enforced.
+        found = transform(written, {**parameters, "AWS::Region": REGION}, SimpleNamespace(load=dict))
     except InvalidDocumentException as error:
         for cause in error.causes:
             name = str(getattr(cause, "_logical_id", ""))
@@ -70,13 +72,6 @@ def expand(template: Template, given: Mapping[str, str]) -> Expanded:
                 del properties["DefinitionS3Location"]
                 properties["DefinitionString"] = files.pop(key).decode()
     return Expanded(found["Resources"], found.get("Outputs") or {}, parameters, files)
-
-
-class _NoPolicies:
-    """The managed policies that SAM may ask for by name: it already knows Lambda's, and roles aren't enforced."""
-
-    def load(self) -> dict[str, str]:
-        return {}
 
 
 def _take_files(template: Template, name: str, written: Any, files: dict[str, bytes]) -> None:

@@ -177,10 +177,6 @@ def _change_url(services: Services, made: Made, properties: Properties) -> Made:
     return made
 
 
-def _check_url(properties: Properties) -> Iterator[str]:
-    yield from _check("CreateFunctionUrlConfig")(_url_members(properties))
-
-
 def _create_source(services: Services, _made: Made, properties: Properties) -> Made:
     source = services("lambda").create_event_source_mapping(**properties)
     attributes = {"Id": source["UUID"], "EventSourceMappingArn": source["EventSourceMappingArn"]}
@@ -377,7 +373,7 @@ KINDS = {
         _create_url,
         _by_keys("delete_function_url_config"),
         _change_url,
-        _check_url,
+        lambda properties: _check("CreateFunctionUrlConfig")(_url_members(properties)),
     ),
     "AWS::Lambda::EventInvokeConfig": Kind(
         names("DestinationConfig FunctionName MaximumEventAgeInSeconds MaximumRetryAttempts Qualifier"),

@@ -54,10 +54,6 @@ class Services:
 Expect = Callable[[str, Properties], Made]
 
 
-def _no_errors(_properties: Properties) -> Iterator[str]:
-    yield from ()
-
-
 @dataclass(frozen=True)
 class Kind:
     """How to make, change (None: remove and make again) and remove resources of one type.
@@ -73,7 +69,7 @@ class Kind:
     create: Callable[[Services, Made, Properties], Made]
     delete: Callable[[Services, Made], object]
     update: Callable[[Services, Made, Properties], Made] | None = None
-    check: Callable[[Properties], Iterator[str]] = _no_errors
+    check: Callable[[Properties], Iterator[str]] = lambda _properties: iter(())
     named: str = ""
 
 

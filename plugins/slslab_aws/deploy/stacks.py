@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -93,14 +94,11 @@ class Stack:
         """
         template, expanded = checked.template, checked.expanded
         scope = scope_of(self.name, template, expanded)
-        clients = services(expanded.files)
-        try:
+        with closing(services(expanded.files)) as clients:
             for name in checked.order:
                 self._put(template, name, expanded.resources[name], scope, clients, told)
             for name in [name for name in reversed(self.made) if name not in scope.attributes]:
                 self._remove(name, clients, told)
-        finally:
-            clients.close()
         return {name: str(value) for name, value in output_values(expanded.outputs, scope)}
 
     def delete(self, services: Services, told: Told) -> None:

@@ -24,7 +24,6 @@ from slslab_workers.trace.operations import ALL_REDUCE, KEYED
 from slslab_workers.training import released_log
 from slslab_workers.training.keys import GLOBAL
 
-PARALLEL = ("compute",)
 # Operations that may stand between two parts that a worker gathers.
 PUTS, GETS, DELETES = (tuple(f"{channel}.{name}" for channel in KEYED) for name in ("put", "get", "delete"))
 BETWEEN = (*DELETES, "reduce")
@@ -122,11 +121,9 @@ class _Reader:
             )
 
     def _instance(self, record: Mapping[str, Any]) -> Track:
-        events = self.work[record["id"]]
         # An instance's work before its first event: Python starts and imports torch.
-        steps = [Step("start", "init", self.costs.init_ns(record)), *self._steps(events)]
-        memory_mb = self.recording.plan.memory_mb
-        return Track(record["type"], "instance", record["worker"], gather(steps), memory_mb)
+        steps = [Step("start", "init", self.costs.init_ns(record)), *self._steps(self.work[record["id"]])]
+        return Track(record["type"], "instance", record["worker"], gather(steps), self.recording.plan.memory_mb)
 
     def _driver_order(self, called: Sequence[str]) -> dict[str, tuple[int, ...]]:
         """Return the gates that the driver's invocations waited for: the last invocations that had ended before."""
@@ -155,8 +152,7 @@ class _Reader:
         when = {"epoch": state["epoch"], "event": state["event"]}
         tasks = [e["invocation"] for e in (state, *inside) if e["invocation"] in self.records]
         begins = tuple(self.began[task] for task in tasks)
-        opens = () if inside else begins
-        yield Step(TRANSITION, "other", requests=1, bytes=state["bytes"], opens=opens, **when)
+        yield Step(TRANSITION, "other", requests=1, bytes=state["bytes"], opens=() if inside else begins, **when)
         if inside:
             # The branches begin together.
             size = sum(event["bytes"] for event in inside)
@@ -218,7 +214,7 @@ class _Reader:
             operation(event),
             event["phase"],
             cpu_ns,
-            op in PARALLEL,
+            op == "compute",
             event["requests"],
             event["bytes"],
             awaits,

@@ -7,7 +7,7 @@ architecture has a step, its cost is unknown and its program is refused.
 from dataclasses import replace
 
 from slslab_lab.replay.programs.scaling import BEFORE
-from slslab_lab.replay.programs.step_costs import Cost, Key, StepCosts
+from slslab_lab.replay.programs.step_costs import Cost, StepCosts
 from slslab_workers.architecture import Architecture
 from slslab_workers.plan import Plan
 
@@ -25,7 +25,6 @@ def transfer(costs: StepCosts, architecture: Architecture, plan: Plan) -> StepCo
     if fleet is not None:
         example = max(functions.values(), key=lambda track: track.memory_mb)
         functions[INSTANCE] = replace(example, name=fleet.instance_type, kind="instance", memory_mb=plan.memory_mb)
-        start: Key = (INSTANCE, *BEFORE, False)
-        known[start] = Cost(example.init_cpu_ns, 0.0, 0.0, 0.0, 0.0, False, 0.0)
+        known[INSTANCE, *BEFORE, False] = Cost(example.init_cpu_ns, 0.0, 0.0, 0.0, 0.0, False, 0.0)
     workload = replace(costs.workload, options=options, share=1.0)
     return replace(costs, architecture=architecture, workload=workload, costs=known, functions=functions)

@@ -8,7 +8,7 @@ import fcntl
 import io
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
@@ -72,12 +72,8 @@ class CurveDirectory:
         rows = document["epochs"]
         with self._replacing(DOCUMENT) as file:
             file.write((json.dumps(document, indent=2) + "\n").encode())
-        text = io.StringIO()
-        table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-        table.writeheader()
-        table.writerows(rows)
         with self._replacing(TABLE) as file:
-            file.write(text.getvalue().encode())
+            file.write(csv_text(tuple(rows[0]), rows).encode())
 
     def write_checkpoint(self, document: Mapping[str, Any], bodies: Iterable[bytearray]) -> None:
         """Write the checkpoint (the document, and a body per worker) atomically."""
@@ -119,6 +115,15 @@ class CurveDirectory:
         path, hint = self.path / name, "free some space there, then continue with --resume."
         with writable(path, hint, RunError), replacing(path) as file:
             yield file
+
+
+def csv_text(fields: Sequence[str], records: Iterable[Mapping[str, Any]]) -> str:
+    """Return a table of records with these fields."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fields, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
+    return text.getvalue()
 
 
 def _read_parts(file: io.BufferedReader) -> Iterator[bytearray]:

@@ -69,17 +69,13 @@ def build(recordings: Recordings, grid: Grid, job: Job) -> dict[str, Any]:
             "memory_mb": list(MEMORY_MB),
         },
         "recorded": {
-            "megabytes": {name: _size(name) for name in MODELS},
+            "megabytes": {name: significant(megabytes(SPECS[name].parameters)) for name in MODELS},
             "workers": max(run.plan.workers for runs in recordings.architectures.values() for run in runs),
             "not_quiet": list(recordings.noisy),
         },
         "notes": list(_notes(recordings, grid, job)),
         "points": [point.as_document() for point in grid.points],
     }
-
-
-def _size(model: str) -> float:
-    return significant(megabytes(SPECS[model].parameters))
 
 
 def _best(those: Sequence[Point], objective: str) -> dict[str, Any]:

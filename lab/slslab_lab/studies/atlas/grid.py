@@ -150,8 +150,7 @@ class _Playing:
                 largest = max((size for size in known if size < parameters), default=0)
                 return Refusal(system, workers, reason, largest)
         elif reason := refusal(costs, parameters, workers):
-            smaller = range(parameters)
-            largest = bisect_left(smaller, True, key=lambda size: bool(refusal(costs, size, workers))) - 1
+            largest = bisect_left(range(parameters), True, key=lambda size: bool(refusal(costs, size, workers))) - 1
             return Refusal(system, workers, reason, largest)
         return tuple(points(costs, parameters, workers, self.job))
 

@@ -218,8 +218,7 @@ def points(
 
         uncertainties: dict[str, Uncertainty] = {}
         if ranged_mb:
-            instances = system.instances
-            uncertainties = find_uncertainties(values, play_figures, profile, processor, instances, LIKE)
+            uncertainties = find_uncertainties(values, play_figures, profile, processor, system.instances, LIKE)
         yield Point(
             system,
             parameters,
@@ -269,13 +268,11 @@ def _with_gpu(profile: Profile, system: System, parameters: int, program: Progra
 def _booted(way: Course, boot_s: float, epochs: int) -> Course:
     """Return the course with its nodes billed from their start on; functions begin once the nodes serve."""
     # A course bills hosts in proportion to its seconds.
-    share = way.seconds(way.epochs) / way.seconds(epochs)
-    started = Decimal(str(boot_s * share))
+    started = Decimal(str(boot_s * (way.seconds(way.epochs) / way.seconds(epochs))))
     hosts = tuple((kind, seconds + started) for kind, seconds in way.usage.service_hosts)
     return replace(way, usage=replace(way.usage, service_hosts=hosts))
 
 
 def _plan(costs: SystemCosts, workers: int) -> Plan:
     """Return a plan of the system; the parts of its stack don't depend on the model."""
-    plan = costs.models[0].run.plan
-    return replace(plan, workers=workers, options=costs.options)
+    return replace(costs.models[0].run.plan, workers=workers, options=costs.options)

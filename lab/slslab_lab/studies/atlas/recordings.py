@@ -25,8 +25,6 @@ RECORDED_WORKERS, MEMORY_MB = 2, 3008
 CHANNELS_OF = COMPUTES = "allreduce"
 # Minibatches of each worker. MLLess's filter holds back the first updates, so in a few minibatches it would send none.
 STEPS, STEPS_OF = 5, {"mlless": 15}
-# Functions of this architecture live for an epoch, so a warm one trains in the second.
-EPOCHWISE = ("kubeml",)
 # Tree topologies to compare with GradsSharding; they don't train, so they aren't points.
 AVERAGING, TOPOLOGIES = "gradssharding", ("shards", "lambda-fl", "lifl")
 
@@ -57,7 +55,8 @@ def lenet(architecture: str, variant: str = "", options: Mapping[str, Value] | N
 def mobilenet(architecture: str, variant: str = "", options: Mapping[str, Value] | None = None) -> Recording:
     """Return a recording of MobileNet, like Table 1's recordings of the other channels."""
     steps = STEPS_OF.get(architecture, STEPS)
-    batches, epochs = (1, steps) if architecture in EPOCHWISE else (steps, 1)
+    # KubeML's functions live for an epoch, so a warm one trains in the second.
+    batches, epochs = (1, steps) if architecture == "kubeml" else (steps, 1)
     return _job(architecture, "mobilenet", "synthetic", 128, batches, epochs, MEMORY_MB, variant, options)
 
 
@@ -132,11 +131,11 @@ def record_all(directory: Path, watcher: Watcher) -> None:
     It keeps the others, so an interrupted command continues where it stopped. RunError if a run fails, RequestError if
     another command is making it.
     """
-    make_missing(directory, JOBS, watcher, _is_kept, _describe)
 
+    def is_kept(folder: Path, _: Recording) -> bool:
+        return is_done(folder) and _is_quiet(RunDirectory(folder).document() or {})
 
-def _is_kept(folder: Path, _: Recording) -> bool:
-    return is_done(folder) and _is_quiet(RunDirectory(folder).document() or {})
+    make_missing(directory, JOBS, watcher, is_kept, _describe)
 
 
 def _describe(folder: Path, document: Mapping[str, Any]) -> str:

@@ -82,8 +82,7 @@ def settings_of(seeds: int, epochs: int) -> list[Setting]:
 
 def measure(setup: Setup) -> Accuracies:
     """Train all settings, one after another or where `on` says."""
-    settings = settings_of(*setup.effort)
-    learnt = train(learn, settings, setup.options.get("on"), setup.watcher.report)
+    learnt = train(learn, settings_of(*setup.effort), setup.options.get("on"), setup.watcher.report)
     return Accuracies(
         **made_now(),
         series=tuple(
@@ -127,22 +126,18 @@ def order(series: Sequence[Series]) -> Order:
     pairs = list(zip(first.last, last.last, strict=True))
     figures = ", ".join(f"{one.global_batch:,}: {middle(one.last).value:.1f} %" for one in series)
     verdict = judge(small > large for small, large in pairs)
-    return Order(
-        "accuracy falls from the smallest to the largest global batch", _functions(first.functions), verdict, figures
-    )
-
-
-def _functions(number: int) -> str:
-    return counted(number, "function")
+    title = "accuracy falls from the smallest to the largest global batch"
+    return Order(title, counted(first.functions, "function"), verdict, figures)
 
 
 def _row(functions: int, global_batch: int, variant: str, cell: Cell) -> ReproducedRow:
-    return ReproducedRow(f"global batch of {global_batch:,}", _functions(functions), variant, {"accuracy": cell})
+    name, group = f"global batch of {global_batch:,}", counted(functions, "function")
+    return ReproducedRow(name, group, variant, {"accuracy": cell})
 
 
 def _picture(variant: str, lines: Mapping[int, Sequence[tuple[int, float]]]) -> dict[str, Any]:
     x, y = ("global_batch", "images of all functions' minibatches", ""), ("accuracy", "accuracy", "%")
-    named = [(_functions(number), [x for x, _ in points], [y for _, y in points]) for number, points in lines.items()]
+    named = [(counted(n, "function"), [x for x, _ in points], [y for _, y in points]) for n, points in lines.items()]
     return make_curve(f"{variant}: accuracy by global batch", variant, x, y, named)
 
 

@@ -97,11 +97,9 @@ class _Released(KubeML):
 def merging_seconds(epoch: Epoch, profile: Profile) -> float:
     """Return the seconds of an epoch without CPU time: the second of two, with warm environments."""
     costs = without_compute(_Released(epoch))
-    any_function = costs.functions["invocation"]
-    functions = {name: replace(any_function, name=name) for name in ("invocation", "init", "job")}
+    functions = {name: replace(costs.functions["invocation"], name=name) for name in ("invocation", "init", "job")}
     program = generate(replace(costs, functions=functions), epoch.functions, 1, 2)
-    timeline = play(program, profile)
-    calls = list(zip(program.tracks, timeline.calls, strict=True))
+    calls = list(zip(program.tracks, play(program, profile).calls, strict=True))
     first, second = (max(call.ended for track, call in calls if track.epoch == number) for number in range(2))
     return (second - first) / NS
 
@@ -228,8 +226,7 @@ def _picture(settings: Sequence[Setting], seconds: Sequence[float], size: int) -
         ("modelled", merges, [value for _, value in pairs]),
     ]
     x, y = ("merges", "merges of an epoch", ""), ("seconds", "30 epochs", "s")
-    title = f"Minibatches of {size}: seconds of 30 epochs by merges"
-    return make_curve(title, f"minibatches of {size}", x, y, lines)
+    return make_curve(f"Minibatches of {size}: seconds of 30 epochs by merges", f"minibatches of {size}", x, y, lines)
 
 
 def _findings(figures: Mapping[str, Any]) -> Iterator[str]:

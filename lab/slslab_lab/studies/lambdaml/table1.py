@@ -103,11 +103,6 @@ class Compared:
     refused: Mapping[str, str]
     measured: Mapping[str, Any]
 
-    @property
-    def name(self) -> str:
-        """Return row and group in words."""
-        return f"{self.row.name}, {self.row.group}"
-
 
 def build(setup: Setup, recordings: Mapping[str, Measured]) -> dict[str, Any]:
     """Return the document of the table; recordings by `Job.recording`."""
@@ -150,8 +145,7 @@ def _compare(setup: Setup, row: Row, recordings: Mapping[str, Measured], refusal
 
 
 def _play(run: Measured, job: Job, workers: int, profile: Profile) -> Played:
-    timeline = play(generate(run.costs, workers, job.batches(workers), job.epochs), profile)
-    result = outcome(timeline, run.arch)
+    result = outcome(play(generate(run.costs, workers, job.batches(workers), job.epochs), profile), run.arch)
     # Leaves out the requests of the driver, which puts the minibatches.
     return Played(result.seconds, result.as_usage(run.hosts(workers)), len(result.over_timeout(TIMEOUT_S)))
 
@@ -257,7 +251,7 @@ def _notes(rows: Sequence[Compared], recordings: Mapping[str, Measured], profile
         f"intervals are 95 %. {busy} of these {len(recordings)} runs were oversubscribed: workers shared processors."
     )
     late = [
-        f"{each.name}, with {title}"
+        f"{each.row.name}, {each.row.group}, with {title}"
         for each in rows
         for column, one in each.against.items()
         for title, played in ((TITLES[column], one.own), (BASE.upper(), one.base))
