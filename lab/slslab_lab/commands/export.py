@@ -15,7 +15,6 @@ from slslab_lab.pages.exports import terminal
 SCHEMA = 1
 FORMATS = ("csv", "parquet", "mlflow", "tensorboard", "sam")
 FOLDER = Path("exports")
-EXPERIMENT = "slslab"
 
 
 class ExportCommand(click.Command):
@@ -67,7 +66,7 @@ def export(
     if kind == "mlflow":
         from slslab_lab.pages.exports.tracking import write_tracking
 
-        target = {"tracking_uri": uri or folder.resolve().as_uri(), "experiment": experiment or EXPERIMENT}
+        target = {"tracking_uri": uri or folder.resolve().as_uri(), "experiment": experiment or "slslab"}
         written = write_tracking(finished, *target.values())
     elif kind == "tensorboard":
         from slslab_lab.pages.exports.boards import write_boards

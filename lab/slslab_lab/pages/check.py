@@ -8,8 +8,6 @@ from slslab.errors import counted
 from slslab.report.page import WORDS, Part, Row, Table
 from slslab.run.metrics import grouped
 
-HEADINGS = ("rule", "event", "worker", "step", "what happened")
-
 
 def checked(runs: Sequence[Mapping[str, Any]]) -> Iterator[Part]:
     """Yield the answer for each run, then its violations, and the rules that don't apply, with the reason."""
@@ -27,7 +25,8 @@ def _one(run: Mapping[str, Any]) -> Iterator[Part]:
         yield f"Violated: {violated} of {over}, {counted(len(violations), 'time')}: {run['run']}"
         # Violations of a rule that differ only in numbers are one line.
         alike = grouped(((each["rule"], re.sub(r"\d+", "", each["sentence"])), each) for each in violations)
-        yield Table(HEADINGS, [_row(group[0], len(group)) for group in alike.values()], words=WORDS)
+        headings = ("rule", "event", "worker", "step", "what happened")
+        yield Table(headings, [_row(group[0], len(group)) for group in alike.values()], words=WORDS)
     for reason, rules in grouped((reason, rule) for rule, reason in run["not_checked"].items()).items():
         yield f"Not checked: {', '.join(rules)}: {reason.rstrip('.')}."
 

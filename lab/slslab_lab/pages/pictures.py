@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 FORMATS = (".svg", ".png", ".pdf")
 # Pixels, without labels next to the axes; and the number of charts next to each other.
 WIDTH, ACROSS = 420, 3
-BASES = {"measured", "modelled", "exact"}
-APART = ("color", "shape", "strokeWidth", "x", "y", "yOffset")
 
 
 def check_format(path: Path) -> Path:
@@ -71,7 +69,7 @@ def _dots(figures: Mapping[str, Mapping[str, Document]], title: str, *, log: boo
         for name, each in series.items()
     ]
     names = list(dict.fromkeys(name for _, name, *_ in rows))
-    keys = scales.basis_keys(*names) if {*names} <= BASES else scales.series_keys(names)
+    keys = scales.basis_keys(*names) if {*names} <= {"measured", "modelled", "exact"} else scales.series_keys(names)
     return charts.dots("dots", title, rows, keys, title, log=log)
 
 
@@ -128,7 +126,7 @@ def _draw(path: Path, title: str, drawn: Sequence[Chart]) -> None:
         "concat": [{**({"title": chart.name} if chart.name else {}), **_still(chart.spec, chart)} for chart in drawn],
         "columns": ACROSS,
         "title": title,
-        "resolve": {"scale": dict.fromkeys(APART, "independent")},
+        "resolve": {"scale": dict.fromkeys(("color", "shape", "strokeWidth", "x", "y", "yOffset"), "independent")},
         "config": {"background": "white"},
     }
     picture = getattr(vl_convert, f"vegalite_to_{kind}")(spec, **({"scale": 2} if kind == "png" else {}))

@@ -1,7 +1,7 @@
 """Each worker's activity over time, as bars: a worker has one row, or several for concurrent invocations."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,7 +67,8 @@ def build_timeline(
     counted, thinned = sum(bar.events for bar in bars), ""
     if len(bars) > limit:
         gap = (end - start) // 2000
-        bars = [bar for group in _by_row(bars).values() for bar in merge(group, gap)]
+        by_row = grouped((bar.row, bar) for bar in bars)
+        bars = [bar for group in by_row.values() for bar in merge(group, gap)]
         thinned = (
             f"{counted:,} events are drawn as {len(bars):,} bars: neighbours of one phase with less than "
             f"{_length(gap)} between them are one bar."
@@ -75,7 +76,8 @@ def build_timeline(
     if len(bars) > limit:
         kinds = len({bar.phase for bar in bars})
         width = -(-(end - start) * len(shown) * kinds // limit)
-        bars = [bar for group in _by_row(bars).values() for bar in apportion(group, start, width)]
+        by_row = grouped((bar.row, bar) for bar in bars)
+        bars = [bar for group in by_row.values() for bar in apportion(group, start, width)]
         thinned = (
             f"{counted:,} events are drawn as {len(bars):,} bars: the time is cut into intervals of {_length(width)}. "
             "In each, every phase has one bar as long as its share, regardless of the order of events."
@@ -183,7 +185,3 @@ def _bars(row: str, span: _Span) -> Iterator[Bar]:
             at = max(at, start)
     if span.end_ns > at:
         yield Bar(row, span.function, "other", at, span.end_ns, 0)
-
-
-def _by_row(bars: Iterable[Bar]) -> Mapping[str, list[Bar]]:
-    return grouped((bar.row, bar) for bar in bars)

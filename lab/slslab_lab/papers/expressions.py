@@ -30,10 +30,6 @@ _Values = Mapping[str, Decimal] | Mapping[str, Fraction]
 _Node = Callable[[_Values], Fraction]
 
 
-class ExpressionError(ValueError):
-    """A text is not arithmetic; the message says why."""
-
-
 @dataclass(frozen=True)
 class Expression:
     """Arithmetic as it was written, and its names in the order of first appearance."""
@@ -44,18 +40,18 @@ class Expression:
 
     @classmethod
     def parse(cls, text: object) -> Self:
-        """Parse a text; ExpressionError for anything but + - * / ( ), names and numbers."""
+        """Parse a text; ValueError for anything but + - * / ( ), names and numbers."""
         if not isinstance(text, str) or not text.strip():
-            raise ExpressionError(f"{text!r} is not arithmetic")
+            raise ValueError(f"{text!r} is not arithmetic")
         if len(text) > LONGEST:
-            raise ExpressionError(f"it has {len(text):,} characters; the limit is {LONGEST}")
+            raise ValueError(f"it has {len(text):,} characters; the limit is {LONGEST}")
         if not _CHARACTERS.fullmatch(text):
-            raise ExpressionError(f"{text!r} has more than + - * / ( ), names and numbers")
+            raise ValueError(f"{text!r} has more than + - * / ( ), names and numbers")
         source = _NAME.sub(lambda name: _PREFIX + name[0], text.strip())
         try:
             tree = ast.parse(source, mode="eval").body
         except SyntaxError as trouble:
-            raise ExpressionError(f"{text!r} is not arithmetic") from trouble
+            raise ValueError(f"{text!r} is not arithmetic") from trouble
         return cls(text.strip(), tuple(dict.fromkeys(_NAME.findall(text))), _compile(tree, source))
 
     def evaluate(self, values: _Values) -> Fraction:
@@ -91,4 +87,4 @@ def _compile(node: ast.expr, source: str) -> _Node:
         # Read the digits as text: Python would turn the literal into a binary float.
         number = Fraction(written)
         return lambda _: number
-    raise ExpressionError(f"{written.replace(_PREFIX, '')!r} is neither + - * / nor a name or a number")
+    raise ValueError(f"{written.replace(_PREFIX, '')!r} is neither + - * / nor a name or a number")

@@ -27,7 +27,6 @@ Event = dict[str, Any]
 Slot = tuple[int, int]
 STATE_MACHINES = 1
 NO_WORKER = 2
-FLOW = {"name": "message", "cat": "message"}
 
 
 def write_perfetto(timeline: Timeline, path: Path) -> None:
@@ -90,8 +89,8 @@ def _slice(slot: Slot, name: str, phase: str, start: int, end: int, args: Mappin
 
 def _flow(kind: str, slot: Slot, number: int, time: int) -> Event:
     """Return the start (`s`) or end (`f`) of an arrow, inside the slice that covers that time."""
-    event = {"ph": kind, **FLOW, "id": number, "pid": slot[0], "tid": slot[1], "ts": time / 1000}
-    return event | {"bp": "e"} if kind == "f" else event
+    event = {"ph": kind, "name": "message", "cat": "message", "id": number, "pid": slot[0], "tid": slot[1]}
+    return event | {"ts": time / 1000} | ({"bp": "e"} if kind == "f" else {})
 
 
 def _events(timeline: Timeline, slots: Sequence[Slot]) -> Iterator[Event]:

@@ -31,7 +31,6 @@ from slslab_workers.plan import PlanError
 
 TABLE = "table2"
 EPOCH, COST = "epoch_seconds", "total_cost"
-COSTS = ("function_cost", "worker_cost", COST)
 COLUMNS = (
     (TIME, "Time per function", "s", 2),
     (EPOCH, "Time per worker", "s", 1),
@@ -216,7 +215,7 @@ def _costs(paper: Paper, run: Played, seconds: Estimate) -> dict[str, Estimate]:
         return float(expression.evaluate({**known, TIME: minibatch_s, EPOCH: minibatch_s * BATCHES}))
 
     costs = {}
-    for column in COSTS:
+    for column in ("function_cost", "worker_cost", COST):
         able = (formulas[column][way] for way in ways if way in formulas.get(column, {}))
         expression = next((each for each in able if known.keys() >= set(each.names)), None)
         if expression is None or column not in run.row.published:

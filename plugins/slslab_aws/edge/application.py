@@ -35,14 +35,11 @@ SCOPE = re.compile(rb"Credential=[^/]{1,128}/\d{8}/[^/]{1,64}/([^/,\s]{1,64})/aw
 QUERY_SCOPE = re.compile(
     rb"X-Amz-Credential=[^&%]{1,128}%2F\d{8}%2F[^&%]{1,64}%2F([^&%]{1,64})%2Faws4_request", re.IGNORECASE
 )
-# A function may call the other services, since policies of its role aren't enforced.
-OF_OWNER = frozenset({"iam"})
 STS, SQS = "sts", "sqs"
 # assumed: the largest request of these services, BatchWriteItem's, has 16 MB, and JSON and Base64 add to it.
 LARGEST_BODY = 24 * MB
 # assumed: its one operation has two parameters.
 LARGEST_STS_BODY = MB // 16
-DEPLOYING = ("cloudformation", "serverlessrepo")
 
 
 class Edge:
@@ -82,7 +79,8 @@ class Edge:
         caller, signature, body = await authenticate(self._keys, headers, scope, receive, limit, service)
         if signature.presigned:
             raise ServiceError(400, "IncompleteSignature", f"Requests of {service} are signed in their headers.")
-        if service in OF_OWNER:
+        # A function may call the other services, since policies of its role aren't enforced.
+        if service == "iam":
             caller.require(f"{service}:*", "*")
         if service == STS:
             await _answer_sts(body, caller)(scope, receive, send)
@@ -154,7 +152,7 @@ def _read(body: bytes) -> tuple[str, int]:
 def _not_emulated(service: str) -> ServiceError:
     if service == "states":
         hint = f"install it with {lacking('moto').hint}."
-    elif service in DEPLOYING:
+    elif service in ("cloudformation", "serverlessrepo"):
         hint = "slslab deploys templates itself: slslab deploy template.yaml."
     else:
         hint = f"It has lambda, s3, states and {', '.join(sorted({*SERVICES, STS}))}."

@@ -16,9 +16,6 @@ from slslab_workers.option import Option, choose
 from slslab_workers.plan import Plan, Value
 from slslab_workers.trace.operations import SERVERS
 
-# Opens a channel for a worker of a plan from environment variables; it uses the tracer of the store's channel.
-Opener = Callable[[str, ObjectChannel, Plan], ObjectChannel]
-
 
 def _s3(_bucket: str, objects: ObjectChannel, _plan: Plan) -> ObjectChannel:
     return objects
@@ -43,7 +40,8 @@ def _parameter_server(_bucket: str, objects: ObjectChannel, plan: Plan) -> Objec
 
 
 PARAMETER_SERVER = "parameter-server"
-OPENERS: dict[str, Opener] = {
+# Each opens a channel for a worker of a plan from environment variables; it uses the tracer of the store's channel.
+OPENERS: dict[str, Callable[[str, ObjectChannel, Plan], ObjectChannel]] = {
     "s3": _s3,
     "memcached": partial(_cache, "slslab_workers.channels.memcached:Memcached"),
     "redis": partial(_cache, "slslab_workers.channels.redis:Redis"),

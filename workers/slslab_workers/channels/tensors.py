@@ -22,7 +22,6 @@ from slslab_workers.trace.operations import SERVERS
 Vector = npt.NDArray[np.float32]
 # A script over gigabytes takes seconds. A database that takes longer to answer counts as unreachable, s.
 ANSWER_S = 300.0
-TITLE = "the tensor database"
 # How many numbers are converted to text at a time.
 PART = 1 << 16
 # How many keys one request scans.
@@ -47,7 +46,7 @@ class TensorDatabase(Channel):
         if parts.scheme != "redis" or parts.hostname is None or parts.port is None:
             raise ValueError(f"{url!r} is not a tensor database's address, redis://[:password@]host:port.")
         super().__init__(tracer)
-        self._connection: Connection = Connection(TITLE, url, connect_s)
+        self._connection: Connection = Connection("the tensor database", url, connect_s)
         self.host, self.port, self.password = parts.hostname, parts.port, self._connection.password
         self._scripts_stored = False
 

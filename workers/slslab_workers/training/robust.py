@@ -35,18 +35,15 @@ SMOOTHING, WEISZFELD = 1e-6, 3
 # Zeno's penalty ρ divided by its step γ, the learning rate: Xie et al. 2019 use 0.0005 at a rate of 0.1.
 PENALTY = 0.005
 
-# Makes the arguments of a rule from n and f.
-Arguments = Callable[[int, int], tuple[float, ...]]
-
 
 @dataclass(frozen=True)
 class _Known:
-    """A rule: its function's arguments, the least number of workers for f Byzantine ones, and whether it needs f.
+    """A rule: its function's arguments by n and f, the least number of workers for f Byzantine ones, if it needs f.
 
     A separable rule treats each coordinate by itself, so parts of vectors give the same parts of the aggregate.
     """
 
-    arguments: Arguments
+    arguments: Callable[[int, int], tuple[float, ...]]
     least: Callable[[int], int] = lambda byzantine: 2 * byzantine + 1
     formula: str = "2f + 1"
     informed: bool = True

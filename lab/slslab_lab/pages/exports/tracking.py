@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 # The tag that identifies a run in the store.
 TAG = "slslab.run"
-ARTIFACTS = ("run.json", "plan.toml", "bill.json", "report.html")
 # Limits of a server for one request (MLflow REST API, "Log Batch").
 METRICS, OTHERS = 1000, 100
 # MLflow's words for a run's ending.
@@ -83,7 +82,7 @@ def _write(client: "MlflowClient", experiment: str, run: Run) -> str:
         client.log_batch(id_, metrics=metrics[first : first + METRICS])
     for first in range(0, max(len(params), len(tags)), OTHERS):
         client.log_batch(id_, params=params[first : first + OTHERS], tags=tags[first : first + OTHERS])
-    for name in ARTIFACTS:
+    for name in ("run.json", "plan.toml", "bill.json", "report.html"):
         if (path := run.directory.path / name).exists():
             client.log_artifact(id_, str(path))
     client.set_terminated(id_, STATUSES[run.summary()["status"]], ended)

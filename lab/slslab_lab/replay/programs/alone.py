@@ -48,7 +48,7 @@ def samples(recording: Run) -> Iterator[Sample]:
     for event, kind in _kinds(recording):
         yield Sample(kind, event["bytes"], event["cpu_ns"])
     for record in recording.instances:
-        yield Sample(_init_of(record), 0, _init_ns(record, recording.events))
+        yield Sample(Kind(record["function"], START, "init", "", True), 0, _init_ns(record, recording.events))
 
 
 def summarise(found: Iterable[Sample]) -> list[AloneKind]:
@@ -86,7 +86,7 @@ class SoloCosts:
 
     def init_ns(self, instance: Mapping[str, Any]) -> int:
         """Return the CPU time of a metered instance before its first event."""
-        cpu_ns = self._cpu_ns(_init_of(instance), 0)
+        cpu_ns = self._cpu_ns(Kind(instance["function"], START, "init", "", True), 0)
         return _init_ns(instance, self._recording.events) if cpu_ns is None else cpu_ns
 
     def _cpu_ns(self, kind: Kind, size: int) -> int | None:
@@ -144,10 +144,6 @@ def _unlike(one: AloneKind, kind: Kind, size: int) -> tuple[bool, bool, float]:
 
 def _ratio(one: int, other: int) -> float:
     return max(one, other, 1) / max(min(one, other), 1)
-
-
-def _init_of(record: Mapping[str, Any]) -> Kind:
-    return Kind(record["function"], START, "init", "", True)
 
 
 def _init_ns(record: Mapping[str, Any], events: Iterable[Event]) -> int:

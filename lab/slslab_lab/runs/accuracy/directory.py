@@ -19,8 +19,6 @@ from slslab.errors import RequestError, RunError, writable
 from slslab.run.log import replacing
 
 DOCUMENT, TABLE, CHECKPOINT = "curve.json", "curve.csv", "checkpoint.bin"
-# The temporary files of `replacing`.
-TEMPORARY = ".*.tmp"
 SCHEMA = 1
 # Each part of a checkpoint follows its length, in this many bytes.
 LENGTH = 8
@@ -48,8 +46,8 @@ class CurveDirectory:
                 raise RequestError(
                     f"Another command is making the curve in {self.path}.", "wait for it, or choose another --out."
                 ) from None
-            # Left by a killed process.
-            for left in self.path.glob(TEMPORARY):
+            # The temporary files of `replacing`, left by a killed process.
+            for left in self.path.glob(".*.tmp"):
                 left.unlink()
             try:
                 yield

@@ -21,7 +21,6 @@ FUNCTIONS, GPU = "functions", "gpu"
 SERVERLESS = ("spirt", "scatterreduce/s3/ga", "allreduce/s3/ga", "mlless")
 S3, MEMCACHED = "allreduce/s3/ga", "allreduce/memcached/ga"
 SERVER, TABLE = "allreduce/parameter-server/ga", "allreduce/dynamodb/ga"
-SCATTERED = "scatterreduce/s3/ga"
 # Crossings that are published, or follow from figures, on axes that the atlas doesn't have.
 ELSEWHERE = (
     (
@@ -116,7 +115,8 @@ def _barrak_patterns() -> Iterator[Published]:
             (int(table.inputs_of(row)["bytes"]) / 1e6, row.published["scatterreduce"] < row.published["allreduce"])
             for row in rows
         ]
-        yield _crossing(f"Barrak et al. 2025, {table.source}", "epoch_seconds", workers, S3, SCATTERED, found)
+        source = f"Barrak et al. 2025, {table.source}"
+        yield _crossing(source, "epoch_seconds", workers, S3, "scatterreduce/s3/ga", found)
 
 
 def _lambdaml() -> Iterator[Published]:
