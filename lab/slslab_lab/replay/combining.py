@@ -92,7 +92,8 @@ def half_width(numbers: Sequence[float]) -> float:
     """Return half of the 80 % prediction interval for the next recording (Student's t)."""
     from scipy.stats import t
 
-    return float(t.ppf((1 + CONFIDENCE) / 2, len(numbers) - 1)) * stdev(numbers) * math.sqrt(1 + 1 / len(numbers))
+    width = float(t.ppf((1 + CONFIDENCE) / 2, len(numbers) - 1))
+    return width * stdev(numbers) * math.sqrt(1 + 1 / len(numbers))
 
 
 def likelihood(first: Sequence[float], second: Sequence[float]) -> float:

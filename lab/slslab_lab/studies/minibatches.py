@@ -80,9 +80,10 @@ def ratio_of(both: Sequence[Estimate]) -> Estimate | None:
     return Estimate(value, value / factor, value * factor, samples)
 
 
-def _calls(
-    worker: int, cold: bool, begin: int, end: int, spans: Mapping[tuple[int, int], tuple[int, int]]
-) -> Iterator[Call]:
+Spans = Mapping[tuple[int, int], tuple[int, int]]
+
+
+def _calls(worker: int, cold: bool, begin: int, end: int, spans: Spans) -> Iterator[Call]:
     """Yield the minibatches of one invocation or instance, from the start and end of it and of each of them, in ns."""
     ordered = sorted(spans.items())
     # A function of one minibatch is billed from its start to its end.

@@ -41,7 +41,8 @@ def small_run(
 
 def channel_options(channel: str) -> dict[str, Value]:
     """Return the options of a run with a channel; LambdaML's code sends doubles to its parameter server."""
-    return {CHANNEL.name: channel, **({SERIALISATION.name: "doubles"} if channel == PARAMETER_SERVER else {})}
+    serialisation: dict[str, Value] = {SERIALISATION.name: "doubles"} if channel == PARAMETER_SERVER else {}
+    return {CHANNEL.name: channel, **serialisation}
 
 
 def is_done(directory: Path) -> bool:

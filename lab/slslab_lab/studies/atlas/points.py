@@ -268,7 +268,8 @@ def _with_gpu(profile: Profile, system: System, parameters: int, program: Progra
 def _booted(way: Course, boot_s: float, epochs: int) -> Course:
     """Return the course with its nodes billed from their start on; functions begin once the nodes serve."""
     # A course bills hosts in proportion to its seconds.
-    started = Decimal(str(boot_s * (way.seconds(way.epochs) / way.seconds(epochs))))
+    share = way.seconds(way.epochs) / way.seconds(epochs)
+    started = Decimal(str(boot_s * share))
     hosts = tuple((kind, seconds + started) for kind, seconds in way.usage.service_hosts)
     return replace(way, usage=replace(way.usage, service_hosts=hosts))
 
