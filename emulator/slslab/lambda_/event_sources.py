@@ -345,8 +345,8 @@ class EventSourceMappings(Operations):
 
     def _bill(self, queue: str, function: str, size: int) -> None:
         op = "sqs.fifo_poll" if queue.endswith(".fifo") else "sqs.poll"
-        event = own_event(op, time.monotonic_ns(), "", resource="", function=function)
-        self._on_event({**event, "bytes": size, "requests": 1, "overhead": False})
+        counts = {"bytes": size, "requests": 1, "overhead": False}
+        self._on_event(own_event(op, time.monotonic_ns(), "", resource="", function=function, **counts))
 
     def _resolve(self, function: Reference) -> Any:
         try:

@@ -70,8 +70,6 @@ class FunctionFaults:
             environment.send_signal(SIGNALS[fault.kind])
 
     def _happen(self, fault: Fault, request: Request, environment: str) -> None:
-        name = request.target.function.name
-        event = own_event(
-            "fault", time.monotonic_ns(), request.request_id, resource=f"{fault.number} {fault.kind}", function=name
-        )
-        self._record({**event, "environment": environment})
+        where = {"function": request.target.function.name, "environment": environment}
+        kind = f"{fault.number} {fault.kind}"
+        self._record(own_event("fault", time.monotonic_ns(), request.request_id, resource=kind, **where))

@@ -193,8 +193,15 @@ class InvocationService(Operations):
         try:
             response = await self.pool.run(request, self._execute)
             self._on_event(
-                own_event("invoke", accepted_ns, request.request_id, resource=function.name, function=function.name)
-                | {"environment": response.environment, "failed": response.function_error is not None}
+                own_event(
+                    "invoke",
+                    accepted_ns,
+                    request.request_id,
+                    resource=function.name,
+                    function=function.name,
+                    environment=response.environment,
+                    failed=response.function_error is not None,
+                )
             )
             return response
         finally:

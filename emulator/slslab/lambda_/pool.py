@@ -419,7 +419,7 @@ class Pool:
             self._on_outdated()
 
     def _record(self, op: str, start_ns: int, request_id: str, resource: str, function: str, **more: Any) -> None:
-        self._on_event(own_event(op, start_ns, request_id, resource=resource, function=function) | more)
+        self._on_event(own_event(op, start_ns, request_id, resource=resource, function=function, **more))
 
 
 def _start_failed(error: Exception) -> ServiceError:

@@ -11,16 +11,10 @@ from slslab_workers.trace.event import Event
 OWN = {"record": "event", **Event(op="", phase="other", function="", environment="").record()}
 
 
-def own_event(op: str, start_ns: int, request_id: str, *, resource: str, function: str) -> dict[str, Any]:
-    """Return the record of an event of the emulator's own, from `start_ns` until now."""
-    return OWN | {
-        "op": op,
-        "start_ns": start_ns,
-        "end_ns": time.monotonic_ns(),
-        "resource": resource,
-        "invocation": request_id,
-        "function": function,
-    }
+def own_event(op: str, start_ns: int, request_id: str, *, resource: str, function: str, **more: Any) -> dict[str, Any]:
+    """Return the record of an event of the emulator's own, from `start_ns` until now, with `more` of its fields."""
+    times = {"start_ns": start_ns, "end_ns": time.monotonic_ns()}
+    return {**OWN, "op": op, **times, "resource": resource, "invocation": request_id, "function": function, **more}
 
 
 def host_until(begun: Mapping[str, Any], end_ns: int) -> dict[str, Any]:

@@ -196,8 +196,8 @@ class Record:
             since_ns, self._flushed_ns = self._flushed_ns, time.monotonic_ns()
             requests, self._requests = self._requests, Counter()
         for operation, number in requests.items():
-            event = own_event(operation, since_ns, "", resource="", function="")
-            self._write({**event, "requests": number, "overhead": False})
+            counts = {"requests": number, "overhead": False}
+            self._write(own_event(operation, since_ns, "", resource="", function="", **counts))
 
     def _write(self, record: Mapping[str, Any]) -> None:
         if self._writer is None or self._trouble:
