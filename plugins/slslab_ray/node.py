@@ -177,7 +177,7 @@ class Node:
         """Pass one invocation to the waiting runtime, with a deadline by this node's clock."""
         environment = self._environments[identifier]
         deadline_ms = time.time_ns() // 1_000_000 + round(limit_s * 1000)
-        outcome = await environment.invoke(replace(invocation, deadline_ms=deadline_ms), limit_s, lambda: None)
+        outcome = await environment.invoke(invocation._replace(deadline_ms=deadline_ms), limit_s, lambda: None)
         return Done(environment.state, outcome)
 
     async def rest(self, identifier: str) -> Done:

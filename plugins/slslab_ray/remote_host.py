@@ -234,7 +234,7 @@ def shifted(outcome: PhaseEnd, offset_ns: int) -> PhaseEnd:
     """Return an outcome with its moments shifted by the offset of the clocks."""
     report = outcome.report
     if report is not None:
-        report = replace(report, arrived_ns=report.arrived_ns + offset_ns)
+        report = report._replace(arrived_ns=report.arrived_ns + offset_ns)
     return outcome._replace(report=report, began_ns=outcome.began_ns + offset_ns, ended_ns=outcome.ended_ns + offset_ns)
 
 

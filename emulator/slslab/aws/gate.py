@@ -170,12 +170,12 @@ class Gate:
     def _checked_host(self, headers: IndexedHeaders, path: str) -> ASGIApp:
         hosts = headers.getlist("host")
         # The result is cached; a name has at most 253 letters.
-        name = _name(hosts[0][:300]) if len(hosts) == 1 else None
-        if name is not None and self._public is not None and self._public.host.fullmatch(name):
-            return self._public
-        if name is None or not (name in self._names or _is_loopback(name)):
-            raise _foreign(f"This server is not called {', '.join(hosts)!r}. Call it 127.0.0.1 or localhost.")
-        return self._application if self._public is None or not path.startswith(self._public.prefix) else self._public
+        name, public = _name(hosts[0][:300]) if len(hosts) == 1 else None, self._public
+        if name is not None and (name in self._names or _is_loopback(name)):
+            return self._application if public is None or not path.startswith(public.prefix) else public
+        if name is not None and public is not None and public.host.fullmatch(name):
+            return public
+        raise _foreign(f"This server is not called {', '.join(hosts)!r}. Call it 127.0.0.1 or localhost.")
 
 
 def _check_origin(headers: IndexedHeaders) -> None:

@@ -8,11 +8,9 @@ import hmac
 import posixpath
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from itertools import chain
-from typing import Self
+from typing import NamedTuple, Self
 from urllib.parse import quote, unquote
 
 from slslab.aws.errors import ServiceError
@@ -34,9 +32,7 @@ class IndexedHeaders(dict[str, str]):
     """A request's headers: the first value of each, by its name in lower case. Verifying a signature looks up many."""
 
     def __init__(self, raw: Sequence[tuple[bytes, bytes]]) -> None:
-        # Decoded at once, which takes a fifth of the time; no name and no value has a line break.
-        texts = b"\n".join(chain.from_iterable(raw)).decode("latin-1").split("\n")
-        super().__init__(zip(texts[-2::-2], texts[::-2], strict=False))
+        super().__init__({name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(raw)})
         self.raw = raw
 
     def getlist(self, name: str) -> list[str]:
@@ -47,8 +43,7 @@ class IndexedHeaders(dict[str, str]):
         return [value.decode("latin-1") for other, value in self.raw if other == name.encode("latin-1")]
 
 
-@dataclass(frozen=True)
-class Signature:
+class Signature(NamedTuple):
     """An unverified signature of a request: its key id, its scope, and how long it is valid."""
 
     key_id: str
@@ -104,10 +99,7 @@ class Signature:
                 method,
                 canonical_path,
                 query and self._canonical_query(query),
-                *[
-                    f"{name}:{','.join([' '.join(value.split()) for value in headers.getlist(name)])}"
-                    for name in self.headers
-                ],
+                *[f"{name}:{','.join(map(' '.join, map(str.split, headers.getlist(name))))}" for name in self.headers],
                 "",
                 ";".join(self.headers),
                 payload,

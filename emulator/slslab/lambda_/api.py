@@ -10,9 +10,8 @@ import json
 import re
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from botocore import xform_name
 from botocore.model import StructureShape
@@ -38,8 +37,7 @@ FUNCTIONS_ONLY = (
 )
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """One request of an operation, as the gate has read it: `members` comply with AWS's model of the operation."""
 
     members: Members

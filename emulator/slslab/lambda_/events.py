@@ -12,9 +12,8 @@ import time
 import uuid
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from slslab.aws.arns import ACCOUNT, REGION
 from slslab.aws.errors import ServiceError, invalid, missing
@@ -34,8 +33,7 @@ LONGEST_MESSAGE = 1024
 LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
     """One invocation as it was requested; `kind` is `Event` or `RequestResponse`.
 
     `caller` is the function that waits for the answer, empty if none does or its keys don't identify it.
@@ -50,8 +48,7 @@ class Request:
     caller: str = ""
 
 
-@dataclass(frozen=True)
-class Response:
+class Response(NamedTuple):
     """The result of an invocation, which the caller of Invoke receives with status 200 whatever the function did."""
 
     payload: bytes
@@ -113,7 +110,7 @@ class Asynchronous:
         answer: Response | None = None
         condition = ""
         while True:
-            request = replace(request, target=self._functions.route(name, request.target.qualifier))
+            request = request._replace(target=self._functions.route(name, request.target.qualifier))
             retries, age_s, destinations = self._configs.handling(request.target)
             try:
                 answer = await self._invoke(request)

@@ -9,7 +9,7 @@ import re
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from slslab.aws.errors import ServiceError, conflict, invalid, missing, violation
 from slslab.aws.limits import Limits
@@ -66,8 +66,7 @@ class Entry:
             self.latest = replace(self.latest, revision_id=revision)
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(NamedTuple):
     """What a name and a qualifier resolve to: the version, and the qualifier (None without one)."""
 
     function: Function

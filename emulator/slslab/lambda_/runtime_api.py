@@ -16,6 +16,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from types import MappingProxyType
+from typing import NamedTuple
 
 import httptools
 
@@ -41,8 +43,7 @@ NEXT = HEAD.format(200, "OK")
 ACCEPTED: Answer = (HEAD.format(202, "Accepted"), b'{"status":"OK"}\n')
 
 
-@dataclass(frozen=True)
-class NextInvocation:
+class NextInvocation(NamedTuple):
     """What `/invocation/next` returns to the runtime."""
 
     request_id: str
@@ -53,13 +54,12 @@ class NextInvocation:
     client_context: str | None = None
 
 
-@dataclass(frozen=True)
-class RuntimeReport:
+class RuntimeReport(NamedTuple):
     """What the runtime sent: a response, an error of the handler, or an error of the initialisation."""
 
     kind: str
     body: bytes
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = MappingProxyType({})
     arrived_ns: int = 0
 
     @property

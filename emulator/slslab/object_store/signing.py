@@ -8,7 +8,6 @@ import hmac
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import timedelta
 from urllib.parse import SplitResult, quote, unquote_to_bytes
 
@@ -58,7 +57,7 @@ def authenticate(
     if not signature.presigned:
         if payload is None:
             raise failure("MissingSecurityHeader", "Your request was missing the header x-amz-content-sha256.")
-        signature = replace(signature, valid=SKEW)
+        signature = signature._replace(valid=SKEW)
     elif payload is None or "x-amz-content-sha256" not in signature.headers:
         payload = UNSIGNED
     if payload not in (UNSIGNED, CHUNKED) and not PAYLOAD.fullmatch(payload):
