@@ -64,9 +64,11 @@ class GroupAccounts:
 
         Each page counts once, however many processes map it.
         """
-        stat = self._keyed("memory", "memory.stat")
-        anonymous, shared = ("total_rss", "total_shmem") if self.version == 1 else ("anon", "shmem")
-        return stat.get(anonymous, 0), stat.get(shared, 0)
+        if "memory" not in self.paths:
+            return 0, 0
+        stat = self._read("memory", "memory.stat")
+        anonymous, shared = (b"total_rss", b"total_shmem") if self.version == 1 else (b"anon", b"shmem")
+        return _value_of(anonymous, stat) or 0, _value_of(shared, stat) or 0
 
     def out_of_memory_kills(self) -> int:
         """Return how many processes of this group the kernel has killed for lack of memory."""
@@ -137,13 +139,9 @@ class GroupAccounts:
         return os.pread(self._descriptor(controller, name) if descriptor is None else descriptor, ACCOUNT_BYTES, 0)
 
     def _value(self, controller: str, name: str, key: bytes) -> int | None:
-        if controller not in self.paths:
-            return None
-        _, found, rest = (b"\n" + self._read(controller, name)).partition(b"\n%b " % key)
-        return int(rest.split(None, 1)[0]) if found else None
+        return _value_of(key, self._read(controller, name)) if controller in self.paths else None
 
-    def _keyed(self, controller: str, name: str) -> dict[str, int]:
-        if controller not in self.paths:
-            return {}
-        pairs = (line.split() for line in self._read(controller, name).splitlines())
-        return {pair[0].decode(): int(pair[1]) for pair in pairs if len(pair) == 2}
+
+def _value_of(key: bytes, lines: bytes) -> int | None:
+    _, found, rest = (b"\n" + lines).partition(b"\n%b " % key)
+    return int(rest.split(None, 1)[0]) if found else None

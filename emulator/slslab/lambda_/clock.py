@@ -33,7 +33,7 @@ def host_delay_ns(before: Sample, after: Sample) -> int:
 
 def busiest_ns(before: Sample, after: Sample) -> int:
     """Return the CPU time of the busiest thread between two samples, ns."""
-    used = (times.cpu_ns - before.threads.get(thread, UNSTARTED).cpu_ns for thread, times in after.threads.items())
+    used = [times.cpu_ns - before.threads.get(thread, UNSTARTED).cpu_ns for thread, times in after.threads.items()]
     return max(used, default=0)
 
 
@@ -72,7 +72,8 @@ class LambdaClock:
         # No thread can have used more CPU time than has passed. (The kernel's accounts of a running thread lag by some
         # milliseconds, so don't check this for each interval.)
         busiest = busiest_ns(last, sample)
-        passed = min(wall, max(passed, busiest_ns(self._first, sample) - self.elapsed_ns))
+        in_all = busiest if last is self._first else busiest_ns(self._first, sample)
+        passed = min(wall, max(passed, in_all - self.elapsed_ns))
         passed += self._throttle(wall, passed, used)
         self.elapsed_ns += passed
         self.host_delay_ns += wall - passed

@@ -308,6 +308,13 @@ class ProcessSandboxes(LocalHost):
         for group in sorted(set(self.hierarchy.parents.values())):
             self._session.watch_cgroup(group)
             stack.callback(group.rmdir)
+        if self.hierarchy.version == 1 and "freezer" in self.hierarchy.parents:
+            # The kernel patches its own code when the host's first group freezes and when the last one thaws. This
+            # takes 0.14 ms, but not while this empty group stays frozen.
+            frozen = self.hierarchy.parents["freezer"] / "frozen"
+            frozen.mkdir()
+            stack.callback(frozen.rmdir)
+            (frozen / "freezer.state").write_text("FROZEN")
         if any(module.partition(".")[0] == "awslambdaric" for module in self._modules):
             raise RequestError(
                 "awslambdaric cannot be in a template: it reads the address of its Runtime API on import.",

@@ -45,6 +45,13 @@ def isolated(emulator: Emulator) -> Emulator:
     return emulator
 
 
+def test_an_empty_control_group_stays_frozen_where_the_kernel_then_freezes_others_faster(isolated: Emulator) -> None:
+    if "freezer" not in isolated.hierarchy.parents:
+        pytest.skip("version 1 of control groups has a freezer")
+    state = isolated.hierarchy.parents["freezer"] / "frozen" / "freezer.state"
+    assert state.read_text() == "FROZEN\n"
+
+
 def test_l17_the_variables_of_a_function(
     isolated: Emulator, deploy: Deploy, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
 ) -> None:
