@@ -5,13 +5,12 @@ its role allows; its temporary credentials contain its name. A *service* (Step F
 """
 
 import base64
-import hashlib
 import hmac
 import json
 import re
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Self
@@ -21,12 +20,7 @@ from slslab.aws.errors import ServiceError
 from slslab.aws.policies import Statement, decide, statements
 from slslab.errors import RequestError
 
-# The session token is a JSON Web Token. It stays valid until the emulator ends; AWS's tokens expire and are renewed.
-ISSUER = "slslab"
-ROLE_ARN = f"arn:aws:iam::{ACCOUNT}:role/function"
 SESSION_ARN = f"arn:aws:sts::{ACCOUNT}:assumed-role/function"
-BEGIN, END = 1_767_225_600, 4_102_444_800  # 2026 and 2100
-TOKEN_HEADER = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9"  # {"alg":"HS256","typ":"JWT"}
 # What an execution role needs for training. Buckets and their settings are left to the owner.
 FUNCTION_ACTIONS = frozenset(
     {
@@ -198,33 +192,15 @@ class Keyring:
         """The pair with which services of the stack call each other."""
         return self._pair("service") if self._temporary else self.owner
 
-    @cached_property
-    def token_key(self) -> bytes:
-        """The key that signs session tokens."""
-        return self._digest("session tokens")
-
     def function(self, name: str) -> Pair:
-        """Return the pair of a function (or an instance) with this name."""
+        """Return the pair of a function (or an instance) with this name, which its session token contains.
+
+        The token stays valid until the emulator ends; AWS's tokens expire and are renewed.
+        """
         if not self._temporary:
             return self.owner
-        session = self._digest(f"session of {name}").hex()[:32]
-        claims = {
-            "iss": ISSUER,
-            "sub": session,
-            "sid": session,
-            "snam": name,
-            "typ": "session",
-            "role": ROLE_ARN,
-            "assumed": f"{SESSION_ARN}/{name}",
-            "principal": f"{SESSION_ARN}/{name}",
-            "iat": BEGIN,
-            "exp": END,
-        }
-        signed = f"{TOKEN_HEADER}.{_base64(json.dumps(claims, separators=(',', ':')).encode())}"
-        key_id = hashlib.sha256(f"access-key:{session}".encode()).hexdigest()[:16]
-        secret = hmac.digest(self.token_key, f"secret-key:{session}".encode(), "sha256")
-        token = f"{signed}.{_base64(hmac.digest(self.token_key, signed.encode(), 'sha256'))}"
-        return Pair(f"ASIA{key_id}", base64.b64encode(secret).decode(), token)
+        token = f"{base64.urlsafe_b64encode(name.encode()).decode()}.{self._digest(f'token of {name}').hex()}"
+        return replace(self._pair(f"function {name}", "ASIA"), token=token)
 
     def find(self, key_id: str, token: str) -> tuple[Pair, Principal]:
         """Return the pair with this key id and session token (empty without one), and its principal.
@@ -249,8 +225,8 @@ class Keyring:
 
     def _verified(self, token: str) -> tuple[Pair, Principal] | None:
         try:
-            name = json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))["snam"]
-        except (ValueError, LookupError, TypeError, RecursionError):
+            name = base64.urlsafe_b64decode(token.partition(".")[0]).decode()
+        except ValueError:
             return None
         pair = self.function(name)
         if not hmac.compare_digest(pair.token.encode(), token.encode()):
@@ -258,13 +234,9 @@ class Keyring:
         self._sessions[token] = pair, Principal(f"{SESSION_ARN}/{name}", FUNCTION_ACTIONS, self._granted)
         return self._sessions[token]
 
-    def _pair(self, name: str) -> Pair:
+    def _pair(self, name: str, kind: str = "AKIA") -> Pair:
         key_id = base64.b32encode(self._digest(f"key of {name}")[:10]).decode()
-        return Pair(f"AKIA{key_id}", base64.b64encode(self._digest(f"secret of {name}")[:30]).decode())
+        return Pair(f"{kind}{key_id}", base64.b64encode(self._digest(f"secret of {name}")[:30]).decode())
 
     def _digest(self, of: str) -> bytes:
         return hmac.digest(self.seed.encode(), of.encode(), "sha256")
-
-
-def _base64(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()

@@ -18,7 +18,7 @@ from tests.lab.pages.live.client import Server, serving
 from tests.lab.pages.live.growing import PLAN, Growing
 
 from slslab.aws.clients import aws_client
-from slslab.aws.keys import ROLE_ARN, Pair
+from slslab.aws.keys import Pair
 from slslab.host.reaper import marked_processes
 from slslab.testing import ROLE, create_function, packaged
 from slslab_workers.channels.endpoints import queue_url, tensor_urls
@@ -44,7 +44,7 @@ CREATE = {
     **{"FunctionName": "theirs", "Runtime": "python3.11", "Role": ROLE, "Handler": "app.handler"},
     "Code": {"ZipFile": b64encode(packaged(CODE)).decode()},
 }
-SESSION = f"Action=AssumeRole&RoleArn={ROLE_ARN}&RoleSessionName=theirs&Version=2011-06-15"
+SESSION = f"Action=AssumeRole&RoleArn={ROLE}&RoleSessionName=theirs&Version=2011-06-15"
 # What strangers send to every port: method, path, headers and body.
 REQUESTS: list[tuple[str, str, dict[str, str], str]] = [
     ("GET", "/2015-03-31/functions", {}, ""),
