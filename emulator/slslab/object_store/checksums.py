@@ -6,17 +6,31 @@ https://docs.aws.amazon.com/AmazonS3/latest/userguide/checking-object-integrity.
 import asyncio
 import base64
 import binascii
-import hashlib
 import itertools
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from botocore.compat import HAS_CRT
+from botocore.httpchecksum import (
+    BaseChecksum,
+    Crc32Checksum,
+    CrtCrc32cChecksum,
+    CrtCrc64NvmeChecksum,
+    Sha1Checksum,
+    Sha256Checksum,
+)
 
 from slslab.installation import lacking
 from slslab.object_store.errors import failure, refusal
 
-# Their names in the members of the API, such as ChecksumCRC32, and their lengths in bytes.
-ALGORITHMS = {"CRC32": 4, "CRC32C": 4, "CRC64NVME": 8, "SHA1": 20, "SHA256": 32}
+# By their names in the members of the API, such as ChecksumCRC32.
+ALGORITHMS: Mapping[str, type[BaseChecksum]] = {
+    "CRC32": Crc32Checksum,
+    "CRC32C": CrtCrc32cChecksum,
+    "CRC64NVME": CrtCrc64NvmeChecksum,
+    "SHA1": Sha1Checksum,
+    "SHA256": Sha256Checksum,
+}
 FULL, COMPOSITE = "FULL_OBJECT", "COMPOSITE"
 # documented: checking-object-integrity.html: the types for multipart uploads. The first is the default.
 KINDS = {
@@ -28,45 +42,17 @@ KINDS = {
 }
 
 
-class Cyclic:
-    """A cyclic redundancy check; `step` computes it from the next bytes and the previous value."""
-
-    def __init__(self, step: Callable[[bytes, int], int], length: int) -> None:
-        self._step = step
-        self._length = length
-        self._value = 0
-
-    def update(self, data: bytes) -> None:
-        """Add the next bytes."""
-        self._value = self._step(data, self._value)
-
-    def digest(self) -> bytes:
-        """Return the check, highest byte first."""
-        return self._value.to_bytes(self._length, "big")
-
-
-if TYPE_CHECKING:
-    Hash = hashlib._Hash | Cyclic
-
-
-def new(algorithm: str) -> "Hash":
+def new(algorithm: str) -> BaseChecksum:
     """Return an empty checksum; InvalidRequest for an unknown algorithm, NotImplemented for one that needs awscrt."""
-    if algorithm in ("SHA1", "SHA256"):
-        return hashlib.new(algorithm.lower(), usedforsecurity=False)
-    if algorithm == "CRC32":
-        return Cyclic(zlib.crc32, 4)
     if algorithm not in ALGORITHMS:
         raise failure("InvalidRequest", f"Checksum algorithm provided is unsupported: {algorithm}.")
-    try:
+    if algorithm in ("CRC32C", "CRC64NVME") and not HAS_CRT:
         # In pure Python a gradient would take seconds.
-        from awscrt import checksums
-    except ImportError as error:
         raise refusal(
             f"the checksum {algorithm} without the package awscrt",
             f"{lacking('awscrt').hint}, or choose CRC32, SHA1 or SHA256.",
-        ) from error
-    step: Callable[[bytes, int], int] = getattr(checksums, {"CRC32C": "crc32c", "CRC64NVME": "crc64nvme"}[algorithm])
-    return Cyclic(step, ALGORITHMS[algorithm])
+        )
+    return ALGORITHMS[algorithm]()
 
 
 def given(members: Mapping[str, Any]) -> dict[str, str]:
@@ -77,7 +63,7 @@ def given(members: Mapping[str, Any]) -> dict[str, str]:
             "InvalidRequest", "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed."
         )
     for name, value in found.items():
-        if not _is_digest(value, ALGORITHMS[name]):
+        if not _is_digest(value, len(ALGORITHMS[name]().digest())):
             raise failure("InvalidRequest", f"Value for x-amz-checksum-{name.lower()} header is invalid.")
     return found
 
@@ -98,7 +84,7 @@ def composite(algorithm: str, values: Iterable[str]) -> str:
     total = new(algorithm)
     for value in values:
         total.update(base64.b64decode(value))
-    return f"{encoded(total)}-{len(values)}"
+    return f"{total.b64digest()}-{len(values)}"
 
 
 async def add(parts: Iterator[bytes], update: Callable[[bytes], None]) -> None:
@@ -112,11 +98,6 @@ async def add(parts: Iterator[bytes], update: Callable[[bytes], None]) -> None:
 
     while await asyncio.to_thread(step):
         pass
-
-
-def encoded(total: "Hash") -> str:
-    """Return a digest in Base64."""
-    return base64.b64encode(total.digest()).decode()
 
 
 def _is_digest(text: str, length: int) -> bool:

@@ -124,7 +124,7 @@ async def complete_multipart_upload(call: Call) -> Answer:
         else:
             total = checksums.new(upload.algorithm)
             await checksums.add(read(body), total.update)
-            value = checksums.encoded(total)
+            value = total.b64digest()
         _check_checksum(call, upload, value)
         sums = {name: value, "ChecksumType": upload.checksum_type}
         bucket, upload = call.bucket(), _upload(call)
