@@ -16,7 +16,7 @@ from docs.pages.discrepancies import work_out
 from tests.lab.replay.recordings import TRACES, make_plan
 
 from slslab.errors import RequestError
-from slslab.predict.profiles.profile import PROFILES, Profile, ProfileError, load_profile, profile_names
+from slslab.predict.profiles.profile import PROFILES, Profile, load_profile, profile_names
 from slslab.run.bill import PRICES, Book, Usage, compute_bill, load_book
 from slslab_lab.papers.paper import FOLDERS, Paper, load_paper
 from slslab_lab.papers.recomputation import recompute
@@ -57,7 +57,7 @@ PIECES = (
 
 def replay(profile: Profile, measured: Measured) -> None:
     """A profile may lack what a program does."""
-    with contextlib.suppress(ProfileError, ReplayError):
+    with contextlib.suppress(RequestError, ReplayError):
         play(measured.program, profile)
 
 

@@ -26,10 +26,6 @@ Deviation = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Text = Annotated[str, Field(min_length=1)]
 
 
-class AnchorError(RequestError):
-    """`anchors.toml` can't be read."""
-
-
 class Reference(TomlTable):
     """The machine on which `workloads` were measured, and its state; `provisional` until it was idle."""
 
@@ -60,11 +56,11 @@ class Workload(TomlTable):
     def seconds(self, form: Form, python: str = "") -> float:
         """Return the seconds of one form in a version of Python, such as 3.12; for an unknown version, the reference's.
 
-        AnchorError if the workload has no short form.
+        RequestError if the workload has no short form.
         """
         seconds = self.whole_s if form == "whole" else self.short_s
         if seconds is None:
-            raise AnchorError("A workload has no short form.", "measure it whole.")
+            raise RequestError("A workload has no short form.", "measure it whole.")
         return seconds * self.python.get(python, 1.0)
 
 
@@ -207,5 +203,5 @@ def minor_version(version: str) -> str:
 
 @cache
 def load_anchors(path: Path = PATH) -> Anchors:
-    """Return the anchors; AnchorError names the first invalid entry."""
-    return DataFiles(Anchors, "file of anchors", AnchorError, schema=SCHEMA).load(path)
+    """Return the anchors; RequestError names the first invalid entry."""
+    return DataFiles(Anchors, "file of anchors", RequestError, schema=SCHEMA).load(path)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from slslab.predict.anchors import PATH, Z80, AnchorError, Anchors, envelope, load_anchors
+from slslab.errors import RequestError
+from slslab.predict.anchors import PATH, Z80, Anchors, envelope, load_anchors
 from slslab.processor.workloads import SIZES
 from slslab_workers.trace.kinds import KINDS
 
@@ -97,6 +98,6 @@ def test_arm64_has_a_ratio_for_every_kind_and_says_where_it_is_not_measured() ->
     ],
 )
 def test_a_wrong_file_is_refused_in_one_sentence(pattern: str, replacement: str, sentence: str, tmp_path: Path) -> None:
-    with pytest.raises(AnchorError, match=sentence) as error:
+    with pytest.raises(RequestError, match=sentence) as error:
         edited(tmp_path, (pattern, replacement))
     assert "\n" not in error.value.message

@@ -7,7 +7,8 @@ import pytest
 from tests.lab.replay.measured import MS, PARAMETERS, make_costs
 from tests.lab.replay.platform import operation, platform
 
-from slslab.predict.profiles.profile import Instances, Profile, ProfileError, load_profile
+from slslab.errors import RequestError
+from slslab.predict.profiles.profile import Instances, Profile, load_profile
 from slslab.run.table import find_causes
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.kernel.program import Step
@@ -65,7 +66,7 @@ def test_all_begin_with_the_last_one_and_take_what_their_messages_take(workers: 
 
 
 def test_a_profile_without_messages_between_instances_is_refused_by_the_entry() -> None:
-    with pytest.raises(ProfileError, match=r"messages? between instances of type g4dn\.xlarge") as refused:
+    with pytest.raises(RequestError, match=r"messages? between instances of type g4dn\.xlarge") as refused:
         play(generate(make_costs("gloo"), 2, 1, 1), platform())
     assert refused.value.hint == 'add [instances."g4dn.xlarge".peers] to it.'
 

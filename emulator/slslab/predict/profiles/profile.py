@@ -24,10 +24,6 @@ Status = Literal["documented", "measured", "fitted", "assumed"]
 LARGEST, LEAST, MOST = 1e9, 1e-6, 1_000_000
 
 
-class ProfileError(RequestError):
-    """A profile can't be found or read, or lacks a figure."""
-
-
 class Figure(TomlTable):
     """One number and its source; a figure known only roughly has an 80 % range, from `low` to `high`."""
 
@@ -254,7 +250,7 @@ class Profile(TomlTable):
         return int(self.containers.memory_mb.value), self.containers.vcpus.value
 
     def operation(self, op: str) -> Operation:
-        """Return the cost of an `op` in the trace, such as `object.put`; ProfileError if the profile lacks it."""
+        """Return the cost of an `op` in the trace, such as `object.put`; RequestError if the profile lacks it."""
         channel, _, name = op.partition(".")
         known = self.channels.get(channel)
         if known is None or name not in known.operations:
@@ -262,20 +258,20 @@ class Profile(TomlTable):
         return known.operations[name]
 
     def instance(self, type_: str) -> Instances:
-        """Return an EC2 instance type; ProfileError if the profile lacks it."""
+        """Return an EC2 instance type; RequestError if the profile lacks it."""
         if type_ not in self.instances:
             raise self._lacks(f"the instance type {type_}", f'instances."{type_}"')
         return self.instances[type_]
 
     def between(self, type_: str) -> Operation:
-        """Return the cost of a message between instances of this type; ProfileError if the profile lacks it."""
+        """Return the cost of a message between instances of this type; RequestError if the profile lacks it."""
         peers = self.instance(type_).peers
         if peers is None:
             raise self._lacks(f"messages between instances of type {type_}", f'instances."{type_}".peers')
         return peers
 
-    def _lacks(self, what: str, entry: str) -> ProfileError:
-        return ProfileError(f"The profile {self.name} has no entry for {what}.", f"add [{entry}] to it.")
+    def _lacks(self, what: str, entry: str) -> RequestError:
+        return RequestError(f"The profile {self.name} has no entry for {what}.", f"add [{entry}] to it.")
 
 
 def with_speed(profile: Profile, figure: Figure) -> Profile:
@@ -292,7 +288,7 @@ def figures(value: Any, entry: str = "") -> Iterator[tuple[str, Figure]]:
             yield from figures(inner, f"{entry}.{name}" if entry else name)
 
 
-_FILES = DataFiles(Profile, "profile", ProfileError, PROFILES, SCHEMA)
+_FILES = DataFiles(Profile, "profile", RequestError, PROFILES, SCHEMA)
 profile_names, load_profile = _FILES.names, _FILES.load
 
 

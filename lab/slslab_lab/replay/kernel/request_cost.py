@@ -35,7 +35,7 @@ class RequestCost:
 
     @classmethod
     def of(cls, profile: Profile, op: str, machine: str = "") -> Self:
-        """Return the cost of an operation such as `object.put`; ProfileError if the profile doesn't know it.
+        """Return the cost of an operation such as `object.put`; RequestError if the profile doesn't know it.
 
         Messages between instances cost what the profile says for their type, `machine`.
         """

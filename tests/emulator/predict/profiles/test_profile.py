@@ -17,7 +17,6 @@ from slslab.predict.profiles import DEFAULT_PROFILE
 from slslab.predict.profiles.profile import (
     PROFILES,
     Figure,
-    ProfileError,
     figures,
     load_profile,
     profile_names,
@@ -213,7 +212,7 @@ def test_an_incomplete_profile_is_refused_by_the_entry_that_is_missing(
     entry: str, document: dict[str, Any], tmp_path: Path
 ) -> None:
     parts = [part.replace("§", ".") for part in entry.split(".")]
-    with pytest.raises(ProfileError, match=re.escape(f"is wrong at {'.'.join(parts)}: Field required.")):
+    with pytest.raises(RequestError, match=re.escape(f"is wrong at {'.'.join(parts)}: Field required.")):
         load_profile(write(_without(document, *parts), tmp_path))
 
 
@@ -242,25 +241,25 @@ def test_an_incomplete_profile_is_refused_by_the_entry_that_is_missing(
 def test_an_inconsistent_profile_is_refused_in_one_sentence_that_names_the_entry(
     entry: str, value: Any, message: str, document: dict[str, Any], tmp_path: Path
 ) -> None:
-    with pytest.raises(ProfileError, match=re.escape(message)) as refused:
+    with pytest.raises(RequestError, match=re.escape(message)) as refused:
         load_profile(write(_with(document, value, *entry.split(".")), tmp_path))
     assert refused.value.message.endswith(".")
     assert "\n" not in refused.value.message
 
 
 def test_a_profile_of_no_schema_of_no_toml_or_of_no_file_is_refused(document: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(ProfileError, match="does not say its schema, and this version reads 1"):
+    with pytest.raises(RequestError, match="does not say its schema, and this version reads 1"):
         load_profile(write(_without(document, "schema"), tmp_path))
     (tmp_path / "broken.toml").write_text("name =")
-    with pytest.raises(ProfileError, match="is not TOML"):
+    with pytest.raises(RequestError, match="is not TOML"):
         load_profile(tmp_path / "broken.toml")
-    with pytest.raises(ProfileError, match="There is no profile 'mars'") as refused:
+    with pytest.raises(RequestError, match="There is no profile 'mars'") as refused:
         load_profile("mars")
     names = ", ".join(profile_names())
     assert refused.value.hint == f"use one of {names}, or give the path of a TOML file."
 
 
 def test_an_operation_that_a_profile_does_not_know_is_named() -> None:
-    with pytest.raises(ProfileError, match=r"has no entry for object\.copy") as refused:
+    with pytest.raises(RequestError, match=r"has no entry for object\.copy") as refused:
         load_profile("aws-us-east-1").operation("object.copy")
     assert refused.value.hint == "add [channels.object.operations.copy] to it."
