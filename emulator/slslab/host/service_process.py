@@ -6,8 +6,11 @@ import select
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+
+from slslab_workers.channels.events import environment_sink
 
 KEYS_VARIABLE = "SLSLAB_KEYS"
 
@@ -46,3 +49,17 @@ def serve(
     while ending not in select.select(sources, [], [])[0] and os.read(0, 65_536):
         pass
     next(service, None)
+
+
+def trace_writer() -> Callable[[dict[str, Any]], None]:
+    """Return a function that writes records to the descriptor in SLSLAB_TRACE_FD one at a time, so that lines stay
+    whole, or drops them without one."""
+    if "SLSLAB_TRACE_FD" not in os.environ:
+        return lambda _record: None
+    sink, lock = environment_sink(), threading.Lock()
+
+    def write(record: dict[str, Any]) -> None:
+        with lock:
+            sink(record)
+
+    return write

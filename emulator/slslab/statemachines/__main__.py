@@ -7,18 +7,16 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.metadata import version
 from importlib.util import find_spec
 from types import ModuleType
-from typing import Any
 
 from slslab.aws.clients import aws_client
 from slslab.aws.keys import Keyring
 from slslab.aws.limits import MB, lambda_limits
-from slslab.host.service_process import serve_child
+from slslab.host.service_process import serve_child, trace_writer
 from slslab.lambda_.server import Server
-from slslab_workers.channels.events import environment_sink
 
 # A function runs up to 900 s, after waiting for the host's memory; AWS itself doesn't limit a Task.
 CALL_LIMIT_S = 24 * 3600
@@ -55,7 +53,7 @@ def service(
         parameter_validation=False,
     )
     prepare(client, changed)
-    machines = Machines(changed, _recorder())
+    machines = Machines(changed, trace_writer())
     with server.serving(StatesApi(machines).application(), keys=keys, limit=body_limit):
         yield {"endpoint": server.endpoint, "moto": version("moto")}
     machines.close()
@@ -71,20 +69,6 @@ def _leave_batch_out() -> None:
     batch = ModuleType("moto.batch")
     batch.__path__ = [f"{folder}/batch" for folder in spec.submodule_search_locations or ()]
     sys.modules[batch.__name__] = batch
-
-
-def _recorder() -> Callable[[dict[str, Any]], None]:
-    """Return a function that writes transitions to the trace one at a time, so that lines stay whole, or drops
-    them."""
-    if "SLSLAB_TRACE_FD" not in os.environ:
-        return lambda _record: None
-    sink, lock = environment_sink(), threading.Lock()
-
-    def record(event: dict[str, Any]) -> None:
-        with lock:
-            sink(event)
-
-    return record
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from slslab_workers.channels.events import environment_sink
+from slslab.host.service_process import trace_writer
 from slslab_workers.trace.event import Event
 
 # Longer than any legitimate script: the papers' largest averages take two minutes here.
@@ -62,16 +62,13 @@ class Clock:
 def reporter() -> Report:
     """Return a function that reports executions to the descriptor in SLSLAB_TRACE_FD (docs/trace.md), or drops them
     without one."""
-    if "SLSLAB_TRACE_FD" not in os.environ:
-        return lambda *_: None
-    sink = environment_sink()
-    lock = threading.Lock()
+    write = trace_writer()
 
     def report(peer: int, resource: str, event: Event) -> None:
         event.worker, event.resource = peer, resource[:RESOURCE_LENGTH]
         event.function, event.environment = "tensordb", f"tensordb-{peer}"
         # Only trace records are lost if the reader is gone.
-        with lock, suppress(BrokenPipeError):
-            sink({"record": "event", **event.record()})
+        with suppress(BrokenPipeError):
+            write({"record": "event", **event.record()})
 
     return report
