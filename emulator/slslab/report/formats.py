@@ -4,8 +4,10 @@ import math
 from collections.abc import Sequence
 from decimal import Decimal
 
+from rich.filesize import pick_unit_and_suffix
+
 # Decimal prefixes, as in AWS's price lists and our tables.
-BYTES = ("B", "kB", "MB", "GB", "TB")
+BYTES = ["B", "kB", "MB", "GB", "TB"]
 MISSING = "–"
 
 
@@ -69,10 +71,8 @@ def size(value: int | None) -> str:
     """Return bytes with the prefix that leaves one to three integral digits."""
     if value is None:
         return MISSING
-    scaled, power = float(value), 0
-    while abs(scaled) >= 1000 and power < len(BYTES) - 1:
-        scaled, power = scaled / 1000, power + 1
-    return f"{value:,} B" if power == 0 else f"{significant(scaled, 3)} {BYTES[power]}"
+    unit, prefixed = pick_unit_and_suffix(value, BYTES, 1000)
+    return f"{value:,} B" if unit == 1 else f"{significant(value / unit, 3)} {prefixed}"
 
 
 def money(amount: str | Decimal) -> str:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
+from statistics import fmean, pstdev
 from typing import Any, NamedTuple
 
 from slslab.statemachines.bounded import Unfinished
@@ -213,12 +214,6 @@ def _numbers(value: Any) -> list[float]:
     return numbers
 
 
-def _deviation(value: Any) -> float:
-    numbers = _numbers(value)
-    mean = math.fsum(numbers) / len(numbers)
-    return math.sqrt(max(0.0, math.fsum(number * number for number in numbers) / len(numbers) - mean * mean))
-
-
 def _element(value: Any, index: int) -> Any:
     if not isinstance(value, list) or not -len(value) <= index < len(value):
         raise NoSuchPath(f"Array index {index} not in path")
@@ -236,8 +231,8 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "min": lambda value: float(min(_numbers(value))),
     "max": lambda value: float(max(_numbers(value))),
     "sum": lambda value: math.fsum(_numbers(value)),
-    "avg": lambda value: math.fsum(_numbers(value)) / len(_numbers(value)),
-    "stddev": _deviation,
+    "avg": lambda value: fmean(_numbers(value)),
+    "stddev": lambda value: pstdev(_numbers(value)),
     "first": lambda value: _element(value, 0),
     "last": lambda value: _element(value, -1),
     "index": _element,
