@@ -297,12 +297,7 @@ def _check_account(arn: str, operation: str, caller: Principal) -> None:
     """
     parts = arn.split(":")
     if len(parts) > 4 and parts[4].isdigit() and parts[4] != ACCOUNT:
-        raise ServiceError(
-            400,
-            "AccessDeniedException",
-            f"User: {caller.arn} is not authorized to perform: states:{operation} on resource: {arn} because no "
-            f"resource-based policy allows the states:{operation} action",
-        )
+        raise caller.denied(f"states:{operation}", arn, "resource-based")
 
 
 def _operation(headers: Headers) -> str:

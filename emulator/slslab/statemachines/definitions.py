@@ -231,7 +231,7 @@ def _expression_problems(state: Mapping[str, Any], path: str) -> Iterator[Proble
         if not (match := EXPRESSION.fullmatch(text)):
             continue
         try:
-            reading = read(match[1].strip())
+            states, context = read(match[1].strip())
         except QueryError as error:
             yield Problem("INVALID_JSONATA_EXPRESSION", error.problem, where)
             continue
@@ -239,9 +239,9 @@ def _expression_problems(state: Mapping[str, Any], path: str) -> Iterator[Proble
             "Reference to '$$' is not supported."
             if name == "$$"
             else f"Reference to '{name}' at the top level is not supported."
-            for name in dict.fromkeys(reading.context)
+            for name in dict.fromkeys(context)
         ]
-        if "errorOutput" in reading.states and not caught:
+        if "errorOutput" in states and not caught:
             unsupported.append("Field '$states.errorOutput' does not exist.")
         yield from (Problem("UNSUPPORTED_JSONATA_EXPRESSION", what, where) for what in unsupported)
 

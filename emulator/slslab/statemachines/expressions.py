@@ -12,7 +12,6 @@ import re
 import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -156,18 +155,12 @@ def evaluate(expression: str, variables: Mapping[str, Any]) -> Any:
         raise QueryError(f"{THREW}: {UNUSABLE}") from error
 
 
-@dataclass(frozen=True)
-class Reading:
-    """What an expression refers to."""
+def read(expression: str) -> tuple[set[str], list[str]]:
+    """Return the fields of `$states` that an expression refers to, such as `input`, and the names in a context.
 
-    # Fields of `$states`, such as `input`.
-    states: frozenset[str]
-    # Names that would be looked up in a context, which AWS doesn't provide; `$` and `$$` stand for the context.
-    context: tuple[str, ...]
-
-
-def read(expression: str) -> Reading:
-    """Return what an expression refers to; QueryError, with JSONata's own message, for a syntax error."""
+    AWS doesn't provide a context; `$` and `$$` stand for it. QueryError, with JSONata's own message, for a syntax
+    error.
+    """
     try:
         nodes = list(_nodes(Jsonata(expression).ast, True))
     except JException as error:
@@ -175,14 +168,12 @@ def read(expression: str) -> Reading:
     except RecursionError as error:
         raise QueryError(DEPTH_EXCEEDED) from error
     paths = [node.steps for node, _ in nodes if node.type == "path" and node.steps[0].value == "states"]
-    return Reading(
-        frozenset(steps[1].value for steps in paths if len(steps) > 1 and steps[1].type == "name"),
-        tuple(
-            node.value if node.type == "name" else f"${node.value}"
-            for node, at_top in nodes
-            if at_top and (node.type == "name" or (node.type == "variable" and node.value in ("", "$")))
-        ),
-    )
+    states = {steps[1].value for steps in paths if len(steps) > 1 and steps[1].type == "name"}
+    return states, [
+        node.value if node.type == "name" else f"${node.value}"
+        for node, at_top in nodes
+        if at_top and (node.type == "name" or (node.type == "variable" and node.value in ("", "$")))
+    ]
 
 
 def _nodes(node: Any, at_top: bool) -> Iterator[tuple[Any, bool]]:

@@ -47,8 +47,6 @@ ESCAPED = re.compile(r"\\(.)|([{}])", re.DOTALL)
 # The parts of a template: an escape, `{}` for a value, a stray brace.
 PARTS = re.compile(r"\\([\\'{}])|(\{\})|([{}])|(\\)", re.DOTALL)
 DATA_PARTS = re.compile(r"\\([{}])|(\{\})|([{}])|(?!)()", re.DOTALL)
-# A path's root: an argument of the state's input, of the Context object, or a variable.
-Roots = Callable[["PathArgument"], Any]
 
 
 class CallError(ValueError):
@@ -154,7 +152,7 @@ class _Reader(Reader):
         return PathArgument(self.text[first : self.position], variable, path)
 
 
-def evaluate(call: Call, read: Roots) -> Any:
+def evaluate(call: Call, read: Callable[[PathArgument], Any]) -> Any:
     """Return the value of a call; `read` finds the value of a path. Raises IntrinsicError, or what `read` raises."""
     values = [
         evaluate(argument, read)

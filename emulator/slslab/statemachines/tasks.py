@@ -16,6 +16,7 @@ from moto.stepfunctions.parser.asl.component.state.exec.state_task.state_task_la
 
 from slslab.aws.limits import Limits
 from slslab.statemachines.filters import compact
+from slslab.statemachines.history import ExecutionOver
 from slslab.statemachines.moto_patches import Original, failure, verify_json, wraps
 
 # measured: the headers of a result's SdkHttpMetadata, in the order of AllHttpHeaders.
@@ -29,10 +30,6 @@ class TaskFailure(Exception):
         super().__init__(error)
         self.error = error
         self.cause = cause
-
-
-class Late(Exception):
-    """The answer to a call arrived after its execution ended."""
 
 
 def connect(lambda_client: Any, limits: Limits) -> None:
@@ -83,7 +80,7 @@ def _invoke(client: Any, env: Any, parameters: Mapping[str, Any], limit_bytes: i
     request_id = answer["ResponseMetadata"]["RequestId"]
     env.event_manager.invoked(env.event_history_context, request_id)
     if not env.is_running():
-        raise Late
+        raise ExecutionOver
     document = _json(payload)
     if "FunctionError" in answer:
         raise _function_error(document, payload)
