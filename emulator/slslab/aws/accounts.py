@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +27,8 @@ def account_limits(account: str, changes: Mapping[str, Any] | None = None) -> Li
 def _account(account: str) -> dict[str, Any]:
     if account == DEFAULT:
         return {}
-    with as_file(files("slslab.aws") / "accounts.toml") as known:
-        if account == NEW:
-            return dict(read_toml(known, "account", (DEFAULT, NEW), RequestError)[NEW])
+    if account == NEW:
+        return dict(read_toml(Path(__file__).with_name("accounts.toml"), "account", (DEFAULT, NEW), RequestError)[NEW])
     return read_toml(Path(account), "account", (DEFAULT, NEW), RequestError)
 
 

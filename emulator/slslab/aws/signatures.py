@@ -115,11 +115,12 @@ class Signature(NamedTuple):
             )
 
     def _canonical_query(self, query: str) -> str:
-        return "&".join(
-            f"{quote(name, SAFE)}={quote(value, SAFE)}"
-            for name, value in sorted(parameters(query), key=_encoded)
+        encoded = (
+            (quote(name, SAFE), quote(value, SAFE))
+            for name, value in parameters(query)
             if not (self.presigned and name == "X-Amz-Signature")
         )
+        return "&".join(map("=".join, sorted(encoded)))
 
     def check_time(self) -> None:
         """Raise InvalidSignatureException if it was signed too long ago, or in the future."""
@@ -187,10 +188,6 @@ def parameters(query: str) -> list[tuple[str, str]]:
     """Return a query's decoded names and values; as in AWS's rules, a plus sign stays a plus sign."""
     pairs = (entry.partition("=") for entry in query.split("&") if entry)
     return [(unquote(name), unquote(value)) for name, _, value in pairs]
-
-
-def _encoded(parameter: tuple[str, str]) -> tuple[str, str]:
-    return quote(parameter[0], SAFE), quote(parameter[1], SAFE)
 
 
 def _incomplete(message: str) -> ServiceError:

@@ -4,7 +4,8 @@ import os
 import secrets
 from typing import Any
 
-from slslab.aws.arns import REGION
+from slslab.aws.clients import aws_client
+from slslab.aws.keys import Pair
 from slslab.errors import HostError
 from slslab.installation import require
 
@@ -41,12 +42,4 @@ class LambdaContainer(DockerContainer):
 
     def lambda_client(self) -> Any:
         """Return a boto3 client of the emulator."""
-        import boto3
-
-        return boto3.client(
-            "lambda",
-            endpoint_url=self.endpoint,
-            region_name=REGION,
-            aws_access_key_id="slslab",
-            aws_secret_access_key=self._secret,
-        )
+        return aws_client("lambda", self.endpoint, Pair("slslab", self._secret))

@@ -116,13 +116,12 @@ def _redis(address: str) -> str:
     information = server_information(address)
     if "tensordb_version" in information:
         return f"tensordb {information['tensordb_version']}"
-    modules = "".join(f", {name} {_module_version(number)}" for name, number in information["modules"].items())
+    # Modules number their versions: RedisAI's 10207 is 1.2.7.
+    modules = "".join(
+        f", {name} {number // 10_000}.{number // 100 % 100}.{number % 100}"
+        for name, number in information["modules"].items()
+    )
     return f"Redis {information['redis_version']}{modules}"
-
-
-def _module_version(number: int) -> str:
-    """Return RedisAI's version from its number: 10207 is 1.2.7."""
-    return f"{number // 10_000}.{number // 100 % 100}.{number % 100}"
 
 
 def _memcached(address: str) -> str:

@@ -19,12 +19,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import MappingProxyType
 from typing import Any, Self
 
 import psutil
 
 from slslab.aws.keys import Keyring
+from slslab.aws.limits import MB
 from slslab.errors import HostError
 from slslab.host.output import PipeReader, TraceLines
 from slslab.host.priority import weigh_session
@@ -45,7 +46,6 @@ ATTEMPTS = 3
 END_LIMIT_S = 30.0
 TAIL_CHARACTERS = 500
 FIRST_PORT, LEAST_PORTS = 15_000, 1_000
-MB = 1024 * 1024
 # assumed: a server that stores users' data may use this share of the host's memory, so that the rest is left for
 # functions. measured by benchmarks/object_store.py: the S3 server uses 105 MB while 16 clients put and get objects of
 # 45 MB.
@@ -131,9 +131,7 @@ class ServerProcess:
                 break
         raise self._did_not_start(output)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._undo.close()
 
     def _start(self) -> bool:

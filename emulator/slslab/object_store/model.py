@@ -25,12 +25,7 @@ ROOTS = {
     "ListObjects": "ListBucketResult",
     "ListObjectsV2": "ListBucketResult",
     "ListObjectVersions": "ListVersionsResult",
-    "ListMultipartUploads": "ListMultipartUploadsResult",
-    "ListParts": "ListPartsResult",
     "CreateMultipartUpload": "InitiateMultipartUploadResult",
-    "CompleteMultipartUpload": "CompleteMultipartUploadResult",
-    "CopyObject": "CopyObjectResult",
-    "UploadPartCopy": "CopyPartResult",
     "DeleteObjects": "DeleteResult",
     "GetObjectAttributes": "GetObjectAttributesResponse",
     "GetObjectTagging": "Tagging",
@@ -177,7 +172,7 @@ def document(operation: Operation, output: Mapping[str, Any]) -> bytes:
             return b""
     elif all(member in operation.outputs for member in shape.members):
         return b""
-    root = ROOTS.get(operation.name) or shape.serialization.get("name") or shape.name
+    root = ROOTS.get(operation.name) or shape.serialization.get("name") or shape.name.replace("Output", "Result")
     inner = "".join(_to_xml(shape, output, operation.outputs))
     return f'{DECLARATION}<{root} xmlns="{NAMESPACE}">{inner}</{root}>'.encode()
 

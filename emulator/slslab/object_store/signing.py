@@ -70,8 +70,9 @@ def authenticate(
         if signature.presigned and expired:
             raise failure("AccessDenied", "Request has expired") from error
         raise failure("RequestTimeTooSkewed") from error
+    canonical_path = quote(unquote_to_bytes(sent_path), "/" + SAFE)
     try:
-        signature.verify_payload(secret, method, _canonical_path(sent_path), query, headers, payload)
+        signature.verify_payload(secret, method, canonical_path, query, headers, payload)
     except ServiceError as error:
         raise failure("SignatureDoesNotMatch") from error
     return principal, payload
@@ -118,7 +119,3 @@ def holder(keys: Keyring, key_id: str, token: str) -> tuple[str, Principal]:
             raise failure("InvalidToken") from error
         raise failure("InvalidAccessKeyId", AWSAccessKeyId=key_id) from error
     return pair.secret, principal
-
-
-def _canonical_path(raw_path: str) -> str:
-    return quote(unquote_to_bytes(raw_path), "/" + SAFE)

@@ -185,11 +185,11 @@ def modelled_figures(found: Document) -> tuple[str, str]:
     return f"{figure_text(found, 'seconds', 3)} s", cost_text(found)
 
 
-def cost_text(found: Document, digits: int = 3) -> str:
+def cost_text(found: Document) -> str:
     """Return a modelled cost with its currency: the 80 % range, or the value without one."""
     if has_range(found):
         return f"{figure_text(found, 'cost')} {found['cost']['currency']}"
-    return amount(found["cost"], digits)
+    return amount(found["cost"], 3)
 
 
 def figure_text(found: Document, figure: str, digits: int = 4) -> str:
