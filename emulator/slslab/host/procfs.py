@@ -29,12 +29,9 @@ class Pressure:
     """The host's pressure; `known` is False where the kernel doesn't report it."""
 
     def __init__(self) -> None:
-        self._descriptors: list[int] = []
-        with suppress(OSError):
-            for path in PRESSURE_FILES:
-                self._descriptors.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        self._files = KeptFiles()
         self._read_ns, self._stalls = 0, NO_STALLS
-        self.known = len(self._descriptors) == len(PRESSURE_FILES) and self._read() is not None
+        self.known = self._read() is not None
 
     def stalls(self) -> Stalls:
         """Return the stalls until now, or up to 10 ms ago; zeros if they are unknown."""
@@ -45,14 +42,12 @@ class Pressure:
 
     def close(self) -> None:
         """Close the open files."""
-        while self._descriptors:
-            os.close(self._descriptors.pop())
+        self._files.close()
 
     def _read(self) -> Stalls | None:
         """Return the totals of the lines `some avg10=… total=MICROSECONDS`; None if the kernel doesn't count them."""
-        try:
-            lines = [os.pread(descriptor, 256, 0).partition(b"\n")[0] for descriptor in self._descriptors]
-        except OSError:  # the kernel was started with psi=0
+        lines = [self._files.read(path).partition(b"\n")[0] for path in PRESSURE_FILES]
+        if not all(lines):  # the kernel was started with psi=0, or lacks the files
             return None
         cpu, memory, disk = (int(line.rpartition(b"total=")[2]) * 1000 for line in lines)
         return Stalls(cpu, memory + disk)
