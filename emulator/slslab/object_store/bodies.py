@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from typing import BinaryIO, NamedTuple
 
 from httptools import HttpParserError, HttpRequestParser
-from starlette.requests import ClientDisconnect
+from starlette.requests import Request
 from starlette.types import Receive
 
 from slslab.host.state import only_owner
@@ -36,8 +36,8 @@ class Incoming:
     """
 
     def __init__(self, receive: Receive, length: int | None, payload: str) -> None:
-        self._receive = receive
-        self._more = True
+        # Continues where it was left, and is empty after its end.
+        self._arriving = Request({"type": "http"}, receive).stream()
         # Whether reading hasn't begun.
         self.untouched = True
         self.length = length
@@ -90,14 +90,8 @@ class Incoming:
     async def raw(self) -> AsyncIterator[bytes]:
         """Yield the body as it arrives."""
         self.untouched = False
-        while self._more:
-            message = await self._receive()
-            if message["type"] == "http.disconnect":
-                self._more = False
-                raise ClientDisconnect
-            self._more = message.get("more_body", False)
-            if part := message.get("body", b""):
-                yield part
+        async for part in self._arriving:
+            yield part
 
     async def _pieces(self) -> AsyncIterator[bytes]:
         if self._payload != CHUNKED:
