@@ -2,10 +2,10 @@
 
 import ctypes
 import gc
-import os
 import threading
 import time
-from pathlib import Path
+
+import psutil
 
 from slslab.aws.limits import MB
 
@@ -19,19 +19,16 @@ class Litter:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._most = _resident_bytes() + LITTER_BYTES
+        self._process = psutil.Process()
+        self._most = self._process.memory_info().rss + LITTER_BYTES
         self._next_s = 0.0
 
     def collect(self) -> None:
         """Free it if the process has grown by LITTER_BYTES since this object was made."""
         with self._lock:
             began = time.monotonic()
-            if began > self._next_s and _resident_bytes() > self._most:
+            if began > self._next_s and self._process.memory_info().rss > self._most:
                 gc.collect()
                 ctypes.CDLL(None).malloc_trim(0)
                 ended = time.monotonic()
                 self._next_s = ended + PAUSES * (ended - began)
-
-
-def _resident_bytes() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
