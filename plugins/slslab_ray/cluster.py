@@ -191,6 +191,10 @@ class Cluster(Hosts):
             if lacking := [what for what in ("cpu", "memory") if what not in opened["hierarchy"].parents]:
                 await host.close()
                 return f"it lacks control groups for {' and '.join(lacking)}: {opened['hierarchy'].description}"
+            if not opened["priority"]:
+                LOG.warning(
+                    "Functions on %s have a low priority. Start Ray there with RAY_worker_niceness=0.", host.name
+                )
             await host.begin()
         except BaseException:
             leave()

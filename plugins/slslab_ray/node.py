@@ -16,6 +16,7 @@ from typing import Any
 
 from slslab.errors import HostError, StartFailed
 from slslab.host.output import LOG_BYTES
+from slslab.host.priority import share_priority
 from slslab.host.processes import raise_descriptor_limit
 from slslab.host.session import Session
 from slslab.lambda_.configuration import Function
@@ -29,8 +30,15 @@ from slslab_ray.calls import Answerer, answer
 from slslab_ray.messages import EXITED, Done, Opening, Order, with_codes
 from slslab_ray.relay import Relay
 
-# Ray limits an actor's threads to its processors, and functions would inherit that.
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+def leave_ray_limits() -> bool:
+    """Undo how Ray limits its workers, which functions would inherit: to their processors' number of threads, and to
+    niceness 15, with which other processes hold them up. Return whether this user may raise the priority."""
+    for name in THREADS:
+        os.environ.pop(name, None)
+    return share_priority(os.getppid())  # of the raylet, which has its owner's
 
 
 class ForwardedLog(EnvironmentLog):
@@ -71,12 +79,11 @@ class Node:
 
     async def open(self) -> dict[str, Any]:
         """Prepare the node and connect to the emulator; return how it confines environments (`hierarchy` and
-        `isolation`) and its `cores`.
+        `isolation`), its `cores`, and whether they have its owner's `priority`.
 
         HostError if it can't run environments, or can't reach the emulator.
         """
-        for name in THREADS:
-            os.environ.pop(name, None)
+        priority = leave_ray_limits()
         raise_descriptor_limit()
         opening, parts = self._opening, self._parts
         self._session = parts.enter_context(Session())
@@ -108,6 +115,7 @@ class Node:
             "hierarchy": self._sandboxes.hierarchy,
             "isolation": self._sandboxes.isolation,
             "cores": len(os.sched_getaffinity(0)),
+            "priority": priority,
         }
 
     async def close(self) -> None:

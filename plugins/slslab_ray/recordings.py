@@ -5,7 +5,6 @@ node makes it like this host would, in an embedded stack and processes.
 """
 
 import json
-import os
 import shutil
 import time
 from collections import deque
@@ -23,7 +22,7 @@ from slslab.run.directory import DOCUMENT, RunDirectory
 from slslab.run.log import writing
 from slslab_lab.runs.accuracy.curve import Unwatched
 from slslab_lab.runs.execution import Order, run_plan
-from slslab_ray.node import THREADS
+from slslab_ray.node import leave_ray_limits
 from slslab_ray.sweeps import LOOK_S, OPEN_LIMIT_S, connected
 
 # The contents of a run's files by their paths in its directory.
@@ -146,8 +145,7 @@ class _Nodes:
 
 def make(order: Order | None, node: str) -> tuple[Files | None, Exception | None]:
     """Make a run alone on this node and return its files or the error; without an order, check whether the node can."""
-    for name in THREADS:
-        os.environ.pop(name, None)  # Ray limits a task's threads to its processors
+    leave_ray_limits()
     try:
         hierarchy = detect()
         if lacking := [what for what in ("cpu", "memory") if what not in hierarchy.parents]:

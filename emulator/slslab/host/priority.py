@@ -38,6 +38,15 @@ def high_priority(pids: Sequence[int] = ()) -> Iterator[bool]:
         _set_all(pids, before)
 
 
+def share_priority(pid: int) -> bool:
+    """Give this process the niceness of another one; return whether that is allowed."""
+    try:
+        _set_threads(os.getpid(), os.getpriority(os.PRIO_PROCESS, pid))
+    except PermissionError:  # as in `high_priority`
+        return False
+    return True
+
+
 def _set_all(pids: Sequence[int], nice: int) -> None:
     """Set the niceness of `pids`, this process and their descendants: of all their threads, and of sessions they
     lead."""

@@ -11,7 +11,7 @@ import pytest
 
 from slslab.host import priority
 from slslab.host.cgroups import Hierarchy, detect
-from slslab.host.priority import HIGHEST, cpu_weight, high_priority, niceness, weigh_session
+from slslab.host.priority import HIGHEST, cpu_weight, high_priority, niceness, share_priority, weigh_session
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root may raise a priority")
 
@@ -108,6 +108,32 @@ def test_a_host_that_does_not_allow_it_is_left_as_it_is(monkeypatch: pytest.Monk
     with high_priority() as raised:
         assert not raised
         assert niceness() == before
+
+
+@ROOT
+def test_all_threads_take_the_priority_of_another_process() -> None:
+    program = """
+import os, threading
+from slslab.host.priority import niceness, share_priority
+
+stop = threading.Event()
+thread = threading.Thread(target=stop.wait)
+thread.start()
+print(niceness(), share_priority(os.getppid()), niceness(), os.getpriority(os.PRIO_PROCESS, thread.native_id))
+stop.set()
+"""
+    done = subprocess.run(
+        ["nice", "-n", "5", sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == [str(niceness() + 5), "True", str(niceness()), str(niceness())]
+
+
+def test_only_who_may_raise_a_priority_takes_a_higher_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "setpriority", refuse)
+    assert not share_priority(os.getppid())
 
 
 @pytest.mark.parametrize(("nice", "weight"), [(-20, 8674), (0, 100), (19, 2)])

@@ -12,6 +12,7 @@ from tests.machines.cluster.conftest import need_cluster
 from tests.machines.cluster.network import Nodes, other_version
 from tests.machines.cluster.test_runs import command
 
+from slslab.host.priority import niceness
 from slslab.installation import __version__
 from slslab.run.directory import RunDirectory
 from slslab.run.run import read_run
@@ -19,7 +20,7 @@ from slslab_lab.checks.run import check
 
 LATE = 1
 HOUR_S = 3600
-# Invokes a function once, waits for another node, and invokes three times at once.
+# Invokes a function once, which returns its niceness, waits for another node, and invokes three times at once.
 SCRIPT = """
 import threading, time
 from slslab.aws.limits import lambda_limits
@@ -28,14 +29,21 @@ from slslab.host.session import Session
 from slslab.lambda_.emulator import Emulator
 from slslab.testing import create_function
 
+CODE = '''
+import os, time
+
+def handler(event, context):
+    time.sleep(1)
+    return os.getpriority(os.PRIO_PROCESS, 0)
+'''
 limits = lambda_limits()
 with Session() as session:
     cluster = Cluster(session, limits)
     with Emulator(session=session, hosts=cluster, limits=limits) as emulator:
         client = emulator.client("lambda")
-        create_function(client, "f", "import time\\ndef handler(event, context): time.sleep(1)", MemorySize=1024)
-        client.invoke(FunctionName="f")
-        print(len(cluster.present()), flush=True)
+        create_function(client, "f", CODE, MemorySize=1024)
+        answer = client.invoke(FunctionName="f")["Payload"].read().decode()
+        print(len(cluster.present()), answer, flush=True)
         while len(cluster.present()) < 2:
             time.sleep(0.1)
         calls = [threading.Thread(target=client.invoke, kwargs={"FunctionName": "f"}) for _ in range(3)]
@@ -96,7 +104,9 @@ def test_a_node_that_joins_is_used(gone: Nodes) -> None:
     running = gone.popen(0, [sys.executable, "-c", SCRIPT])
     try:
         assert running.stdout is not None
-        assert running.stdout.readline() == "1\n"
+        assert running.stdout.readline() == f"1 {niceness()}\n", (
+            "functions don't have the low priority of Ray's workers"
+        )
         gone.start(LATE)
         out, err = running.communicate(timeout=240)
     finally:
