@@ -7,14 +7,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from importlib.metadata import distribution
 from pathlib import Path
 
+from tests.machines.cluster import namespace_reaper
+
 from slslab.host.managed import Managed
-from slslab.host.session import sweep
 
 BIN = Path(sys.executable).parent
 PORT = 6379
@@ -54,7 +54,8 @@ class Nodes(Managed):
     """A cluster of this many nodes; the first is its head. Packets between two take `delay_ms` more.
 
     They are delayed by `tc netem` if the kernel has it, otherwise by one process for all nodes (delay_line.py). The
-    last `late` nodes are not started. Each node counts `memory_mb` for environments. Everything is removed at the end.
+    last `late` nodes are not started. Each node counts `memory_mb` for environments. Everything is removed at the end,
+    also after a crash (namespace_reaper.py).
     """
 
     def __init__(self, count: int, *, late: int = 0, memory_mb: int = 2048, delay_ms: float = 0.0) -> None:
@@ -67,34 +68,40 @@ class Nodes(Managed):
         self.token = secrets.token_hex(16)
 
     def _enter(self, stack: ExitStack) -> None:
-        self._folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True)))
+        self.folder = tempfile.mkdtemp(prefix="ray-")
+        spaces = [*map(self.space, range(self.count)), self._name]
+        # Its standard input is closed at the end of the block, and the block waits for it.
+        stack.enter_context(
+            subprocess.Popen(
+                [sys.executable, namespace_reaper.__file__, self.folder, *spaces],
+                stdin=subprocess.PIPE,
+                start_new_session=True,  # Ctrl-C is for those who use it
+            )
+        )
         for number in range(self.count):
             _ip("netns", "add", self.space(number))
-            stack.callback(_ip, "netns", "del", self.space(number))
             _ip("-n", self.space(number), "link", "set", "lo", "up")
         if self._delay_ms and not has_netem():
             self._join_by_delay_line(stack)
         else:
-            self._join_by_bridge(stack)
+            self._join_by_bridge()
         for number in range(self.count):
             _ip("-n", self.space(number), "address", "add", f"{self.address(number)}/24", "dev", DEVICE)
             self.connect(number)
-        # What is killed leaves its folder to the next session of its machine.
-        stack.callback(sweep, Path(tempfile.gettempdir()))
-        for number in range(self.count):
-            stack.callback(self.kill, number)
-            if number < self.count - self._late:
-                self.start(number)
+        for number in range(self.count - self._late):
+            self.start(number)
 
     def start(self, number: int, *, before: Sequence[str] = (), variables: dict[str, str] | None = None) -> None:
         """Start a node's processes, by way of a command `before`, with these further variables."""
         own = self.address(number)
-        place = ["--head", f"--port={PORT}", f"--temp-dir={self._folder}", "--include-dashboard=false"]
+        place = ["--head", f"--port={PORT}", f"--temp-dir={self.folder}", "--include-dashboard=false", "--no-monitor"]
         if number:
             place = [f"--address={self.address(0)}:{PORT}"]
         memory = [f"--memory={self._memory_mb << 20}", f"--object-store-memory={100 << 20}", "--num-cpus=2"]
         command = [*before, str(BIN / "ray"), "start", *place, f"--node-ip-address={own}", *memory]
-        done = self.run(number, [*command, "--disable-usage-stats"], variables=variables)
+        # What slslab doesn't use costs a second of CPU time per node.
+        unused = ["--disable-usage-stats", "--include-log-monitor=false"]
+        done = self.run(number, [*command, *unused], variables=variables)
         if done.returncode != 0:
             raise RuntimeError(f"node {number} did not start: {done.stdout}{done.stderr}")
 
@@ -135,10 +142,7 @@ class Nodes(Managed):
 
     def pids(self, number: int) -> list[int]:
         """Return all processes in a node's network."""
-        listed = subprocess.run(
-            ["ip", "netns", "pids", self.space(number)], capture_output=True, text=True, check=False
-        )
-        return [int(pid) for pid in listed.stdout.split()]
+        return namespace_reaper.pids(self.space(number))
 
     def space(self, number: int) -> str:
         """Return the name of a node's network namespace."""
@@ -160,14 +164,7 @@ class Nodes(Managed):
 
     def kill(self, number: int) -> None:
         """Kill everything on a node, as a machine is that loses its power."""
-        deadline = time.monotonic() + LIMIT_S
-        while (pids := self.pids(number)) and time.monotonic() < deadline:
-            for pid in pids:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
-            time.sleep(0.02)
+        namespace_reaper.kill(self.space(number))
 
     def kill_cluster(self, number: int) -> None:
         """Kill Ray's processes on a node, and leave those alone that outlive them in order to clean up."""
@@ -187,10 +184,9 @@ class Nodes(Managed):
         """Cut a node off from the others without telling any of them."""
         _ip("-n", self.space(number), "link", "set", DEVICE, "down")
 
-    def _join_by_bridge(self, stack: ExitStack) -> None:
+    def _join_by_bridge(self) -> None:
         # The bridge has a namespace, too: a host's own may drop what it forwards, as Docker has it do.
         _ip("netns", "add", self._name)
-        stack.callback(_ip, "netns", "del", self._name)
         _ip("-n", self._name, "link", "add", "bridge", "type", "bridge")
         _ip("-n", self._name, "link", "set", "bridge", "up")
         for number in range(self.count):
