@@ -57,7 +57,8 @@ def requests(out: Path) -> Counter[tuple[str, str]]:
 
 @pytest.mark.parametrize(("nodes", "architecture"), RUNS, indirect=["nodes"])
 def test_a_run_on_nodes_is_that_of_one_host_and_leaves_nothing(nodes: Nodes, architecture: str, tmp_path: Path) -> None:
-    here = run(nodes, architecture, tmp_path / "here", "--environment", "process")
+    # Nodes make no solo profile, either.
+    here = run(nodes, architecture, tmp_path / "here", "--environment", "process", "--record", "together")
     there = run(nodes, architecture, tmp_path / "there", "--environment", "ray")
     for same in ("parameters_sha256", "loss", "replicas_equal", "invocations"):
         assert there[same] == here[same], same
