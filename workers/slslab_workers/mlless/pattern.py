@@ -47,36 +47,36 @@ def pattern(workload: Workload) -> Pattern:
             "scale a run without --remove-threshold and --remove-interval.",
         )
     turns = Fraction(workload.share).limit_denominator(TURNS)
-    sends = [
-        [(rank + step) * turns.numerator % turns.denominator < turns.numerator for step in range(turns.denominator)]
-        for rank in range(turns.denominator)
-    ]
+    cycle = turns.denominator
+
+    def sends(rank: int, number: int) -> bool:
+        return (rank + number) * turns.numerator % cycle < turns.numerator
+
     # In a cycle of steps, how many workers send in each.
-    sent = [sum(sends[rank % turns.denominator][step] for rank in range(workers)) for step in range(turns.denominator)]
+    sent = [sum(sends(rank, number) for rank in range(workers)) for number in range(cycle)]
     put, get = ("object.put", "object.get") if options["store"] == "s3" else ("tensor.set", "tensor.get")
     size = 4 * parameters
 
-    def exchange(sender: bool, updates: int) -> Blocks:
+    def step(rank: int, number: int) -> Blocks:
+        updates = sent[number % cycle]
         decided = updates * MESSAGE + _decision_bytes(updates)
         return (
             (),
             (Activity("filter", PHASE),),
-            _send(put, size) if sender else (),
+            _send(put, size) if sends(rank, number) else (),
             (Activity("queue.publish", PHASE, bytes=MESSAGE, makes=(Signal("report", of=OWN),), protocol=True),),
             (Activity("queue.deliver", PHASE, times=updates + 1, bytes=decided, needs=(DECISION,), protocol=True),),
             (Activity(get, PHASE, times=updates, bytes=updates * size, at=0, protocol=True),),
             (Activity("reduce", PHASE, work=updates * size), UPDATE) if updates else (),
         )
 
-    def step(rank: int, number: int) -> Blocks:
-        turn = number % turns.denominator
-        return exchange(sends[rank % turns.denominator][turn], sent[turn])
-
     # Workers connect to S3 and to the queue.
     start = (replace(CONNECT, times=2), BUILD)
+    # Workers of a group send in the same steps. Rank 0, which stores models, has its own.
+    groups = [range(1), *(range(first, workers, cycle) for first in (cycle, *range(1, cycle)))]
     roles = [
-        trainer(ranks, parameters, *logged_steps(workload, partial(step, ranks[0]), turns.denominator), start=start)
-        for ranks in _alike(workers, turns.denominator)
+        trainer(ranks, parameters, *logged_steps(workload, partial(step, ranks[0]), cycle), start=start)
+        for ranks in filter(None, groups)
     ]
     roles.append(_supervisor(workers, sent))
     # The client receives TD.
@@ -84,12 +84,6 @@ def pattern(workload: Workload) -> Pattern:
     # A worker's updates have two keys, used in turns, and the filter may hold any back.
     tensors = Kept(most=2 * workers * size if put == "tensor.set" else 0)
     return Pattern(workload, tuple(roles), filtered=(put, PHASE), driver=(client,), tensors=tensors)
-
-
-def _alike(workers: int, turns: int) -> list[range]:
-    """Return groups of ranks that send in the same steps; rank 0, which stores models, has its own."""
-    groups = [range(1), range(turns, workers, turns), *(range(first, workers, turns) for first in range(1, turns))]
-    return [ranks for ranks in groups if ranks]
 
 
 def _send(put: str, size: int) -> tuple[Part, ...]:
@@ -100,18 +94,12 @@ def _send(put: str, size: int) -> tuple[Part, ...]:
 
 
 def _supervisor(workers: int, sent: list[int]) -> Role:
+    report = Activity("queue.deliver", PHASE, bytes=MESSAGE, protocol=True)
+    reports = tuple((replace(report, needs=(Signal("report", of=rank),)),) for rank in range(workers))
+
     def supervise(updates: int) -> tuple[Part, ...]:
         return (
-            Gathering(
-                tuple(
-                    (
-                        Activity(
-                            "queue.deliver", PHASE, bytes=MESSAGE, needs=(Signal("report", of=rank),), protocol=True
-                        ),
-                    )
-                    for rank in range(workers)
-                )
-            ),
+            Gathering(reports),
             Activity("queue.publish", PHASE, bytes=_decision_bytes(updates), makes=(DECISION,), protocol=True),
             # After the last step, F to all workers, and T to the client.
             Activity("queue.publish", "other", times=2, bytes=MESSAGE, since=-1),
