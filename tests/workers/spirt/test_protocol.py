@@ -49,14 +49,14 @@ def model(peer: int, epoch: int, read: int, key: str = "params (script)") -> Mes
     return Message("model", by(peer, key, epoch), {peer: read})
 
 
-def aggregates(epoch: int) -> list[Message]:
-    """Both peers' aggregates and their announcements, which are made last."""
-    aggregated = [
-        Message("aggregate", by(peer, f"aggregated_gradient_{epoch}", epoch), {peer: 1}, 20, (epoch, -1))
-        for peer in (0, 1)
-    ]
+def aggregate(peer: int, epoch: int) -> Message:
+    return Message("aggregate", by(peer, f"aggregated_gradient_{epoch}", epoch), {peer: 1}, 20, (epoch, -1))
+
+
+def announcements(epoch: int) -> list[Message]:
+    """Both peers' announcements of their averages."""
     queue = f"slslab.{RUN}.e{epoch}.barrier"
-    return [*aggregated, *(Message("announcement", Name(queue, peer, epoch, -1), BOTH) for peer in (0, 1))]
+    return [Message("announcement", Name(queue, peer, epoch, -1), BOTH) for peer in (0, 1)]
 
 
 def test_by_default_a_database_averages_and_updates() -> None:
@@ -74,8 +74,9 @@ def test_by_default_a_database_averages_and_updates() -> None:
     # The parameters of the first epoch are read for two minibatches and by the update that follows, too.
     for epoch, read in ((0, 4), (1, 1)):
         for peer in (0, 1):
-            messages += (*gradients(peer, epoch), average(peer, epoch), model(peer, epoch, read))
-        messages += aggregates(epoch)
+            stays = model(peer, epoch, read), aggregate(peer, epoch)
+            messages += (*gradients(peer, epoch), average(peer, epoch), *stays)
+        messages += announcements(epoch)
     assert found.messages == tuple(messages)
     names = [tuple(Name(f"slslab.{RUN}.e{epoch}.barrier", peer, epoch, -1) for peer in (0, 1)) for epoch in (0, 1)]
     assert found.waits == (Wait((0, -1), names[0], (0, 1)), Wait((1, -1), names[1], (6,)))
@@ -88,7 +89,7 @@ def test_by_default_a_database_averages_and_updates() -> None:
 STORED = Message("average", by(0, "averaged_gradient_0", 0), BOTH, 20, (0, -1))
 OWN = Message("average", by(0, "averaged_gradient_0 (script)", 0), {0: 1}, at=(0, -1))
 TEXTS = [Message("gradient", by(0, "gradients_0", 0, batch), {0: 1}, at=(0, -1)) for batch in (0, 1)]
-TEXT_MEAN = Message("average", by(0, "gradients_0 (script)", 0), {})
+TEXT_MEAN = Message("average", by(0, "gradients_0 (script)", 0), {}, at=(0, -1))
 COPY = Message("copy of an average", by(0, "received_0_1", 0), {0: 1}, 20, (0, -1))
 VELOCITY = by(0, "velocity", 0)
 SCRIPT = model(0, 0, 4)
@@ -117,9 +118,9 @@ NAIVE, TRIP = {"update": "naive"}, {"averaging": "round-trip"}
     ],
 )
 def test_what_a_peer_makes_by_options(options: dict[str, Any], messages: Sequence[Message]) -> None:
-    found = spirt(small(options=options)).messages
-    assert found[: len(messages)] == tuple(messages)
-    assert found[len(messages)].name.maker == 1
+    found = [message for message in spirt(small(options=options)).messages if message.name[1:3] == (0, 0)]
+    assert found[:-2] == messages
+    assert [message.kind for message in found[-2:]] == ["aggregate", "announcement"]
 
 
 def test_a_velocity_that_nobody_needs_any_more_is_read_by_nobody() -> None:
