@@ -83,10 +83,6 @@ def pattern(workload: Workload) -> Pattern:
     return Pattern(workload, tuple(roles), tensors=Kept(least, least + (1 + others) * size))
 
 
-def _are_texts(options: Options) -> bool:
-    return options["gradients"] == "json"
-
-
 def _called(function: str) -> Signal:
     return Signal(f"{function} called", each="epoch", of=OWN)
 
@@ -106,10 +102,9 @@ def _states(batches: int) -> tuple[Part, ...]:
     for state, function in STATES.items():
         transition = Activity("transition", "other", bytes=None, makes=(_called(function),), protocol=True)
         if state == PARALLEL:
-            parts += [replace(transition, makes=()), replace(transition, times=batches)]
-        else:
-            parts.append(transition)
-        parts.append(Activity("join", "wait", needs=(_answered(function),)))
+            parts.append(replace(transition, makes=()))
+            transition = replace(transition, times=batches)
+        parts += [transition, Activity("join", "wait", needs=(_answered(function),))]
     return tuple(parts)
 
 
@@ -158,7 +153,7 @@ def _auth(workers: int) -> tuple[Part, ...]:
 
 
 def _compute_gradients(size: int, options: Options) -> tuple[Part, ...]:
-    stored = None if _are_texts(options) else size
+    stored = None if options["gradients"] == "json" else size
     return (
         replace(BUILD, until=1),
         Activity("tensor.get", "fetch", bytes=size, protocol=True),
@@ -194,19 +189,19 @@ def _average(batches: int, size: int, options: Options) -> tuple[Part, ...]:
     script = Activity("tensor.script", PHASE, work=batches * size, protocol=True)
     put = Activity("tensor.set", PHASE, bytes=size, protocol=True)
     buffers_exist, buffer_script = _commands(1), replace(SCRIPT_STORED, optional=True)
-    if _are_texts(options):
+    if options["gradients"] == "json":
         return replace(script, bytes=None), put, buffers_exist, buffer_script
     match options["averaging"]:
         case "naive":
-            return *_mean(batches, size, (_get(batches, size),)), put, buffers_exist, buffer_script
+            return _get(batches, size), _reduce(batches, size), put, buffers_exist, buffer_script
         case "round-trip":
             return SCRIPT_STORED, script, _get(1, size), put, buffers_exist
         case _:
             return SCRIPT_STORED, script, buffers_exist
 
 
-def _mean(vectors: int, size: int, gets: tuple[Part, ...]) -> tuple[Part, ...]:
-    return (*gets, Activity("reduce", PHASE, times=vectors, work=vectors * size))
+def _reduce(vectors: int, size: int) -> Activity:
+    return Activity("reduce", PHASE, times=vectors, work=vectors * size)
 
 
 def _get(times: int, size: int, phase: str = PHASE, at: int = OWN) -> Activity:
@@ -226,23 +221,16 @@ def _check_heartbeat(workers: int) -> tuple[Part, ...]:
 def _aggregation(workers: int, size: int, options: Options, *, leads: bool) -> tuple[Part, ...]:
     """Return how averages become the aggregate: a function reads them all. For a robust rule the others' are copied
     into the peer's database, and its script reads them all."""
-    others = workers - 1
-    if robust.name_of(options) is not None:
-        return (
-            _commands(1 + min(1, others) + others),
-            *((_get(others, size),) if leads else (_get(1, size, at=0), _get(others - 1, size))),
-            Activity("tensor.set", PHASE, times=others, bytes=others * size, protocol=True),
-            SCRIPT_STORED,
-            Activity("tensor.script", PHASE, work=workers * size, protocol=True),
-            _commands(min(1, others) + 1),
-        )
-    gets = (_get(workers, size),) if leads else (_get(1, size, at=0), _get(others, size))
-    return (
-        _commands(1 + min(1, others) + others),
-        *_mean(workers, size, gets),
-        Activity("tensor.set", PHASE, bytes=size, protocol=True),
-        _commands(1),
-    )
+    others, is_robust = workers - 1, robust.name_of(options) is not None
+    read = others if is_robust else workers
+    gets = (_get(read, size),) if leads else (_get(1, size, at=0), _get(read - 1, size))
+    find = _commands(1 + min(1, others) + others)
+    if is_robust:
+        copy = Activity("tensor.set", PHASE, times=others, bytes=others * size, protocol=True)
+        script = Activity("tensor.script", PHASE, work=workers * size, protocol=True)
+        return find, *gets, copy, SCRIPT_STORED, script, _commands(min(1, others) + 1)
+    put = Activity("tensor.set", PHASE, bytes=size, protocol=True)
+    return find, *gets, _reduce(workers, size), put, _commands(1)
 
 
 def _update_model(size: int, momentum: bool, options: Options) -> tuple[Part, ...]:
