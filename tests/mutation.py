@@ -51,6 +51,7 @@ MODULES = {
     "slslab_workers.patterns.messages": (
         "workers/test_protocol.py",
         "workers/gradssharding/test_protocol.py",
+        "workers/kubeml/test_protocol.py",
         *CHECKS,
     ),
     "slslab_workers.spirt.protocol": ("workers/spirt/test_protocol.py",),

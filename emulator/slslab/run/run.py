@@ -163,9 +163,10 @@ class Run:
 
     @cached_property
     def failing(self) -> int | None:
-        """The first epoch in which a peer failed, was left out, or lost its database or message to a fault; or None."""
+        """The first epoch in which a worker failed, was left out, or lost database or message to a fault; or None."""
         details = {} if self.document is None else self.document["details"]
-        without = [int(one["epoch"]) for name in ("deaths", "late") for one in details.get(name, ())]
+        left_out = (details.get(name, ()) for name in ("deaths", "late", "failed_functions"))
+        without = (int(one["epoch"]) for each in left_out for one in each)
         return min((*without, *epochs_with_losses(self.events)), default=None)
 
     @cached_property

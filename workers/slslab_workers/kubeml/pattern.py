@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
 
+from slslab_workers.channels.queues import scoped
 from slslab_workers.kubeml.settings import PARALLELISM, STATIC
 from slslab_workers.kubeml.shares import Epoch, K
 from slslab_workers.patterns import BUILD, CONNECT, OWN, UPDATE, Activity, Kept, Part, Pattern, Role, Signal, Workload
@@ -11,6 +12,13 @@ from slslab_workers.plan import PlanError
 
 PHASE = "synchronise"
 INITIAL = Signal("initial", each="run")
+# Rounds are the steps of an epoch. An entry of the model's state_dict is a {layer}, which only a recording knows.
+REFERENCE = Signal("reference model", key="{run}:{{layer}}")
+MODEL = Signal("model", of=OWN, key=f"{REFERENCE.key}/{{maker}}")
+REPORT = Signal("report", of=OWN, key=scoped("{run}", "job"))
+ANSWER = Signal("answer", key=scoped("{run}", "f{taker}"))
+# An epoch ends with this model.
+LAST = replace(REFERENCE, each="epoch")
 MERGED_ALL, VALIDATED = Signal("merged all", each="epoch"), Signal("validated", each="epoch")
 
 
@@ -32,15 +40,17 @@ def pattern(workload: Workload) -> Pattern:
 
 def pattern_of(workload: Workload, epoch: Epoch) -> Pattern:
     """Return the pattern for epochs of any number of samples, whatever the workload's minibatches are."""
+    # Each round needs a step of its own.
+    workload = replace(workload, batches=max(workload.batches, len(epoch.rounds)))
     model = _Model(workload.tensors, 4 * (workload.parameters + workload.buffers))
     end = VALIDATED if workload.evaluation else MERGED_ALL
     roles = [
-        Role(range(1), "init", makes=(INITIAL,), start=(BUILD, model.set("other"))),
+        Role(range(1), "init", makes=(INITIAL,), start=(BUILD, model.set("other", replace(LAST, ahead=-1)))),
         *_training(epoch, model, (INITIAL, replace(end, ahead=-1))),
         _job(epoch, model, workload.workers),
     ]
     if workload.evaluation:
-        roles.append(_validation(range(workload.workers), model))
+        roles.append(_validation(range(epoch.functions), model))
     # The reference model, and each function's, which stays.
     size = (1 + workload.workers) * model.size
     return Pattern(workload, tuple(roles), tensors=Kept(size, size))
@@ -53,19 +63,11 @@ class _Model:
     tensors: int
     size: int
 
-    def get(self, phase: str) -> Activity:
-        return Activity("tensor.get", phase, times=self.tensors, bytes=self.size, at=0, protocol=True)
+    def get(self, phase: str, taken: Signal) -> Activity:
+        return Activity("tensor.get", phase, self.tensors, self.size, takes=(taken,), at=0, protocol=True)
 
-    def set(self, phase: str) -> Activity:
-        return Activity("tensor.set", phase, times=self.tensors, bytes=self.size, at=0, protocol=True)
-
-
-def _reported(round_: int, function: int) -> Signal:
-    return Signal(f"round {round_} reported", each="epoch", of=function)
-
-
-def _merged(round_: int) -> Signal:
-    return Signal(f"round {round_} merged", each="epoch")
+    def set(self, phase: str, made: Signal) -> Activity:
+        return Activity("tensor.set", phase, self.tensors, self.size, makes=(made,), at=0, protocol=True)
 
 
 def _training(epoch: Epoch, model: _Model, needs: tuple[Signal, ...]) -> Iterator[Role]:
@@ -79,16 +81,17 @@ def _training(epoch: Epoch, model: _Model, needs: tuple[Signal, ...]) -> Iterato
         parts: list[Part] = [CONNECT, replace(BUILD, until=1)]
         for number, (documents, steps) in enumerate(intervals):
             parts += [
-                model.get("fetch"),
+                model.get("fetch", replace(REFERENCE, step=number - 1) if number else replace(LAST, ahead=-1)),
                 Activity("object.get", "fetch", times=documents, bytes=None),
                 Activity("prepare", "fetch", times=steps),
                 Activity("compute", "compute", times=steps),
                 replace(UPDATE, times=steps),
-                model.set(PHASE),
-                Activity("queue.publish", PHASE, bytes=None, makes=(_reported(number, OWN),), protocol=True),
+                model.set(PHASE, replace(MODEL, step=number)),
+                Activity("queue.publish", PHASE, bytes=None, makes=(replace(REPORT, step=number),), protocol=True),
             ]
             if number < len(intervals) - 1:
-                parts.append(Activity("queue.deliver", PHASE, bytes=None, needs=(_merged(number),), protocol=True))
+                answer = replace(ANSWER, step=number)
+                parts.append(Activity("queue.deliver", PHASE, bytes=None, needs=(answer,), protocol=True))
         yield Role(range(ranks[0], ranks[-1] + 1), each="epoch", needs=needs, start=tuple(parts))
 
 
@@ -98,12 +101,13 @@ def _job(epoch: Epoch, model: _Model, rank: int) -> Role:
     rounds = [*epoch.rounds, []]
     for number, reporting in enumerate(rounds[:-1]):
         for function in reporting:
-            needs = (_reported(number, function),)
-            parts.append(Activity("queue.deliver", PHASE, bytes=None, needs=needs, protocol=True))
-            parts += [model.get(PHASE), Activity("reduce", PHASE, work=model.size)]
-        parts += [Activity("reduce", PHASE, work=model.size), model.set(PHASE)]
+            report, trained = (replace(signal, of=function, step=number) for signal in (REPORT, MODEL))
+            parts.append(Activity("queue.deliver", PHASE, bytes=None, needs=(report,), protocol=True))
+            parts += [model.get(PHASE, trained), Activity("reduce", PHASE, work=model.size)]
+        merged = replace(REFERENCE if rounds[number + 1] else LAST, step=number)
+        parts += [Activity("reduce", PHASE, work=model.size), model.set(PHASE, merged)]
         if waiting := len(rounds[number + 1]):
-            makes = (_merged(number),)
+            makes = (replace(ANSWER, step=number),)
             parts.append(Activity("queue.publish", PHASE, times=waiting, bytes=None, makes=makes, protocol=True))
     parts.append(Activity("queue.publish", "other", bytes=None, makes=(MERGED_ALL,)))
     return Role(
@@ -117,10 +121,11 @@ def _job(epoch: Epoch, model: _Model, rank: int) -> Role:
 
 def _validation(functions: range, model: _Model) -> Role:
     """Return the role of functions that validate; only a recording knows the number of test documents."""
+    documents = Activity("object.get", "other", bytes=None)
     return Role(
         functions,
         each="epoch",
         needs=(MERGED_ALL,),
         makes=(VALIDATED,),
-        start=(model.get("other"), CONNECT, Activity("object.get", "other", bytes=None), Activity("validate", "other")),
+        start=(model.get("other", LAST), CONNECT, documents, Activity("validate", "other")),
     )

@@ -81,7 +81,7 @@ class Signal:
 
     There is one in each step, epoch or run, `of` all workers or of a rank: OWN is the rank of the worker that makes or
     needs it. A signal that is `ahead` belongs to a step or epoch that many later. With -1 it belongs to the one before,
-    and nothing waits for it in the first.
+    and nothing waits for it in the first. Activities of a whole epoch say in which `step` of it they make or need it.
 
     `key` names the object, tensor or queue that carries it, with {run}, {architecture}, {epoch} and {step}, with
     {maker} if each worker makes one, and with {taker} if it makes one for each other. `name` then describes the
@@ -92,6 +92,7 @@ class Signal:
     each: Scope = "step"
     of: int = ALL
     ahead: int = 0
+    step: int = -1
     key: str = ""
     to: tuple[int, ...] = ()
 
@@ -105,7 +106,7 @@ class Signal:
         # A signal made before the first step belongs to the first step.
         position = 0 if self.each == "run" else max(0, slot.epoch)
         if self.each == "step":
-            position = position * batches + max(0, slot.step)
+            position = position * batches + max(0, slot.step, self.step)
         return position + self.ahead
 
 

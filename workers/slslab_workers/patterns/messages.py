@@ -150,8 +150,8 @@ def derive(pattern: Pattern, run: Recorded) -> Protocol:
     return _Derived(pattern, run).protocol()
 
 
-# A signal in one step, epoch or run: its name and key, its step or epoch, and its owner.
-Instance = tuple[str, str, int, int]
+# A signal in one step, epoch or run: its name and key, which of these, its number, and its owner.
+Instance = tuple[str, str, str, int, int]
 
 
 @dataclass(frozen=True)
@@ -169,8 +169,11 @@ class _Derived:
     """Collect who makes, takes and deletes each signal's message by walking through everything that workers do."""
 
     def __init__(self, pattern: Pattern, run: Recorded) -> None:
-        self.run, self.plan, self.batches = run, run.plan, run.plan.batches
-        computes = any(activity.op == "compute" for role in pattern.roles for activity in role.activities())
+        self.run, self.plan, self.batches = run, run.plan, pattern.workload.batches
+        # In functions that train for an epoch, minibatches aren't steps.
+        computes = any(
+            one.op == "compute" for role in pattern.roles if role.each != "epoch" for one in role.activities()
+        )
         self.steps = steps_taken(run, open_ended=pattern.open_ended) if computes else pattern.workload.steps
         self.made: dict[Instance, list[_Moved]] = defaultdict(list)
         self.taken: dict[Instance, list[_Moved]] = defaultdict(list)
@@ -178,7 +181,7 @@ class _Derived:
         self.drawn: set[tuple[int, int, int]] = set()
         # Messages that any worker may take.
         self.shared: set[str] = set()
-        self.minibatches: set[tuple[int, int, int]] = set()
+        self.minibatches = Counter[tuple[int, int]]()  # by rank and epoch
         # The phase of the update in which workers use the messages of a step.
         self.used: dict[Step, str] = defaultdict(str)
         for role in (*pattern.roles, *pattern.driver):
@@ -214,11 +217,11 @@ class _Derived:
                     self.taken[self._instance(signal, slot, rank)].append(taken)
         ranks = list(role.ranks) if self._is_begun(here) else []
         if activity.op == "compute":
-            self.minibatches.update((rank, *here) for rank in ranks)
+            self.minibatches.update({(rank, slot.epoch): activity.times for rank in ranks})
         for signal in (each for each in activity.makes if each.key):
-            exchanged = here
+            exchanged = slot.epoch, max(slot.step, signal.step)
             for rank in ranks if signal.of < 0 else {signal.of}.intersection(ranks):
-                made = _Moved(signal, rank, here, activity, role.makes)
+                made = _Moved(signal, rank, exchanged, activity, role.makes)
                 self.made[self._instance(signal, slot, rank)].append(made)
         for signal in activity.removes:
             for rank in ranks:
@@ -229,7 +232,7 @@ class _Derived:
         """Return the step under which the trace has the taking of a signal: an invocation's messages belong to the step
         that they were made in."""
         if role.each == "run" or signal.each != "step":
-            return slot.epoch, slot.step
+            return slot.epoch, max(slot.step, signal.step)
         return divmod(signal.position(slot, self.batches), self.batches)
 
     def _is_begun(self, step: Step) -> bool:
@@ -237,7 +240,7 @@ class _Derived:
 
     def _instance(self, signal: Signal, slot: Slot, rank: int) -> Instance:
         owner = rank if signal.of == OWN else signal.of
-        return signal.name, signal.key, signal.position(slot, self.batches), owner
+        return signal.name, signal.key, signal.each, signal.position(slot, self.batches), owner
 
     def protocol(self) -> Protocol:
         """Return the protocol, by step, and within a step in order of making."""
@@ -250,13 +253,14 @@ class _Derived:
         ]
         found.sort(key=lambda each: (each[0].name[2:], order.index(each[0].kind), each[0].name.maker))
         messages = tuple(message for message, _ in found)
-        return Protocol(messages, tuple(self._waits(found)), frozenset(self.minibatches), frozenset(self.drawn))
+        minibatches = frozenset((*each, step) for each, steps in self.minibatches.items() for step in range(steps))
+        return Protocol(messages, tuple(self._waits(found)), minibatches, frozenset(self.drawn))
 
     def _messages(self, instance: Instance, one: _Moved, makers: int) -> Iterator[Message]:
         takers = [taker for taker in self.taken.get(instance, ()) if taker.activity.times]
         mine = [taker for taker in takers if taker.rank != one.rank or _takes_own(taker, makers)]
         # Each worker may delete its own of what all make.
-        removers = self.removed[instance] or self.removed[*instance[:3], one.rank]
+        removers = self.removed[instance] or self.removed[*instance[:4], one.rank]
         if "{taker}" not in one.signal.key:
             yield self._message(one, mine, removers)
             return
@@ -296,7 +300,7 @@ class _Derived:
 
     def _barrier(self, step: Step, made: Sequence[Message]) -> Wait:
         """Return a step's barrier: workers continue only after every worker has made its message."""
-        ranks = {rank for rank, *_ in self.minibatches}
+        ranks = {rank for rank, _ in self.minibatches}
         makers: dict[str, set[int]] = defaultdict(set)
         for message in made:
             makers[message.kind].add(message.name.maker)
@@ -305,7 +309,7 @@ class _Derived:
 
     def _level(self, step: Step, made: Sequence[Message]) -> Wait:
         """Return the wait of invocations that begin when those have ended which made these messages."""
-        trained = {rank for rank, *_ in self.minibatches}
+        trained = {rank for rank, _ in self.minibatches}
         then: list[int] = []
         for rank in sorted({taker for message in made for taker in message.takers or ()}):
             updates = self.run.updated.get((rank, *step, self.used[step]), ())
