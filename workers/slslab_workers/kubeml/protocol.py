@@ -50,8 +50,8 @@ def _epochs(run: Recorded, failing: int | None) -> Sequence[Epoch]:
 def _pattern(run: Recorded, epochs: Sequence[Epoch]) -> Pattern:
     """Return the pattern of these epochs for a model of one entry. Its steps are rounds."""
     plan, roles = run.plan, list[Role]()
-    rounds = max((len(epoch.rounds) for epoch in epochs), default=0)
-    workload = Workload(settings.job_rank(plan), rounds, len(epochs), 0, plan.options, evaluation=plan.evaluation)
+    rounds = max((len(epoch.rounds) for epoch in epochs), default=plan.batches)
+    workload = Workload(settings.job_rank(plan), rounds, len(epochs), 0, evaluation=plan.evaluation)
     for epoch, group in groupby(range(len(epochs)), epochs.__getitem__):
         first, *more = group
         within = partial(replace, since=first, until=first + len(more) + 1)
@@ -68,8 +68,8 @@ def _of_layers(run: Recorded, messages: Sequence[Message]) -> Iterator[Message]:
     for message in messages:
         key, maker, epoch, step = message.name
         kind = message.kind if epoch >= 0 else "first model"
-        for layer in layers if key.startswith(prefix) else [""]:
-            name = Name(key.format(layer=layer), maker, max(0, epoch), max(0, step))
+        for each in (key.format(layer=layer) for layer in layers) if key.startswith(prefix) else (key,):
+            name = Name(each, maker, max(0, epoch), max(0, step))
             yield replace(message, kind=kind, name=name, size=None, at=None)
 
 
