@@ -244,10 +244,18 @@ def test_an_instances_phases_add_up_to_its_wall_time() -> None:
     }
     assert (one["worker"], one["phases"]["other"]) == (1, 2.5)
     assert (totals["billed_seconds"], totals["peak_memory_mb"], totals["gb_seconds"]) == (120.0, 900, "0")
+    assert (totals["invocations"], totals["cold_starts"]) == (0, 0)
     assert (totals["instances"], totals["device"]) == (instances, "cpu, cuda")
     assert totals["phases"]["other"] == 7.5
     assert totals["host"]["delay_seconds"] == 0.5
     assert totals["host"]["oversubscribed"] is True, "0.5 of 9.5 s"
+
+
+def test_invocations_are_summed_up_in_five_figures() -> None:
+    warm = record("b", memory_mb=512, billed_ms=1000, cold_start=False, max_memory_mb=301)
+    assert metrics.sums([record("a", memory_mb=1024, billed_ms=1500), warm]) == {
+        "billed_seconds": 2.5, "gb_seconds": "2", "invocations": 2, "cold_starts": 1, "peak_memory_mb": 301,
+    }  # fmt: skip
 
 
 def test_a_worker_has_the_sums_of_its_invocations() -> None:
