@@ -244,12 +244,16 @@ async def read_body(receive: Receive, headers: IndexedHeaders, limit: int, opera
     declared = headers.get("content-length", "0")
     if not declared.isdecimal() or len(declared) > 15 or int(declared) > limit:
         raise _too_large(limit, operation)
-    chunks, size = [], 0
-    async for chunk in Request({"type": "http"}, receive).stream():
-        chunks.append(chunk)
-        size += len(chunk)
+    chunks, size, more = [], 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        chunks.append(message.get("body", b""))
+        size += len(chunks[-1])
         if size > limit:
             raise _too_large(limit, operation)
+        more = message.get("more_body", False)
     return b"".join(chunks)
 
 
