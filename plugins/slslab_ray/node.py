@@ -16,7 +16,7 @@ from typing import Any
 
 from slslab.errors import HostError, StartFailed
 from slslab.host.output import LOG_BYTES
-from slslab.host.priority import share_priority
+from slslab.host.priority import take_niceness
 from slslab.host.processes import raise_descriptor_limit
 from slslab.host.session import Session
 from slslab.lambda_.configuration import Function
@@ -35,10 +35,10 @@ THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 def leave_ray_limits() -> bool:
     """Undo how Ray limits its workers, which functions would inherit: to their processors' number of threads, and to
-    niceness 15, with which other processes hold them up. Return whether this user may raise the priority."""
+    niceness 15, with which other processes hold them up. Return whether the niceness could be set."""
     for name in THREADS:
         os.environ.pop(name, None)
-    return share_priority(os.getppid())  # of the raylet, which has its owner's
+    return take_niceness(os.getppid())  # of the raylet, which has its owner's
 
 
 class ForwardedLog(EnvironmentLog):

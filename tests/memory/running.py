@@ -170,7 +170,7 @@ def _reporter(recorder: Recorder) -> Report:
     """Return what writes to the trace what scripts in databases took."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SLSLAB_TRACE_FD", "")
-        patch.setattr("slslab.tensordb.executions.environment_sink", lambda: recorder.event)
+        patch.setattr("slslab.host.service_process.environment_sink", lambda: recorder.event)
         return reporter()
 
 

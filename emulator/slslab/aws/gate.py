@@ -170,7 +170,8 @@ class Gate:
     def _checked_host(self, headers: IndexedHeaders, path: str) -> ASGIApp:
         hosts = headers.getlist("host")
         # The result is cached; a name has at most 253 letters.
-        name, public = _name(hosts[0][:300]) if len(hosts) == 1 else None, self._public
+        name = _name(hosts[0][:300]) if len(hosts) == 1 else None
+        public = self._public
         if name is not None and (name in self._names or _is_loopback(name)):
             return self._application if public is None or not path.startswith(public.prefix) else public
         if name is not None and public is not None and public.host.fullmatch(name):

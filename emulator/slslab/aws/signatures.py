@@ -99,7 +99,10 @@ class Signature(NamedTuple):
                 method,
                 canonical_path,
                 query and self._canonical_query(query),
-                *[f"{name}:{','.join(map(' '.join, map(str.split, headers.getlist(name))))}" for name in self.headers],
+                *[
+                    f"{name}:{','.join([' '.join(value.split()) for value in headers.getlist(name)])}"
+                    for name in self.headers
+                ],
                 "",
                 ";".join(self.headers),
                 payload,

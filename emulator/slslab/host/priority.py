@@ -38,8 +38,8 @@ def high_priority(pids: Sequence[int] = ()) -> Iterator[bool]:
         _set_all(pids, before)
 
 
-def share_priority(pid: int) -> bool:
-    """Give this process the niceness of another one; return whether that is allowed."""
+def take_niceness(pid: int) -> bool:
+    """Give this process the niceness of another one; return whether this user may."""
     try:
         _set_threads(os.getpid(), os.getpriority(os.PRIO_PROCESS, pid))
     except PermissionError:  # as in `high_priority`

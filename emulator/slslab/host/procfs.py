@@ -80,7 +80,7 @@ KEPT_FILES = 64
 
 
 class KeptFiles:
-    """Files of processes in /proc. They stay open, because opening one takes several times as long as reading it."""
+    """Files in /proc. They stay open, because opening one takes several times as long as reading it."""
 
     def __init__(self) -> None:
         self._open: dict[str, int] = {}

@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from types import MappingProxyType
 from typing import NamedTuple
 
 import httptools
@@ -59,7 +58,7 @@ class RuntimeReport(NamedTuple):
 
     kind: str
     body: bytes
-    headers: Mapping[str, str] = MappingProxyType({})
+    headers: Mapping[str, str]
     arrived_ns: int = 0
 
     @property

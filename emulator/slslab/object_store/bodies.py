@@ -6,11 +6,11 @@ https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-streaming-trailers.html
 import asyncio
 import hashlib
 import hmac
+import re
 from collections.abc import AsyncIterator
 from typing import BinaryIO, NamedTuple
 
-from httptools import HttpParserError, HttpRequestParser
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
 from slslab.host.state import only_owner
@@ -27,6 +27,7 @@ LARGEST_DOCUMENT = 2 * 1024 * 1024
 LONGEST_LINE = 16 * 1024
 # recorded: only the last chunk may be smaller. assumed: clients send one trailer.
 LEAST_CHUNK, MOST_TRAILERS = 8192, 16
+CHUNK_HEAD = re.compile(rb"[0-9a-fA-F]{1,8}")
 
 
 class Incoming:
@@ -36,8 +37,8 @@ class Incoming:
     """
 
     def __init__(self, receive: Receive, length: int | None, payload: str) -> None:
-        # Continues where it was left, and is empty after its end.
-        self._arriving = Request({"type": "http"}, receive).stream()
+        self._receive = receive
+        self._more = True
         # Whether reading hasn't begun.
         self.untouched = True
         self.length = length
@@ -90,8 +91,14 @@ class Incoming:
     async def raw(self) -> AsyncIterator[bytes]:
         """Yield the body as it arrives."""
         self.untouched = False
-        async for part in self._arriving:
-            yield part
+        while self._more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                self._more = False
+                raise ClientDisconnect
+            self._more = message.get("more_body", False)
+            if part := message.get("body", b""):
+                yield part
 
     async def _pieces(self) -> AsyncIterator[bytes]:
         if self._payload != CHUNKED:
@@ -212,65 +219,76 @@ class Sink:
 
 
 class Chunks:
-    """Decodes the content encoding `aws-chunked`, which is like HTTP's own, and its trailers.
-
-    The parser calls the methods `on_…`.
-    """
+    """Decodes the content encoding `aws-chunked` and its trailers."""
 
     def __init__(self) -> None:
-        self._found: list[bytes] = []
+        self._buffer = bytearray()
+        self._left = 0
+        self._size = LEAST_CHUNK
+        self._state = "head"
         self._trailers: dict[str, str] = {}
-        # Sizes of the chunk before the present one, of the present one until now, and of one that is too small.
-        self._before, self._size, self._small = LEAST_CHUNK, LEAST_CHUNK, 0
-        # How many bytes have arrived since the body's last.
-        self._silent = 0
-        self._ended = False
-        self._parser = HttpRequestParser(self)
-        self._parser.feed_data(b"PUT / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
-        self._trailers.clear()
 
     def feed(self, data: bytes) -> list[bytes]:
         """Decode more bytes; return the body's."""
-        self._found = []
-        try:
-            self._parser.feed_data(data)
-        except HttpParserError as error:
-            raise failure("IncompleteBody") from error
-        self._silent = 0 if self._found else self._silent + len(data)
-        if self._silent > LONGEST_LINE or len(self._trailers) > MOST_TRAILERS:
-            raise failure("IncompleteBody")
-        if self._small:
-            raise failure("InvalidChunkSizeError", BadChunkSize=str(self._small))
-        return self._found
+        self._buffer += data
+        found: list[bytes] = []
+        while self._step(found):
+            pass
+        return found
 
     def end(self) -> dict[str, str]:
         """Return the trailers; IncompleteBody if the last chunk is missing."""
-        if not self._ended:
-            self.feed(b"\r\n")  # which may be missing
-        if not self._ended:
+        if self._state not in ("trailers", "end") or self._buffer.strip():
             raise failure("IncompleteBody")
         return self._trailers
 
-    def on_message_begin(self) -> None:
-        """Refuse anything after the end."""
-        if self._ended:
+    def _step(self, found: list[bytes]) -> bool:
+        if self._state == "data":
+            part = bytes(self._buffer[: self._left])
+            del self._buffer[: len(part)]
+            self._left -= len(part)
+            if part:
+                found.append(part)
+            if self._left:
+                return False
+            self._state = "after"
+            return True
+        if self._state == "after":
+            if len(self._buffer) < 2:
+                return False
+            if self._buffer[:2] != b"\r\n":
+                raise failure("IncompleteBody")
+            del self._buffer[:2]
+            self._state = "head"
+        line = self._line()
+        if line is None:
+            return False
+        if self._state == "trailers":
+            name, _, value = line.decode("latin-1").partition(":")
+            if len(self._trailers) > MOST_TRAILERS:
+                raise failure("IncompleteBody")
+            if name:
+                self._trailers[name.strip().lower()] = value.strip()
+            else:
+                self._state = "end"
+            return self._state != "end"
+        if self._state == "end":
             raise failure("IncompleteBody")
+        if not CHUNK_HEAD.fullmatch(line):
+            raise failure("IncompleteBody")
+        self._left = int(line, 16)
+        if self._left and self._size < LEAST_CHUNK:
+            raise failure("InvalidChunkSizeError", BadChunkSize=str(self._size))
+        self._size = self._left
+        self._state = "data" if self._left else "trailers"
+        return True
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a trailer."""
-        self._trailers[name.decode("latin-1").lower()] = value.decode("latin-1")
-
-    def on_chunk_header(self) -> None:
-        """Begin the next chunk."""
-        self._before, self._size = self._size, 0
-
-    def on_body(self, data: bytes) -> None:
-        """Take a part of the body."""
-        if self._before < LEAST_CHUNK:
-            self._small = self._before
-        self._size += len(data)
-        self._found.append(data)
-
-    def on_message_complete(self) -> None:
-        """Take note of the end."""
-        self._ended = True
+    def _line(self) -> bytes | None:
+        end = self._buffer.find(b"\r\n")
+        if end < 0:
+            if len(self._buffer) > LONGEST_LINE:
+                raise failure("IncompleteBody")
+            return None
+        line = bytes(self._buffer[:end])
+        del self._buffer[: end + 2]
+        return line

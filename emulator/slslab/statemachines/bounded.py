@@ -8,6 +8,7 @@ import math
 import os
 import re
 import resource
+import signal
 import sys
 import threading
 import time
@@ -22,7 +23,8 @@ from slslab.host.connected_process import ConnectedProcess
 from slslab.statemachines.expressions import MEMORY_EXCEEDED, THREW, TIMED_OUT, TIMEOUT_MS, QueryError, evaluate
 from slslab.statemachines.history import ExecutionOver
 
-# assumed, as AWS doesn't document the bounds: what one expression may use, its value included.
+# assumed, as AWS doesn't document the bounds: what one expression may use, its value included. The time is CPU time, so
+# that it doesn't depend on what else this host does.
 MEMORY_BYTES = 512 * MB
 ANSWER_BYTES = 16 * MB
 LIMIT_S = TIMEOUT_MS / 1000 + 0.5
@@ -57,12 +59,12 @@ class Evaluator(ConnectedProcess):
             with suppress(BrokenPipeError):  # killed; there will be no answer
                 self.connection.send_bytes(task)
             sent()
-            return self._receive(LIMIT_S, running)
+            return self._receive(None, running)
         except BaseException:
             self.close()
             raise
 
-    def _receive(self, limit_s: float, running: Callable[[], bool]) -> bytes:
+    def _receive(self, limit_s: float | None, running: Callable[[], bool]) -> bytes:
         answered = running() and self.connection.poll(limit_s)
         if not running():
             raise ExecutionOver
@@ -71,7 +73,7 @@ class Evaluator(ConnectedProcess):
         try:
             return self.connection.recv_bytes()
         except (EOFError, OSError) as error:  # killed by its bounds
-            raise Unfinished(MEMORY_EXCEEDED) from error
+            raise Unfinished(TIMED_OUT if self._process.wait() == -signal.SIGPROF else MEMORY_EXCEEDED) from error
 
     def kill(self) -> None:
         """Kill the process, so that its answer isn't awaited longer."""
@@ -117,7 +119,7 @@ class Pool:
             with self._changed:
                 ask.evaluator = self._free.pop() if self._free else None
             evaluator = ask.evaluator = ask.evaluator or Evaluator()
-            answer = json.loads(evaluator.ask(json.dumps(task).encode(), running, begin))
+            answer = json.loads(evaluator.ask(json.dumps({**task, "limit_s": LIMIT_S}).encode(), running, begin))
             with self._changed:
                 kept = running() and len(self._free) < PROCESSES  # `wake` kills it otherwise
                 if kept:
@@ -189,8 +191,7 @@ def main() -> None:
         while True:
             task = json.loads(connection.recv_bytes())
             # A pattern can't be interrupted, so the kernel ends it, even if the asking process has died.
-            spent = int(time.process_time() + LIMIT_S) + 2
-            resource.setrlimit(resource.RLIMIT_CPU, (spent, resource.RLIM_INFINITY))
+            signal.setitimer(signal.ITIMER_PROF, task["limit_s"])
             connection.send_bytes(_answer(task))
 
 

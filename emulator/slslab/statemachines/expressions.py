@@ -10,6 +10,7 @@ import math
 import random
 import re
 import sys
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -19,6 +20,7 @@ from jsonata import Jsonata
 from jsonata.functions import Functions
 from jsonata.jexception import JException
 from jsonata.parser import Parser
+from jsonata.timebox import Timebox
 from jsonata.utils import Utils
 
 from slslab.aws.json_text import parse_json
@@ -28,7 +30,7 @@ DEPTH = 100
 DEPTH_EXCEEDED = (
     "Stack overflow error: Check for non-terminating recursive function. Consider rewriting as tail-recursive"
 )
-# assumed. measured is only that AWS ends an endless expression, not when.
+# assumed: ms of CPU time. measured is only that AWS ends an endless expression, not when.
 TIMEOUT_MS = 5_000
 TIMED_OUT = "Expression evaluation timeout: Check for infinite loop"
 # measured: the most elements that $range returns.
@@ -129,6 +131,7 @@ def _string(value: Any, prettify: bool, margin: str = "") -> str:
 
 
 Functions._string = staticmethod(_string)
+Timebox.current_milli_time = staticmethod(lambda: round(time.process_time() * 1000))
 
 
 def evaluate(expression: str, variables: Mapping[str, Any]) -> Any:

@@ -108,9 +108,7 @@ def patch(limits: Limits) -> None:
     CustomErrorName.__init__ = ErrorName.__init__
     ErrorEqualsDecl._eval_body = _match
     FailureEventException.get_execution_failed_event_details = _execution_failed
-    FailureEventException.get_evaluation_failed_event_details = lambda exception: exception.failure_event.event_details[
-        "evaluationFailedEventDetails"
-    ]
+    FailureEventException.get_evaluation_failed_event_details = _evaluation_failed
     Timestamp._from_timestamp_string = staticmethod(timestamp)
     Timestamp._get_wait_seconds = _seconds_until
     InlineIterationComponent.most = limits.map_concurrency
@@ -268,6 +266,10 @@ def _execution_failed(exception: Any) -> dict[str, Any] | None:
     if cause and error in LOCATED:
         cause = _located(exception.failure_event, cause)
     return {key: value for key, value in (("error", error), ("cause", cause)) if value}
+
+
+def _evaluation_failed(exception: Any) -> Any:
+    return exception.failure_event.event_details["evaluationFailedEventDetails"]
 
 
 def _seconds_until(component: Any, env: Any) -> int:

@@ -11,7 +11,7 @@ import pytest
 
 from slslab.host import priority
 from slslab.host.cgroups import Hierarchy, detect
-from slslab.host.priority import HIGHEST, cpu_weight, high_priority, niceness, share_priority, weigh_session
+from slslab.host.priority import HIGHEST, cpu_weight, high_priority, niceness, take_niceness, weigh_session
 
 ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root may raise a priority")
 
@@ -114,12 +114,12 @@ def test_a_host_that_does_not_allow_it_is_left_as_it_is(monkeypatch: pytest.Monk
 def test_all_threads_take_the_priority_of_another_process() -> None:
     program = """
 import os, threading
-from slslab.host.priority import niceness, share_priority
+from slslab.host.priority import niceness, take_niceness
 
 stop = threading.Event()
 thread = threading.Thread(target=stop.wait)
 thread.start()
-print(niceness(), share_priority(os.getppid()), niceness(), os.getpriority(os.PRIO_PROCESS, thread.native_id))
+print(niceness(), take_niceness(os.getppid()), niceness(), os.getpriority(os.PRIO_PROCESS, thread.native_id))
 stop.set()
 """
     done = subprocess.run(
@@ -128,12 +128,12 @@ stop.set()
     assert done.stdout.split() == [str(niceness() + 5), "True", str(niceness()), str(niceness())]
 
 
-def test_only_who_may_raise_a_priority_takes_a_higher_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_higher_priority_may_be_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise PermissionError
 
     monkeypatch.setattr(os, "setpriority", refuse)
-    assert not share_priority(os.getppid())
+    assert not take_niceness(os.getppid())
 
 
 @pytest.mark.parametrize(("nice", "weight"), [(-20, 8674), (0, 100), (19, 2)])

@@ -16,6 +16,8 @@ from pathlib import Path
 
 from slslab.host.session import sweep
 
+LIMIT_S = 60
+
 
 def main(folder: str, *spaces: str) -> None:
     """Wait for the end of standard input, and clean up."""
@@ -31,7 +33,8 @@ def main(folder: str, *spaces: str) -> None:
 
 def kill(space: str) -> None:
     """Kill everything in a namespace, as if its machine lost its power."""
-    while found := pids(space):
+    deadline = time.monotonic() + LIMIT_S
+    while (found := pids(space)) and time.monotonic() < deadline:
         for pid in found:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
