@@ -1,6 +1,7 @@
 """Patterns: what is said activity by activity adds up; `test_protocols_page.py` has every architecture's formulas."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +192,20 @@ def test_places_are_in_the_order_of_a_run() -> None:
     steps = [(0, 0, "one"), (0, 1, "two"), (0, 2, "one"), (0, -1, "after")]
     steps += [(1, 0, "two"), (1, 1, "one"), (1, 2, "two"), (1, -1, "after")]
     assert found == [(-1, -1, "one"), *steps, (-1, -1, "two")]
+
+
+def test_a_role_may_be_there_in_some_epochs_only() -> None:
+    one, after = Activity("one", "other"), Activity("after", "other")
+    found = {}
+    for each in ("run", "epoch"):
+        whole = Role(range(1), each=each, start=(one,), epoch=(after,), end=(one,))
+        for since, until in ((0, 1), (1, 2), (2, None)):
+            role = replace(whole, since=since, until=until)
+            found[each, since] = [slot.epoch for slot, parts in slots(role, Workload(1, 2, 3, 1)) if parts]
+    assert found == {
+        **{("run", 0): [-1, 0], ("run", 1): [1], ("run", 2): [2, -1]},
+        **{("epoch", since): [since] for since in range(3)},
+    }
 
 
 def test_steps_take_turns_in_functions_of_a_step_too() -> None:

@@ -202,6 +202,24 @@ def by_hand(*parts: Activity, **more: Any) -> Protocol:
     return derive(Pattern(workload, (trainer(range(2), 5, parts),)), run)
 
 
+def test_several_computations_of_a_step_are_one_minibatch() -> None:
+    compute = Activity("compute", "compute", times=2)
+    assert by_hand(compute).minibatches == MINIBATCHES
+    later = Pattern(Workload(2, 1, 2, 5), (Role(range(2), steps=((replace(compute, since=1),),)),))
+    assert derive(later, small()).minibatches == {(0, 1, 0), (1, 1, 0)}
+
+
+def test_functions_of_an_epoch_number_their_minibatches() -> None:
+    """Of four epochs, those that were begun are expected."""
+    compute = Activity("compute", "compute", times=2)
+    role = Role(range(2), each="epoch", start=(compute, replace(PUT, makes=(replace(SHARED, step=0),)), compute))
+    run = small("allreduce", event("compute", 0, (0, 0), overhead=True), epochs=4, early_stopping=True)
+    found = derive(Pattern(Workload(2, 1, 4, 5), (role,)), run)
+    assert found.minibatches == {(rank, 0, step) for rank in (0, 1) for step in range(4)}
+    assert {message.name[2:] for message in found.messages} == {(0, 0)}
+    assert len(derive(Pattern(Workload(2, 1, 4, 5), (role,)), run, steps=3).messages) == 6
+
+
 def test_who_takes_one_of_each_maker_takes_its_own_too() -> None:
     found = by_hand(replace(PUT, makes=(SHARED,)), replace(GET, times=2, bytes=40, needs=(SHARED,)))
     assert all(message.takers == {0: 1, 1: 1} for message in found.messages)

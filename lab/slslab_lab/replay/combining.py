@@ -98,9 +98,10 @@ def half_width(numbers: Sequence[float]) -> float:
 
 def likelihood(first: Sequence[float], second: Sequence[float]) -> float:
     """Return the probability that the first mean is smaller than the second, by Welch's t."""
-    from scipy.stats import ttest_ind
+    from scipy.stats import ttest_ind_from_stats
 
     if not any(map(stdev, (first, second))):
         difference = fmean(second) - fmean(first)
         return 0.5 + 0.5 * ((difference > 0) - (difference < 0))
-    return float(ttest_ind(second, first, equal_var=False, alternative="less").pvalue)
+    moments = [moment for values in (second, first) for moment in (fmean(values), stdev(values), len(values))]
+    return float(ttest_ind_from_stats(*moments, equal_var=False, alternative="less").pvalue)

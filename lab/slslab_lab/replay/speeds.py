@@ -5,7 +5,7 @@ from functools import cache
 
 from slslab.predict.profiles.profile import Figure, Profile
 
-# The range of speeds to search, and the ratio at which the search stops.
+# The range of speeds to search, and the relative error at which the search stops.
 SLOWEST, FASTEST, PRECISION = 1 / 64, 64.0, 1e-4
 
 
@@ -25,13 +25,13 @@ def find_speed(excess: Callable[[float], float]) -> float:
     """Return the speed at which `excess`, which falls as the speed grows, becomes 0.
 
     If it is above 0 at every speed, return the fastest; if it is below 0 at every speed, the slowest. Time is nearly
-    linear in the inverse of the speed, so the search is over that and needs few tries.
+    linear in the inverse of the speed, so Brent's method (1973) searches over that and needs few tries.
     """
     from scipy.optimize import brentq
 
-    tried = cache(excess)
-    if tried(FASTEST) >= 0:
+    excess_at = cache(excess)
+    if excess_at(FASTEST) >= 0:
         return FASTEST
-    if tried(SLOWEST) <= 0:
+    if excess_at(SLOWEST) <= 0:
         return SLOWEST
-    return 1 / float(brentq(lambda inverse: tried(1 / inverse), 1 / FASTEST, 1 / SLOWEST, rtol=PRECISION))
+    return 1 / float(brentq(lambda inverse: excess_at(1 / inverse), 1 / FASTEST, 1 / SLOWEST, rtol=PRECISION))

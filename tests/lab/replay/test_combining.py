@@ -23,6 +23,8 @@ def test_the_next_recording_is_within_students_interval() -> None:
         # Means 3 apart with a standard error of √(2/3): t is 3.674 of four degrees of freedom.
         ([1.0, 2.0, 3.0], [4.0, 5.0, 6.0], 0.98934),
         ([4.0, 5.0, 6.0], [1.0, 2.0, 3.0], 0.01066),
+        # The standard error is √(1/3): t is 3.464 of two degrees of freedom.
+        ([1.0, 1.0, 1.0], [2.0, 3.0, 4.0], 0.96291),
         ([1.0, 1.0], [2.0, 2.0], 1.0),
         ([2.0, 2.0], [1.0, 1.0], 0.0),
         ([1.0, 1.0], [1.0, 1.0], 0.5),

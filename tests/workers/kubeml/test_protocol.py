@@ -157,7 +157,17 @@ def test_epochs_that_may_end_before() -> None:
     assert epochs(small(*begun, epochs=4)) == [0, 1, 2, 3]
     assert epochs(small(*begun, epochs=4, early_stopping=True)) == [0, 1]
     assert epochs(small(*begun, epochs=4).replace(complete=False)) == [0, 1]
-    assert epochs(small(event("wait"), early_stopping=True)) == [0]
+    assert epochs(small(event("wait"), early_stopping=True)) == [0], "the first model is there already"
+
+
+def test_a_run_that_was_killed_after_a_function_had_read_the_model() -> None:
+    cut = [each for each in EVENTS if each["epoch"] == 0]
+    read = did("get", 0, 1, REFERENCE, "1.0", phase="fetch")
+    found = kubeml(small(*cut, read).replace(complete=False))
+    assert [message.takers for message in found.messages if message.name == Name(REFERENCE, JOB, 0, 1)] == [
+        {0: 2, 1: 2}  # validation, and the next epoch's functions
+    ]
+    assert [wait.step for wait in kubeml(small(EVENTS[0]).replace(complete=False)).waits] == [], "nobody waits yet"
 
 
 def test_functions_that_vary() -> None:

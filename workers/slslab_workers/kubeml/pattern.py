@@ -12,8 +12,10 @@ from slslab_workers.plan import PlanError
 
 PHASE = "synchronise"
 INITIAL = Signal("initial", each="run")
-# Rounds are the steps of an epoch. An entry of the model's state_dict is a {layer}, which only a recording knows.
-REFERENCE = Signal("reference model", key="{run}:{{layer}}")
+# Stands for the name of an entry of the model's state_dict, which only a recording knows.
+LAYER = "LAYER"
+# Rounds are the steps of an epoch.
+REFERENCE = Signal("reference model", key=f"{{run}}:{LAYER}")
 MODEL = Signal("model", of=OWN, key=f"{REFERENCE.key}/{{maker}}")
 REPORT = Signal("report", of=OWN, key=scoped("{run}", "job"))
 ANSWER = Signal("answer", key=scoped("{run}", "f{taker}"))

@@ -6,13 +6,12 @@ Steps in this protocol are rounds; the functions' own steps count minibatches.
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import groupby
 
 from slslab_workers.kubeml import settings
-from slslab_workers.kubeml.pattern import pattern_of
+from slslab_workers.kubeml.pattern import LAYER, pattern_of
 from slslab_workers.kubeml.shares import Epoch
-from slslab_workers.patterns import Pattern, Role, Workload
+from slslab_workers.patterns import Pattern, Workload
 from slslab_workers.patterns.messages import Event, Message, Name, Protocol, Recorded, Step, Wait, derive, key_of
 
 
@@ -21,7 +20,8 @@ def protocol(run: Recorded) -> Protocol:
     entries of the model, and when rounds began."""
     failing = _failing(run)
     epochs = _epochs(run, failing)
-    derived, steps = derive(_pattern(run, epochs), run), dict(_steps(run, epochs))
+    pattern, steps = _pattern(run, epochs), dict(_steps(run, epochs))
+    derived = derive(pattern, run, pattern.workload.steps)
     messages = tuple(_of_layers(run, derived.messages))
     waits = tuple(_waits(run, epochs, steps, messages))
     unjudged = "" if failing is None else f"a function failed in epoch {failing}: epochs from it on"
@@ -31,17 +31,19 @@ def protocol(run: Recorded) -> Protocol:
 def _failing(run: Recorded) -> int | None:
     failed = {record["request_id"] for record in run.invocations if record["status"] != "success"}
     functions = (event for event in run.events if 0 <= event["worker"] < settings.job_rank(run.plan))
-    found = [event["epoch"] for event in functions if event["invocation"] in failed]
-    # A function that fails at once has no events.
-    return min([*found, *([] if run.failing is None else [run.failing])], default=None)
+    epochs = [event["epoch"] for event in functions if event["invocation"] in failed]
+    # The document also knows functions that failed at once and have no events.
+    return min([*epochs, *([] if run.failing is None else [run.failing])], default=None)
 
 
 def _epochs(run: Recorded, failing: int | None) -> Sequence[Epoch]:
     """Return the epochs that ran or should have run, each with its functions' shares, up to the first failure."""
     plan = run.plan
-    begun = {epoch: function + 1 for function, epoch, _ in sorted(run.computed)}
-    whole = run.complete and not plan.gradual
-    count = plan.epochs if whole else max(begun, default=0) + 1
+    read = {(e["epoch"], e["worker"]) for e in run.events if (e["op"], e["phase"]) == ("tensor.get", "fetch")}
+    computed = {(epoch, function) for function, epoch, _ in run.computed}
+    begun = {epoch: function + 1 for epoch, function in sorted(read | computed)}
+    # The first epoch's model is there before any function reads it.
+    count = plan.epochs if run.complete and not plan.gradual else max(begun, default=0) + 1
     static = plan.options[settings.PARALLELISM.name] == settings.STATIC
     functions = (plan.workers if static else begun.get(epoch, plan.workers) for epoch in range(count)[:failing])
     return [settings.epoch_of(plan, number) for number in functions]
@@ -49,14 +51,15 @@ def _epochs(run: Recorded, failing: int | None) -> Sequence[Epoch]:
 
 def _pattern(run: Recorded, epochs: Sequence[Epoch]) -> Pattern:
     """Return the pattern of these epochs for a model of one entry. Its steps are rounds."""
-    plan, roles = run.plan, list[Role]()
+    plan = run.plan
     rounds = max((len(epoch.rounds) for epoch in epochs), default=plan.batches)
     workload = Workload(settings.job_rank(plan), rounds, len(epochs), 0, evaluation=plan.evaluation)
-    for epoch, group in groupby(range(len(epochs)), epochs.__getitem__):
-        first, *more = group
-        within = partial(replace, since=first, until=first + len(more) + 1)
-        for role in pattern_of(workload, epoch).roles:
-            roles.append(replace(role, start=tuple(map(within, role.start)), epoch=tuple(map(within, role.epoch))))
+    groups = [(epoch, list(alike)) for epoch, alike in groupby(range(len(epochs)), epochs.__getitem__)]
+    roles = [
+        replace(role, since=alike[0], until=alike[-1] + 1)
+        for epoch, alike in groups
+        for role in pattern_of(workload, epoch).roles
+    ]
     return Pattern(workload, tuple(roles))
 
 
@@ -68,8 +71,8 @@ def _of_layers(run: Recorded, messages: Sequence[Message]) -> Iterator[Message]:
     for message in messages:
         key, maker, epoch, step = message.name
         kind = message.kind if epoch >= 0 else "first model"
-        for each in (key.format(layer=layer) for layer in layers) if key.startswith(prefix) else (key,):
-            name = Name(each, maker, max(0, epoch), max(0, step))
+        for layer in layers if LAYER in key else ("",):
+            name = Name(key.replace(LAYER, layer), maker, max(0, epoch), max(0, step))
             yield replace(message, kind=kind, name=name, size=None, at=None)
 
 
@@ -78,13 +81,20 @@ def _waits(
 ) -> Iterator[Wait]:
     """Yield each round's barrier: after all reports the job merges, and functions continue or validate."""
     job = settings.job_rank(run.plan)
-    events = ((run.events[number], step) for number, step in reversed(steps.items()))
-    first = {(e["worker"], step): e["event"] for e, step in events if e["worker"] != job or e["op"] == "tensor.set"}
-    for (epoch, number), made in groupby(messages, lambda each: each.name[2:]):
+    first: dict[tuple[int, Step], int] = {}
+    for number, step in steps.items():
+        event = run.events[number]
+        if event["worker"] != job or event["op"] == "tensor.set":
+            first.setdefault((event["worker"], step), number)
+    # Messages are in the order of their rounds.
+    for (epoch, round_), made in groupby(messages, lambda message: message.name[2:]):
         until = tuple(message.name for message in made if message.takers == {job: 1})
-        following = [(epoch, number + 1), *[(epoch + 1, 0)] * (number + 1 == len(epochs[epoch].rounds))]
-        then = [(job, (epoch, number)), *((function, step) for step in following for function in range(job))]
-        yield Wait((epoch, number), until, tuple(first[each] for each in then if each in first))
+        following = [(epoch, round_ + 1)]
+        if round_ + 1 == len(epochs[epoch].rounds):
+            following.append((epoch + 1, 0))
+        passed = [(job, (epoch, round_)), *((function, step) for step in following for function in range(job))]
+        if then := tuple(first[each] for each in passed if each in first):
+            yield Wait((epoch, round_), until, then)
 
 
 def _steps(run: Recorded, epochs: Sequence[Epoch]) -> Iterator[tuple[int, Step]]:
@@ -94,11 +104,12 @@ def _steps(run: Recorded, epochs: Sequence[Epoch]) -> Iterator[tuple[int, Step]]
     rounds = [(epoch, number) for epoch, each in enumerate(epochs) for number in range(len(each.rounds))]
     invocations: dict[str, list[Event]] = defaultdict(list)
     for event in run.events:
-        judged = event["worker"] >= 0 and event["epoch"] < len(epochs) and not event["failed"]
-        if judged and event["op"].startswith(("tensor.", "queue.")):
-            invocations["" if event["worker"] == job else event["invocation"]].append(event)
-    for invocation, events in invocations.items():
-        begin, end = ("tensor.get", "queue.publish") if invocation else ("queue.deliver", "tensor.set")
+        counts = event["worker"] >= 0 and event["epoch"] < len(epochs) and not event["failed"]
+        if counts and event["op"].startswith(("tensor.", "queue.")):
+            invocations[event["invocation"]].append(event)
+    for events in invocations.values():
+        is_job = events[0]["worker"] == job
+        begin, end = ("queue.deliver", "tensor.set") if is_job else ("tensor.get", "queue.publish")
         number, ended = 0, False
         for event in events:
             epoch = event["epoch"]
@@ -106,7 +117,7 @@ def _steps(run: Recorded, epochs: Sequence[Epoch]) -> Iterator[tuple[int, Step]]
                 number, ended = number + 1, False
             ended = ended or event["op"] == end
             validates = (event["op"], event["phase"]) == ("tensor.get", "other")
-            if invocation:
+            if not is_job:
                 yield event["event"], (epoch, len(epochs[epoch].rounds) if validates else number)
             elif number < len(rounds):
                 yield event["event"], rounds[number]

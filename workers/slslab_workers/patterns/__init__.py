@@ -92,9 +92,9 @@ class Signal:
     each: Scope = "step"
     of: int = ALL
     ahead: int = 0
-    step: int = -1
     key: str = ""
     to: tuple[int, ...] = ()
+    step: int = -1
 
     def __post_init__(self) -> None:
         for _, name, *_ in Formatter().parse(self.key):
@@ -167,7 +167,7 @@ class Role:
     rank and run, or for `each` epoch or step. An invocation begins when its `needs` are available, and its end `makes`
     signals. An invocation for a run does `start`, in every step one of `steps` (in turns), after each epoch `epoch`,
     and finally `end`. One for a step does `start` and then one of `steps`, if there are any; one for an epoch only
-    `start`.
+    `start`. A role that isn't there in all epochs is there in the slice from `since` to `until`.
     """
 
     ranks: range
@@ -180,6 +180,8 @@ class Role:
     steps: tuple[tuple[Part, ...], ...] = ()
     epoch: tuple[Part, ...] = ()
     end: tuple[Part, ...] = ()
+    since: int = 0
+    until: int | None = None
 
     def activities(self) -> Iterator[Activity]:
         """Yield all of its activities."""
@@ -237,20 +239,22 @@ class Slot:
 def slots(role: Role, workload: Workload) -> Iterator[tuple[Slot, tuple[Part, ...]]]:
     """Yield what one worker of a role does in the whole run, in order, with its slots, over all invocations."""
     batches, epochs = workload.batches, workload.epochs
+    there = range(epochs)[role.since : role.until]
     if role.each != "run":
         turns = role.steps or ((),)
-        for epoch in range(epochs):
+        for epoch in there:
             for step in range(batches) if role.each == "step" else (-1,):
                 yield Slot(epoch, step, epoch, epochs), role.start + turns[(batches * epoch + step) % len(turns)]
         return
-    yield Slot(-1, -1, 0, 1), role.start
-    for number in range(workload.steps):
-        epoch, step = divmod(number, batches)
-        if role.steps:
-            yield Slot(epoch, step, number, workload.steps), role.steps[number % len(role.steps)]
-        if role.epoch and step == batches - 1:
+    if there.start == 0:
+        yield Slot(-1, -1, 0, 1), role.start
+    for epoch in there:
+        for number in range(epoch * batches, (epoch + 1) * batches) if role.steps else ():
+            yield Slot(epoch, number % batches, number, workload.steps), role.steps[number % len(role.steps)]
+        if role.epoch:
             yield Slot(epoch, -1, epoch, epochs), role.epoch
-    yield Slot(-1, -1, 0, 1), role.end
+    if there.stop == epochs:
+        yield Slot(-1, -1, 0, 1), role.end
 
 
 def activities(parts: Iterable[Part], slot: Slot) -> Iterator[Activity]:

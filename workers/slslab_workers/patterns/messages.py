@@ -145,9 +145,10 @@ def passing(run: Recorded, step: Step, ranks: Sequence[int], phase: str) -> tupl
     return (*updates, *(number for number in entered if number is not None))
 
 
-def derive(pattern: Pattern, run: Recorded) -> Protocol:
-    """Derive the protocol of a run from the keys of its pattern's signals."""
-    return _Derived(pattern, run).protocol()
+def derive(pattern: Pattern, run: Recorded, steps: int | None = None) -> Protocol:
+    """Derive the protocol of a run from the keys of its pattern's signals. It took this many of the pattern's `steps`,
+    by default those whose minibatches were computed."""
+    return _Derived(pattern, run, steps).protocol()
 
 
 # A signal in one step, epoch or run: its name and key, which of these, its number, and its owner.
@@ -168,20 +169,21 @@ class _Moved:
 class _Derived:
     """Collect who makes, takes and deletes each signal's message by walking through everything that workers do."""
 
-    def __init__(self, pattern: Pattern, run: Recorded) -> None:
+    def __init__(self, pattern: Pattern, run: Recorded, steps: int | None) -> None:
         self.run, self.plan, self.batches = run, run.plan, pattern.workload.batches
-        # In functions that train for an epoch, minibatches aren't steps.
-        computes = any(
-            one.op == "compute" for role in pattern.roles if role.each != "epoch" for one in role.activities()
-        )
-        self.steps = steps_taken(run, open_ended=pattern.open_ended) if computes else pattern.workload.steps
+        computes = any(activity.op == "compute" for role in pattern.roles for activity in role.activities())
+        taken = steps_taken(run, open_ended=pattern.open_ended) if computes else pattern.workload.steps
+        self.steps = taken if steps is None else steps
         self.made: dict[Instance, list[_Moved]] = defaultdict(list)
         self.taken: dict[Instance, list[_Moved]] = defaultdict(list)
         self.removed: dict[Instance, list[int]] = defaultdict(list)
         self.drawn: set[tuple[int, int, int]] = set()
         # Messages that any worker may take.
         self.shared: set[str] = set()
-        self.minibatches = Counter[tuple[int, int]]()  # by rank and epoch
+        self.minibatches: set[tuple[int, int, int]] = set()
+        self.trainers: set[int] = set()
+        # How many minibatches the functions from a rank on have in an epoch that is one invocation.
+        self.trained = Counter[tuple[int, int]]()
         # The phase of the update in which workers use the messages of a step.
         self.used: dict[Step, str] = defaultdict(str)
         for role in (*pattern.roles, *pattern.driver):
@@ -217,7 +219,11 @@ class _Derived:
                     self.taken[self._instance(signal, slot, rank)].append(taken)
         ranks = list(role.ranks) if self._is_begun(here) else []
         if activity.op == "compute":
-            self.minibatches.update({(rank, slot.epoch): activity.times for rank in ranks})
+            done = self.trained[role.ranks.start, slot.epoch]
+            steps = range(done, done + activity.times) if role.each == "epoch" else (slot.step,)
+            self.trained[role.ranks.start, slot.epoch] += activity.times
+            self.minibatches.update((rank, slot.epoch, step) for rank in ranks for step in steps)
+            self.trainers.update(ranks)
         for signal in (each for each in activity.makes if each.key):
             exchanged = slot.epoch, max(slot.step, signal.step)
             for rank in ranks if signal.of < 0 else {signal.of}.intersection(ranks):
@@ -253,8 +259,7 @@ class _Derived:
         ]
         found.sort(key=lambda each: (each[0].name[2:], order.index(each[0].kind), each[0].name.maker))
         messages = tuple(message for message, _ in found)
-        minibatches = frozenset((*each, step) for each, steps in self.minibatches.items() for step in range(steps))
-        return Protocol(messages, tuple(self._waits(found)), minibatches, frozenset(self.drawn))
+        return Protocol(messages, tuple(self._waits(found)), frozenset(self.minibatches), frozenset(self.drawn))
 
     def _messages(self, instance: Instance, one: _Moved, makers: int) -> Iterator[Message]:
         takers = [taker for taker in self.taken.get(instance, ()) if taker.activity.times]
@@ -300,20 +305,18 @@ class _Derived:
 
     def _barrier(self, step: Step, made: Sequence[Message]) -> Wait:
         """Return a step's barrier: workers continue only after every worker has made its message."""
-        ranks = {rank for rank, _ in self.minibatches}
         makers: dict[str, set[int]] = defaultdict(set)
         for message in made:
             makers[message.kind].add(message.name.maker)
-        until = (message.name for message in made if makers[message.kind] >= ranks)
-        return Wait(step, tuple(until), passing(self.run, step, sorted(ranks), self.used[step]))
+        until = (message.name for message in made if makers[message.kind] >= self.trainers)
+        return Wait(step, tuple(until), passing(self.run, step, sorted(self.trainers), self.used[step]))
 
     def _level(self, step: Step, made: Sequence[Message]) -> Wait:
         """Return the wait of invocations that begin when those have ended which made these messages."""
-        trained = {rank for rank, _ in self.minibatches}
         then: list[int] = []
         for rank in sorted({taker for message in made for taker in message.takers or ()}):
             updates = self.run.updated.get((rank, *step, self.used[step]), ())
-            then += updates if rank in trained else self.run.puts.get((rank, *step), ())
+            then += updates if rank in self.trainers else self.run.puts.get((rank, *step), ())
         return Wait(step, tuple(message.name for message in made), tuple(then))
 
 

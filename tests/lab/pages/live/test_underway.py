@@ -54,6 +54,13 @@ def test_the_bill_so_far_is_what_was_metered_so_far(tmp_path: Path) -> None:
     assert document["loss"] == [pytest.approx((2 + 1 + 4) / 3)]
 
 
+def test_without_a_plan_there_is_no_bill_yet(tmp_path: Path) -> None:
+    log = read(tmp_path, half())
+    document = describe(PLAN.run, {}, log.records, load_book("aws-us-east-1"), AT).summary()
+    assert document["status"] == "running"
+    assert "cost" not in document
+
+
 def test_containers_of_a_platform_are_priced_by_its_own_book(tmp_path: Path) -> None:
     log, plan = read(tmp_path, half()), {**PLAN.to_document(), "platform": "modal-t4", "prices": "modal"}
     cost = describe(PLAN.run, plan, log.records, load_book("aws-us-east-1"), AT).summary()["cost"]

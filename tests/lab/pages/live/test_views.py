@@ -1,8 +1,10 @@
-"""The list of runs: which platform each run's time and bill are modelled on."""
+"""The list of runs: the platform that a run's time is modelled on, and runs without a trace log."""
 
 import json
 import shutil
 from pathlib import Path
+
+from tests.lab.pages.live.growing import PLAN, Growing, half
 
 from slslab.run.bill import DEFAULT_BOOK, load_book
 from slslab_lab.pages.live.views import Views
@@ -23,3 +25,23 @@ def test_a_time_on_another_platform_names_it(tmp_path: Path) -> None:
     assert " s on modal-t4</td>" in there
     assert " s</td>" in plain
     assert "modal-t4" not in plain
+
+
+def test_a_running_run_may_have_no_log(tmp_path: Path) -> None:
+    """It hasn't begun yet, or it has just ended and its log is compacted."""
+    running = Growing(tmp_path)
+    running.directory.trace_log.unlink()
+    views = Views(tmp_path, load_book(DEFAULT_BOOK))
+    assert "running" in views.table()
+    assert PLAN.model in views.table()
+    running.end()
+
+
+def test_what_was_read_stays_when_the_log_is_gone(tmp_path: Path) -> None:
+    running, views = Growing(tmp_path), Views(tmp_path, load_book(DEFAULT_BOOK))
+    running.append(*half())
+    before = views.table()
+    running.directory.trace_log.unlink()
+    assert "USD" in before
+    assert "USD" in views.table()
+    running.end()
