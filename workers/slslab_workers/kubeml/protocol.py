@@ -71,8 +71,8 @@ def _of_layers(run: Recorded, messages: Sequence[Message]) -> Iterator[Message]:
     for message in messages:
         key, maker, epoch, step = message.name
         kind = message.kind if epoch >= 0 else "first model"
-        for layer in layers if LAYER in key else ("",):
-            name = Name(key.replace(LAYER, layer), maker, max(0, epoch), max(0, step))
+        for entry in [key.replace(LAYER, layer) for layer in layers] if LAYER in key else [key]:
+            name = Name(entry, maker, max(0, epoch), max(0, step))
             yield replace(message, kind=kind, name=name, size=None, at=None)
 
 

@@ -146,8 +146,8 @@ def passing(run: Recorded, step: Step, ranks: Sequence[int], phase: str) -> tupl
 
 
 def derive(pattern: Pattern, run: Recorded, steps: int | None = None) -> Protocol:
-    """Derive the protocol of a run from the keys of its pattern's signals. It took this many of the pattern's `steps`,
-    by default those whose minibatches were computed."""
+    """Derive the protocol of a run from the keys of its pattern's signals. Without `steps`, the run took as many steps
+    of the pattern as its minibatches tell."""
     return _Derived(pattern, run, steps).protocol()
 
 
@@ -219,9 +219,8 @@ class _Derived:
                     self.taken[self._instance(signal, slot, rank)].append(taken)
         ranks = list(role.ranks) if self._is_begun(here) else []
         if activity.op == "compute":
-            done = self.trained[role.ranks.start, slot.epoch]
-            steps = range(done, done + activity.times) if role.each == "epoch" else (slot.step,)
             self.trained[role.ranks.start, slot.epoch] += activity.times
+            steps = range(self.trained[role.ranks.start, slot.epoch]) if role.each == "epoch" else (slot.step,)
             self.minibatches.update((rank, slot.epoch, step) for rank in ranks for step in steps)
             self.trainers.update(ranks)
         for signal in (each for each in activity.makes if each.key):
