@@ -146,8 +146,8 @@ def passing(run: Recorded, step: Step, ranks: Sequence[int], phase: str) -> tupl
 
 
 def derive(pattern: Pattern, run: Recorded, steps: int | None = None) -> Protocol:
-    """Derive the protocol of a run from the keys of its pattern's signals. `steps` is how many of the pattern's steps the
-    run took; by default its minibatches tell."""
+    """Derive the protocol of a run from the keys of its pattern's signals. `steps` is how many of the pattern's steps
+    the run took; by default its minibatches tell."""
     return _Derived(pattern, run, steps).protocol()
 
 
