@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -260,9 +261,17 @@ class Layers:
         self._home.mkdir(parents=True, exist_ok=True)
         merged = Path(tempfile.mkdtemp(dir=self._home))
         try:
-            merged.chmod(0o755)  # environments have users of their own
-            for layer in layers:
-                _add(layer, merged)
+            for layer in reversed(layers):
+                shutil.copytree(
+                    layer,
+                    merged,
+                    symlinks=True,
+                    ignore=partial(_replaced, layer, merged),
+                    copy_function=link_or_copy,
+                    dirs_exist_ok=True,
+                )
+            for top, _, _ in os.walk(merged):  # environments have users of their own
+                os.chmod(top, 0o755)
         except BaseException:
             shutil.rmtree(merged, ignore_errors=True)
             raise
@@ -274,27 +283,12 @@ class Layers:
             shutil.rmtree(self._merged.pop(layers), ignore_errors=True)
 
 
-def _add(layer: Path, merged: Path) -> None:
-    """Link a layer's files into a directory, replacing existing files."""
-    for top, folders, files in os.walk(layer):
-        into = merged / Path(top).relative_to(layer)
-        links = [name for name in folders if os.path.islink(os.path.join(top, name))]
-        for name in (*files, *links, *(folder for folder in folders if folder not in links)):
-            target, source = into / name, Path(top, name)
-            kept = source.is_dir() and not source.is_symlink() and target.is_dir() and not target.is_symlink()
-            if not kept and os.path.lexists(target):
-                _remove(target)
-            if source.is_symlink():
-                target.symlink_to(os.readlink(source))
-            elif source.is_dir():
-                target.mkdir(exist_ok=True)
-                target.chmod(0o755)
-            else:
-                link_or_copy(source, target)
+def _replaced(layer: Path, merged: Path, folder: str, names: Sequence[str]) -> list[str]:
+    """Return the names in a layer's folder that later layers have already put there, except folders of both."""
+    into = merged / Path(folder).relative_to(layer)
+    present = [name for name in names if os.path.lexists(into / name)]
+    return [name for name in present if not (_is_folder(into / name) and _is_folder(Path(folder, name)))]
 
 
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink()
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
