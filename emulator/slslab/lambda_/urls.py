@@ -57,73 +57,69 @@ DESCRIPTION_END = bytes(8)
 Headers = Sequence[tuple[str, str]]
 
 
-@dataclass(frozen=True)
-class UrlRequest:
-    """An HTTP request to a function URL; `caller` and `key_id` tell who signed it, if its AuthType is AWS_IAM."""
+def make_event(
+    scope: Scope,
+    url_id: str,
+    path: str,
+    body: bytes,
+    request_id: str,
+    trace_id: str,
+    signer: tuple[Principal, str] | None = None,
+) -> bytes:
+    """Return the event that the function gets for an HTTP request.
 
-    url_id: str
-    host: str
-    method: str
-    path: str
-    query: str
-    headers: Sequence[tuple[str, str]]
-    body: bytes
-    source_ip: str
-    caller: Principal | None = None
-    key_id: str = ""
-
-    def event(self, request_id: str, trace_id: str) -> bytes:
-        """Return the event that the function gets."""
-        now = time.time()
-        headers = self._headers(trace_id)
-        document: dict[str, Any] = {
-            "version": "2.0",
-            "routeKey": "$default",
-            "rawPath": self.path,
-            "rawQueryString": self.query,
-        }
-        if cookies := [each for name, value in self.headers if name == "cookie" for each in value.split("; ")]:
-            document["cookies"] = cookies
-        document["headers"] = headers
-        if parameters := _joined(parse_qsl(self.query, keep_blank_values=True)):
-            document["queryStringParameters"] = parameters
-        document["requestContext"] = {
-            "accountId": "anonymous" if self.caller is None else ACCOUNT,
-            "apiId": self.url_id,
-            **({} if self.caller is None else {"authorizer": {"iam": _identity(self.caller, self.key_id)}}),
-            "domainName": self.host,
-            "domainPrefix": self.url_id,
-            "http": {
-                "method": self.method,
-                "path": re.sub("/+", "/", unquote(self.path)),
-                "protocol": "HTTP/1.1",
-                "sourceIp": self.source_ip,
-                "userAgent": headers.get("user-agent", ""),
-            },
-            "requestId": request_id,
-            "routeKey": "$default",
-            "stage": "$default",
-            "time": f"{datetime.fromtimestamp(now, UTC):%d/%b/%Y:%H:%M:%S +0000}",
-            "timeEpoch": int(now * 1000),
-        }
-        text = _text_of(self.body, headers.get("content-type", ""))
-        if self.body:
-            document["body"] = base64.b64encode(self.body).decode() if text is None else text
-        document["isBase64Encoded"] = text is None
-        return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
-
-    def _headers(self, trace_id: str) -> dict[str, str]:
-        """Return the event's headers: the client's and Lambda's. The protocol is http, because there isn't TLS here."""
-        length = {} if self.method == "HEAD" else {"content-length": str(len(self.body))}
-        kept = ((name, value) for name, value in self.headers if name not in CONNECTION | SIGNATURE)
-        return {
-            **_joined(kept),
-            **length,
-            "x-amzn-trace-id": trace_id,
-            "x-forwarded-proto": "http",
-            "x-forwarded-port": self.host.rpartition(":")[2] if ":" in self.host else "80",
-            "x-forwarded-for": self.source_ip,
-        }
+    `path` is the URL's part of the request's path; `signer` is who signed it, with the key's id, if its AuthType is
+    AWS_IAM.
+    """
+    now = time.time()
+    pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
+    source_ip, query = scope["client"][0], scope["query_string"].decode("latin-1")
+    host = dict(pairs)["host"]
+    # The client's headers and Lambda's. The protocol is http, because there isn't TLS here.
+    headers = _joined((name, value) for name, value in pairs if name not in CONNECTION | SIGNATURE)
+    if scope["method"] != "HEAD":
+        headers["content-length"] = str(len(body))
+    headers |= {
+        "x-amzn-trace-id": trace_id,
+        "x-forwarded-proto": "http",
+        "x-forwarded-port": host.rpartition(":")[2] if ":" in host else "80",
+        "x-forwarded-for": source_ip,
+    }
+    document: dict[str, Any] = {
+        "version": "2.0",
+        "routeKey": "$default",
+        "rawPath": path,
+        "rawQueryString": query,
+    }
+    if cookies := [each for name, value in pairs if name == "cookie" for each in value.split("; ")]:
+        document["cookies"] = cookies
+    document["headers"] = headers
+    if parameters := _joined(parse_qsl(query, keep_blank_values=True)):
+        document["queryStringParameters"] = parameters
+    document["requestContext"] = {
+        "accountId": "anonymous" if signer is None else ACCOUNT,
+        "apiId": url_id,
+        **({} if signer is None else {"authorizer": {"iam": _identity(*signer)}}),
+        "domainName": host,
+        "domainPrefix": url_id,
+        "http": {
+            "method": scope["method"],
+            "path": re.sub("/+", "/", unquote(path)),
+            "protocol": "HTTP/1.1",
+            "sourceIp": source_ip,
+            "userAgent": headers.get("user-agent", ""),
+        },
+        "requestId": request_id,
+        "routeKey": "$default",
+        "stage": "$default",
+        "time": f"{datetime.fromtimestamp(now, UTC):%d/%b/%Y:%H:%M:%S +0000}",
+        "timeEpoch": int(now * 1000),
+    }
+    text = _text_of(body, headers.get("content-type", ""))
+    if body:
+        document["body"] = base64.b64encode(body).decode() if text is None else text
+    document["isBase64Encoded"] = text is None
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 @dataclass(frozen=True)
@@ -315,36 +311,23 @@ class UrlServer:
         await response(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, headers: IndexedHeaders) -> Response:
-        host = headers["host"]
-        url_id, path = called(host.partition(":")[0].lower(), scope["raw_path"].decode("latin-1"))
+        url_id, path = called(headers["host"].partition(":")[0].lower(), scope["raw_path"].decode("latin-1"))
         entry, qualifier, url = self._find(url_id)
-        pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
-        if (granted := preflight(url.get("Cors", {}), scope["method"], dict(pairs))) is not None:
+        if (granted := preflight(url.get("Cors", {}), scope["method"], headers)) is not None:
             return _response(granted)
         policy = entry.policies.get(qualifier, {})
-        caller, key_id = None, ""
+        caller, signer = None, None
         if url["AuthType"] == "AWS_IAM":
             caller, key_id, body = await self._signed(scope, receive, headers)
+            signer = caller, key_id
         _authorize(policy, url["AuthType"], caller)
         if caller is None:
             body = await read_body(receive, headers, self._limit, "InvokeFunction")
         target = self._target(entry, qualifier)
-        request = UrlRequest(
-            url_id=url_id,
-            host=host,
-            method=scope["method"],
-            path=path,
-            query=scope["query_string"].decode("latin-1"),
-            headers=pairs,
-            body=body,
-            source_ip=scope["client"][0],
-            caller=caller,
-            key_id=key_id,
-        )
         request_id, trace_id = str(uuid.uuid4()), headers.get("x-amzn-trace-id") or new_trace_id()
         result = await self._service.invoke(
             target,
-            request.event(request_id, trace_id),
+            make_event(scope, url_id, path, body, request_id, trace_id, signer),
             trace_id,
             caller=caller.function if caller is not None else "",
             request_id=request_id,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slslab.lambda_.urls import FAILED, UrlAnswer, UrlRequest, answer
+from slslab.lambda_.urls import FAILED, UrlAnswer, answer, make_event
 
 JSON = ("content-type", "application/json")
 
@@ -121,22 +121,28 @@ def test_half_a_surrogate_and_a_deep_answer_are_no_defect() -> None:
     assert answer(deep) == FAILED
 
 
+def event_of(path: str = "/", body: bytes = b"", **headers: str) -> bytes:
+    """Return the event for a request to the URL `id`; header names have underscores."""
+    given = [
+        (name.replace("_", "-").encode(), value.encode()) for name, value in {"host": "id.host", **headers}.items()
+    ]
+    scope = {"method": "POST", "headers": given, "query_string": b"", "client": ("127.0.0.1", 1)}
+    return make_event(scope, "id", path, body, "request", "trace")
+
+
 def test_an_event_has_its_path_decoded_and_as_it_was_sent() -> None:
-    request = UrlRequest("id", "id.host", "GET", "/a%20b//c%2Fd", "", [], b"", "127.0.0.1")
-    event = json.loads(request.event("r", "t"))
+    event = json.loads(event_of("/a%20b//c%2Fd"))
     assert (event["rawPath"], event["requestContext"]["http"]["path"]) == ("/a%20b//c%2Fd", "/a b/c/d")
 
 
 @pytest.mark.parametrize(("host", "port"), [("127.0.0.1:4566", "4566"), ("id.host", "80"), ("localhost:9001", "9001")])
 def test_an_event_names_the_port_that_its_client_called(host: str, port: str) -> None:
-    request = UrlRequest("id", host, "GET", "/", "", [], b"", "127.0.0.1")
-    assert json.loads(request.event("r", "t"))["headers"]["x-forwarded-port"] == port
+    assert json.loads(event_of(host=host))["headers"]["x-forwarded-port"] == port
 
 
 def test_an_event_has_text_as_utf_8() -> None:
     """An escape takes 6 bytes of its limit for a character of 2."""
-    text, headers = "é" * 1000, [("content-type", "text/plain")]
-    request = UrlRequest("id", "id.host", "POST", "/", "", headers, text.encode(), "127.0.0.1")
-    event = request.event("request", "trace")
+    text = "é" * 1000
+    event = event_of(body=text.encode(), content_type="text/plain")
     assert json.loads(event)["body"] == text
     assert len(event) < 3000
