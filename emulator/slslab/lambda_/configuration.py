@@ -50,29 +50,12 @@ RESERVED_VARIABLES = frozenset(
 
 
 @dataclass(frozen=True)
-class ImageConfig:
-    """What a function starts instead of its image's own settings; an empty field keeps the image's."""
-
-    entry_point: tuple[str, ...] = ()
-    command: tuple[str, ...] = ()
-    working_directory: str = ""
-
-    def document(self) -> dict[str, Any]:
-        """Return the API's ImageConfig."""
-        values = {
-            "EntryPoint": list(self.entry_point),
-            "Command": list(self.command),
-            "WorkingDirectory": self.working_directory,
-        }
-        return {name: value for name, value in values.items() if value}
-
-
-@dataclass(frozen=True)
 class Function:
     """One version of a function: its configuration and its code.
 
     `revision` changes with configuration and code; environments of an older revision are outdated. `revision_id` is the
-    API's, which changes more often. `stored` are settings without an effect that answers repeat.
+    API's, which changes more often. `image_config` is the API's, without empty members. `stored` are settings without
+    an effect that answers repeat.
     """
 
     name: str
@@ -88,7 +71,7 @@ class Function:
     architecture: str = "x86_64"
     variables: Mapping[str, str] = field(default_factory=dict)
     has_environment: bool = False
-    image_config: ImageConfig = field(default_factory=ImageConfig)
+    image_config: Mapping[str, Any] = field(default_factory=dict)
     logging: Mapping[str, str] = field(default_factory=dict)
     stored: Mapping[str, Any] = field(default_factory=dict)
     last_modified: str = ""
@@ -146,8 +129,8 @@ class Function:
         }
         if self.code.image is None:
             document |= {"Runtime": self.runtime, "Handler": self.handler}
-        elif configured := self.image_config.document():
-            document["ImageConfigResponse"] = {"ImageConfig": configured}
+        elif self.image_config:
+            document["ImageConfigResponse"] = {"ImageConfig": dict(self.image_config)}
         if self.layers:
             document["Layers"] = [{"Arn": layer.arn, "CodeSize": layer.code.size} for layer in self.layers]
         if self.has_environment:
@@ -171,7 +154,10 @@ def settings(request: Mapping[str, Any], limits: Limits, before: Function | None
         "EphemeralStorage": ("ephemeral_mb", lambda value: bounded(value or {}, "Size", limits.ephemeral_mb)),
         "Environment": ("variables", lambda value: _variables((value or {}).get("Variables") or {}, limits)),
         "Architectures": ("architecture", lambda value: str(value[0])),
-        "ImageConfig": ("image_config", lambda value: _image_config(value or {})),
+        "ImageConfig": (
+            "image_config",
+            lambda value: {name: chosen for name, chosen in (value or {}).items() if chosen},
+        ),
         "LoggingConfig": ("logging", _logging),
     }
     with_default = () if before else ("MemorySize", "Timeout", "EphemeralStorage")
@@ -190,7 +176,6 @@ def settings(request: Mapping[str, Any], limits: Limits, before: Function | None
 def _packaging(request: Mapping[str, Any]) -> dict[str, Any]:
     """Check members that only one kind of package may or must have, with AWS's messages; return images' defaults."""
     kind, of_image = request.get("PackageType", "Zip"), bool((request.get("Code") or {}).get("ImageUri"))
-    _require(request, "Role")
     if kind == "Zip":
         if of_image:
             raise invalid("Please do not provide ImageUri when creating a function with packageType Zip.")
@@ -215,24 +200,14 @@ def check_kind(request: Mapping[str, Any], *, of_image: bool) -> None:
         raise invalid("Please don't provide ImageConfig when the intended function PackageType is Zip.")
 
 
-def _image_config(document: Mapping[str, Any]) -> ImageConfig:
-    return ImageConfig(
-        tuple(document.get("EntryPoint") or ()),
-        tuple(document.get("Command") or ()),
-        str(document.get("WorkingDirectory") or ""),
-    )
-
-
 def _require(request: Mapping[str, Any], key: str) -> None:
     if not request.get(key):
         raise constraint(None, _camel(key), "Member must not be null")
 
 
 def bounded(request: Mapping[str, Any], key: str, allowed: Range) -> int:
-    """Return an integer member within its range, or its default."""
+    """Return an integer member up to its maximum, or its default; AWS's model has checked its minimum."""
     value: int = request.get(key, allowed.default)
-    if value < allowed.minimum:
-        raise constraint(value, _camel(key), f"Member must have value greater than or equal to {allowed.minimum}")
     if value > allowed.maximum:
         raise constraint(value, _camel(key), f"Member must have value less than or equal to {allowed.maximum}")
     return value

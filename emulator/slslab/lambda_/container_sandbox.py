@@ -135,8 +135,8 @@ class ContainerSandboxes(Containers, LocalHost):
         if function.code.image is None:
             command, directory = [function.handler], TASK_ROOT
         else:
-            command = [*(chosen.command or defaults.get("Cmd") or ())]
-            directory = chosen.working_directory or defaults.get("WorkingDir") or "/"
+            command = [*(chosen.get("Command") or defaults.get("Cmd") or ())]
+            directory = chosen.get("WorkingDirectory") or defaults.get("WorkingDir") or "/"
         # The kernel counts files in /tmp as memory, Lambda doesn't. The resident set is held to the memory size.
         memory = (function.memory_mb + function.ephemeral_mb) * MB
         host = api.create_host_config(
@@ -173,7 +173,7 @@ class ContainerSandboxes(Containers, LocalHost):
             "SLSLAB_TRACE_FD": str(TRACE_DESCRIPTOR),
             "SLSLAB_CLOCK_FILE": f"{SHARED}/clock",
         }
-        program = [*(chosen.entry_point or defaults.get("Entrypoint") or []), *command]
+        program = [*(chosen.get("EntryPoint") or defaults.get("Entrypoint") or []), *command]
         if function.code.image is None:
             program = in_wrapper(function.variables, program)
             # The worker's image needs its own variables to find programs and the runtime client.
