@@ -139,7 +139,7 @@ class Lambda:
 
     async def _event(self, name: str, payload: bytes) -> Mapping[str, Any] | ServiceError:
         try:
-            await self._service.accept_event(self._functions.route(name), payload, new_trace_id())
+            self._service.accept_event(self._functions.route(name), payload, new_trace_id())
         except ServiceError as error:
             return error
         return {"Payload": b""}

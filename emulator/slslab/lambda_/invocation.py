@@ -12,7 +12,7 @@ import struct
 import time
 import uuid
 import zlib
-from collections.abc import Callable, Container, Coroutine, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Coroutine, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -43,18 +43,14 @@ EVENT_STRING = 7
 
 def event_message(event: str, content_type: str, payload: bytes) -> bytes:
     """Return one event: its headers, its payload, and two checksums, of its lengths and of everything."""
-    headers = _event_headers({":message-type": "event", ":event-type": event, ":content-type": content_type})
+    values = {":message-type": "event", ":event-type": event, ":content-type": content_type}
+    headers = b"".join(
+        struct.pack("!B", len(name)) + name.encode() + struct.pack("!BH", EVENT_STRING, len(value)) + value.encode()
+        for name, value in values.items()
+    )
     lengths = struct.pack("!II", 16 + len(headers) + len(payload), len(headers))
     message = lengths + struct.pack("!I", zlib.crc32(lengths)) + headers + payload
     return message + struct.pack("!I", zlib.crc32(message))
-
-
-def _event_headers(values: Mapping[str, str]) -> bytes:
-    parts = []
-    for name, value in values.items():
-        parts.append(struct.pack("!B", len(name)) + name.encode())
-        parts.append(struct.pack("!BH", EVENT_STRING, len(value)) + value.encode())
-    return b"".join(parts)
 
 
 CLOSE_LIMIT_S = 5.0
@@ -62,7 +58,10 @@ CLOSE_LIMIT_S = 5.0
 
 @dataclass
 class Metered:
-    """An invocation under way: when it began, and the phases that have ended; `init` is a cold start's Init phase."""
+    """An invocation under way: when it began, and the phases that have ended; `init` is a cold start's Init phase.
+
+    The duration is the time of the other phases.
+    """
 
     started: datetime
     start_ns: int
@@ -70,7 +69,6 @@ class Metered:
     # As the REPORT line prints it.
     init_ms: float | None
     phases: list[PhaseEnd]
-    duration_ns: int = 0
 
 
 class InvocationService(Operations):
@@ -109,7 +107,7 @@ class InvocationService(Operations):
         if kind == "DryRun":
             return WholeResponse(b"", 204)
         if kind == "Event":
-            request_id = await self.accept_event(target, call.body, trace_id)
+            request_id = self.accept_event(target, call.body, trace_id)
             return WholeResponse(b"", 202, {"x-amzn-RequestId": request_id, "X-Amzn-Trace-Id": trace_id})
         result = await self.invoke(target, call.body, trace_id, context, call.caller.function)
         answered = _answered(result, trace_id)
@@ -152,7 +150,7 @@ class InvocationService(Operations):
         request_id = request_id or str(uuid.uuid4())
         return self._run(Request(target, payload, request_id, trace_id, kind, client_context, caller))
 
-    async def accept_event(self, target: Target, payload: bytes, trace_id: str) -> str:
+    def accept_event(self, target: Target, payload: bytes, trace_id: str) -> str:
         """Queue an asynchronous invocation and return its request id at once."""
         return self._asynchronous.accept(target, _checked(payload, "Event", self._limits.event_bytes), trace_id)
 
@@ -224,16 +222,15 @@ class InvocationService(Operations):
             if timed_out:
                 return await self._initialise_in_invoke(environment, request, metered)
             environment.log.start(request.request_id)
-            return self._conclude(environment, request, metered, init)
+            return self._conclude(environment, request, metered)
         if init_ms is not None:
             environment.log.end_init(init_ms, "success", "")
         if environment.state is State.RESET:
             return await self._initialise_in_invoke(environment, request, metered)
         deadline_ms = time.time_ns() // 1_000_000 + timeout_s * 1000
         begin = partial(self._begin, environment, request, metered)
-        outcome = await environment.invoke(_handed_out(request, deadline_ms), timeout_s, begin)
-        metered.duration_ns = outcome.lambda_ns
-        return self._conclude(environment, request, metered, outcome)
+        phases.append(await environment.invoke(_handed_out(request, deadline_ms), timeout_s, begin))
+        return self._conclude(environment, request, metered)
 
     async def _initialise_in_invoke(
         self, environment: ExecutionEnvironment, request: Request, metered: Metered
@@ -251,14 +248,12 @@ class InvocationService(Operations):
             outcome = await environment.start(timeout_s)
         except StartFailed as failure:
             raise ServiceError(500, "ServiceException", f"The environment could not start: {failure}.") from failure
-        metered.duration_ns = outcome.lambda_ns
         metered.phases.append(outcome)
         if outcome.ending is Ending.RESPONSE:
             left_s = timeout_s - outcome.lambda_ns / 1e9
             deadline_ms = time.time_ns() // 1_000_000 + round(left_s * 1000)
-            outcome = await environment.invoke(_handed_out(request, deadline_ms), left_s, lambda: None)
-            metered.duration_ns += outcome.lambda_ns
-        return self._conclude(environment, request, metered, outcome)
+            metered.phases.append(await environment.invoke(_handed_out(request, deadline_ms), left_s, lambda: None))
+        return self._conclude(environment, request, metered)
 
     def _begin(self, environment: ExecutionEnvironment, request: Request, metered: Metered) -> None:
         function = request.target.function
@@ -278,26 +273,24 @@ class InvocationService(Operations):
             }
         )
 
-    def _conclude(
-        self, environment: ExecutionEnvironment, request: Request, metered: Metered, outcome: PhaseEnd
-    ) -> Response:
+    def _conclude(self, environment: ExecutionEnvironment, request: Request, metered: Metered) -> Response:
         function, request_id = request.target.function, request.request_id
+        init, init_ms, phases = metered.init, metered.init_ms, metered.phases
+        outcome = phases[-1]
+        # Don't count the host's time before and after.
+        own = [phase for phase in phases if phase is not init]
         error_type, payload = self._result(outcome, request)
-        duration_ms, status = round(metered.duration_ns / 1e6, 2), "error" if error_type else "success"
+        duration_ms = round(sum([phase.lambda_ns for phase in own]) / 1e6, 2)
+        status = "error" if error_type else "success"
         if outcome.ending is Ending.TIMEOUT:
             # The clock is read a little after the limit; AWS reports the limit itself.
             duration_ms, status = float(function.timeout_s * 1000), "timeout"
-        init, init_ms = metered.init, metered.init_ms
         # Max Memory Used: the peak rounded up, or the whole memory size when it was exhausted.
         exhausted = outcome.ending is Ending.OUT_OF_MEMORY
         memory_mb = function.memory_mb if exhausted else -(-outcome.peak_bytes // MB)
         ended = exhausted or outcome.ending is Ending.EXIT
         cause = str(json.loads(payload)["errorMessage"]) if ended else ""
         cgroup_peak, (gpu, gpu_bytes) = outcome.cgroup_peak_bytes, outcome.gpu or (None, 0)
-        # A failed initialisation is the outcome itself and must not count twice.
-        phases = metered.phases if outcome in metered.phases else [*metered.phases, outcome]
-        # Don't count the host's time before and after.
-        own = [phase for phase in phases if phase is not init]
         record = InvocationRecord(
             request_id=request_id,
             function=function.name,
