@@ -75,7 +75,6 @@ class Asynchronous:
         send: Callable[[str, bytes, Attributes, str], None],
     ) -> None:
         self._functions = functions
-        self._configs = EventInvokeConfigs(functions)
         self._limits = limits
         self._invoke = invoke
         self._store = store
@@ -111,7 +110,9 @@ class Asynchronous:
         condition = ""
         while True:
             request = request._replace(target=self._functions.route(name, request.target.qualifier))
-            retries, age_s, destinations = self._configs.handling(request.target)
+            config = self._functions.entry(name).events.get(request.target.qualifier or LATEST, {})
+            retries = config.get("MaximumRetryAttempts", self._limits.event_retries.default)
+            age_s = config.get("MaximumEventAgeInSeconds", self._limits.event_age_s.default)
             try:
                 answer = await self._invoke(request)
             except ServiceError as error:
@@ -136,7 +137,8 @@ class Asynchronous:
             if self._closing:
                 return
             await (self._wait_for_room(name, delay_s) if throttled else asyncio.sleep(delay_s))
-        destination = destinations.get("OnSuccess" if condition == "Success" else "OnFailure", {}).get("Destination")
+        kind = "OnSuccess" if condition == "Success" else "OnFailure"
+        destination = config.get("DestinationConfig", {}).get(kind, {}).get("Destination")
         letters = request.target.function.stored.get("DeadLetterConfig")
         try:
             if destination:
@@ -267,23 +269,11 @@ class EventInvokeConfigs(FunctionResource):
 
     def get(self, name: str, qualifier: str | None) -> dict[str, Any]:
         """Carry out GetFunctionEventInvokeConfig."""
-        found = self._find(name, qualifier)
-        if found is None:
+        configs = self._functions.entry(name).events if self._functions.exists(name) else {}
+        if (qualifier or LATEST) not in configs:
             arn = function_arn(name, qualifier or LATEST)
             raise missing(f"The function {arn} doesn't have an EventInvokeConfig")
-        return found
-
-    def handling(self, target: Target) -> tuple[int, int, Mapping[str, Any]]:
-        """Return what applies to an event of this target: its retries, its maximum age, s, and its destinations."""
-        limits, config = self._functions.limits, self._find(target.function.name, target.qualifier) or {}
-        return (
-            config.get("MaximumRetryAttempts", limits.event_retries.default),
-            config.get("MaximumEventAgeInSeconds", limits.event_age_s.default),
-            config.get("DestinationConfig", {}),
-        )
-
-    def _find(self, name: str, qualifier: str | None) -> dict[str, Any] | None:
-        return self._functions.entry(name).events.get(qualifier or LATEST) if self._functions.exists(name) else None
+        return configs[qualifier or LATEST]
 
     def _destinations(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = {}

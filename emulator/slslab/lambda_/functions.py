@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from slslab.aws.errors import ServiceError, conflict, invalid, missing, violation
 from slslab.aws.limits import Limits
-from slslab.lambda_.api import FUNCTIONS_ONLY, Answer, Call, Operations
+from slslab.lambda_.api import Answer, Call, Operations
 from slslab.lambda_.configuration import ACTIVE, CREATING, UPDATING, Function, check_kind, settings
 from slslab.lambda_.layers import LayerVersions, timestamp
 from slslab.lambda_.packages import Code, Packages
@@ -222,27 +222,6 @@ class Functions:
             raise conflict(f"Version {qualifier} is used by the aliases {', '.join(aliases)}: delete them first.")
         entry.versions.pop(qualifier, None)
         entry.forget(qualifier)
-
-    def reserve(self, name: str, request: Mapping[str, Any], qualifier: str | None = None) -> None:
-        """Carry out PutFunctionConcurrency: reserve concurrent executions that no other function may use.
-
-        AWS refuses every qualifier here, even $LATEST, which other operations accept as the function (recorded).
-        """
-        if qualifier is not None:
-            raise invalid(FUNCTIONS_ONLY)
-        entry = self.entry(name, LATEST)
-        value: int = request["ReservedConcurrentExecutions"]
-        others = self.reserved_total() - (entry.reserved or 0)
-        floor = self.limits.unreserved_concurrency
-        if self.limits.account_concurrency - others - value < floor:
-            raise invalid(
-                "Specified ReservedConcurrentExecutions for function decreases account's "
-                f"UnreservedConcurrentExecution below its minimum value of [{floor}].",
-                typed=False,
-            )
-        if value != entry.reserved:
-            entry.reserved = value
-            entry.renew_revision_id()
 
     def _settings(self, request: Mapping[str, Any], before: Function | None = None) -> dict[str, Any]:
         checked = settings(request, self.limits, before)

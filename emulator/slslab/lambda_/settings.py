@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 from slslab.aws.errors import invalid
 from slslab.aws.limits import Limits
-from slslab.lambda_.api import Answer, Call
+from slslab.lambda_.api import FUNCTIONS_ONLY, Answer, Call
 from slslab.lambda_.event_sources import EventSourceMappings
 from slslab.lambda_.functions import FunctionResource, Functions, check_tags
-from slslab.lambda_.references import parse
+from slslab.lambda_.references import LATEST, parse
 
 TOTAL_CODE_BYTES = 80_530_636_800
 
@@ -25,8 +25,23 @@ class SettingOperations(FunctionResource):
         self._limits = limits
 
     async def _put_function_concurrency(self, call: Call) -> Answer:
-        self._functions.reserve(call.name, call.members, call.qualifier)
-        return await self._get_function_concurrency(call)
+        """AWS refuses every qualifier here, even $LATEST, which other operations accept as the function (recorded)."""
+        if call.qualifier is not None:
+            raise invalid(FUNCTIONS_ONLY)
+        entry = self._functions.entry(call.name, LATEST)
+        value: int = call.members["ReservedConcurrentExecutions"]
+        others = self._functions.reserved_total() - (entry.reserved or 0)
+        floor = self._limits.unreserved_concurrency
+        if self._limits.account_concurrency - others - value < floor:
+            raise invalid(
+                "Specified ReservedConcurrentExecutions for function decreases account's "
+                f"UnreservedConcurrentExecution below its minimum value of [{floor}].",
+                typed=False,
+            )
+        if value != entry.reserved:
+            entry.reserved = value
+            entry.renew_revision_id()
+        return {"ReservedConcurrentExecutions": value}
 
     async def _get_function_concurrency(self, call: Call) -> Answer:
         reserved = self._functions.entry(call.name).reserved

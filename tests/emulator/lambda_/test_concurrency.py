@@ -58,7 +58,7 @@ def test_functions_share_what_the_account_has() -> None:
 
 def test_a_reservation_is_a_limit_of_its_function_and_not_for_others() -> None:
     functions = make_functions("one", "two", limits=LIMITS)
-    functions.reserve("one", {"ReservedConcurrentExecutions": 2})
+    functions.entry("one").reserved = 2
     leases = Concurrency(functions, LIMITS)
     with ExitStack() as stack:
         for name in ("two", "two"):
@@ -75,7 +75,7 @@ def test_a_reservation_is_a_limit_of_its_function_and_not_for_others() -> None:
 
 def test_a_reservation_of_none_admits_none() -> None:
     functions = make_functions("one", limits=LIMITS)
-    functions.reserve("one", {"ReservedConcurrentExecutions": 0})
+    functions.entry("one").reserved = 0
     with pytest.raises(ServiceError) as error, lease(Concurrency(functions, LIMITS), "one"):
         pytest.fail("it has a lease")
     assert throttle_reason(error) == RESERVED
@@ -170,7 +170,7 @@ def test_all_that_wait_for_memory_wake_up_when_some_is_released() -> None:
 
 def test_ten_requests_a_second_for_each_unit_of_concurrency(clock: SimpleNamespace) -> None:
     functions = make_functions("one", "two", limits=LIMITS)
-    functions.reserve("one", {"ReservedConcurrentExecutions": 1})
+    functions.entry("one").reserved = 1
     leases = Concurrency(functions, LIMITS)
     for name, most, reason in (
         ("one", 10, "ReservedFunctionInvocationRateLimitExceeded"),

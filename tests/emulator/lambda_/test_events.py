@@ -195,7 +195,7 @@ def test_a_retry_beyond_the_age_is_not_waited_for(age_s: int, attempts: int, mak
 
 def test_an_event_of_a_function_without_concurrency_fails_at_once(make: Callable[..., Platform]) -> None:
     functions = configured()
-    functions.reserve("f", {"ReservedConcurrentExecutions": 0})
+    functions.entry("f").reserved = 0
     platform = make(functions, THROTTLED)
     platform.run(functions.resolve("f"))
     assert platform.slept == []
