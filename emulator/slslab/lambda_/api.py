@@ -102,6 +102,13 @@ Answering = Callable[[Scope], Awaitable[WholeResponse]]
 PACKAGE_BODY_BYTES = 70_167_211
 # assumed: AWS documents only the limit of an invocation's payload.
 OTHER_BODY_BYTES = 6 * MB
+# Operations that receive a package, by the end of their paths.
+PACKAGES = {
+    "functions": "CreateFunction",
+    "code": "UpdateFunctionCode",
+    "versions": "PublishLayerVersion",
+    "instances": "launch",
+}
 # Operations that have an IAM action with a different name.
 ACTIONS = {
     "Invoke": "InvokeFunction",
@@ -154,17 +161,12 @@ def application(handlers: Mapping[str, Handler], more: Sequence[BaseRoute]) -> A
 def body_limit(limits: Limits, scope: Scope) -> tuple[int, str]:
     """Return the size limit of a request's body, bytes, and the operation's name in AWS's message."""
     path = scope["path"].rstrip("/")
-    if path.endswith(("/invocations", "/response-streaming-invocations")):
+    last = path.rpartition("/")[2]
+    if last in ("invocations", "response-streaming-invocations"):
         return max(limits.request_bytes, limits.event_bytes), "InvokeFunction"
-    if path.endswith("/functions"):
-        return PACKAGE_BODY_BYTES, "CreateFunction"
-    if path.endswith("/code"):
-        return PACKAGE_BODY_BYTES, "UpdateFunctionCode"
-    if path.endswith("/versions") and "/layers/" in path:
-        return PACKAGE_BODY_BYTES, "PublishLayerVersion"
-    if path.endswith("/instances"):
-        return PACKAGE_BODY_BYTES, "launch"
-    return OTHER_BODY_BYTES, path.rpartition("/")[2]
+    if last in PACKAGES and (last != "versions" or "/layers/" in path):  # a function's version is published without one
+        return PACKAGE_BODY_BYTES, PACKAGES[last]
+    return OTHER_BODY_BYTES, last
 
 
 def _routes(handlers: Mapping[str, Handler]) -> list[tuple[str, re.Pattern[str], dict[str, Answering]]]:

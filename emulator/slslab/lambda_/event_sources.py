@@ -291,7 +291,7 @@ class EventSourceMappings(Operations):
                 )
         mapping = new_mapping(queue, function, request)
         check_tags(request.get("Tags") or {})
-        if not self._stack.reaches("sqs"):
+        if self._stack.endpoint("sqs") is None:
             raise invalid(
                 f"The queue {queue} cannot be polled: this emulator has no SQS. `slslab up` has it with slslab[aws]."
             )

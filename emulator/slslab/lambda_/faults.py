@@ -8,7 +8,6 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 from slslab.aws.errors import throttled
@@ -56,10 +55,7 @@ class FunctionFaults:
             if fault.kind == "throttle":
                 self._happen(fault, request, "")
                 raise throttled("ConcurrentInvocationLimitExceeded", self._retry_after_s)
-        return partial(self._schedule, met[0], request) if met else None
-
-    def _schedule(self, fault: Fault, request: Request, environment: ExecutionEnvironment) -> "asyncio.Task[None]":
-        return asyncio.ensure_future(self._hit(fault, request, environment))
+        return (lambda environment: asyncio.create_task(self._hit(met[0], request, environment))) if met else None
 
     async def _hit(self, fault: Fault, request: Request, environment: ExecutionEnvironment) -> None:
         while environment.state is not State.BUSY:

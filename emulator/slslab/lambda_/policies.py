@@ -80,7 +80,7 @@ def allows(policy: Policy, action: str, principal: str | None, values: Mapping[s
     return any(
         _matches(statement["Principal"], principal)
         and statement["Action"] in (action, "lambda:*", "*")
-        and all(_holds(kind, key, wanted, values) for kind, key, wanted in _conditions(statement))
+        and _holds(statement.get("Condition", {}), values)
         for statement in policy.values()
     )
 
@@ -142,11 +142,9 @@ def _matches(principal: str | dict[str, str], caller: str | None) -> bool:
     return caller is not None and (arn == caller or (sessions is not None and caller.startswith(sessions)))
 
 
-def _conditions(statement: Statement) -> list[tuple[str, str, str]]:
-    return [
-        (kind, key, wanted) for kind, keys in statement.get("Condition", {}).items() for key, wanted in keys.items()
-    ]
-
-
-def _holds(kind: str, key: str, wanted: str, values: Mapping[str, str]) -> bool:
-    return kind in ("StringEquals", "Bool") and values.get(key) == wanted
+def _holds(conditions: Mapping[str, Mapping[str, str]], values: Mapping[str, str]) -> bool:
+    return all(
+        kind in ("StringEquals", "Bool") and values.get(key) == wanted
+        for kind, keys in conditions.items()
+        for key, wanted in keys.items()
+    )

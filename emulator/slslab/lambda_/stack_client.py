@@ -57,10 +57,6 @@ class StackClient:
             )
         return aws_client(service, endpoint, self.owner, **settings)
 
-    def reaches(self, service: str) -> bool:
-        """Return whether there is an endpoint for a service."""
-        return self.endpoint(service) is not None
-
     def endpoint(self, service: str) -> str | None:
         """Return a service's own endpoint, or the common one of all other services; None without either."""
         return self.endpoints.get(SERVICES.get(service, service), self.endpoints.get("aws"))
@@ -70,7 +66,7 @@ class StackClient:
 
         InvalidParameterValueException if it cannot be read, or is too large.
         """
-        if not self.reaches("s3"):
+        if self.endpoint("s3") is None:
             raise invalid(f"The bucket {bucket} cannot be read: this emulator has no S3. Send the code as ZipFile.")
         with closing(self.client("s3")) as client:
             try:
@@ -88,7 +84,7 @@ class StackClient:
 
     def store(self, bucket: str, key: str, body: bytes) -> None:
         """Store the record of a failed event in the bucket that its function names; without S3 it is only logged."""
-        if not self.reaches("s3"):
+        if self.endpoint("s3") is None:
             LOG.error("the destination bucket %s cannot be written: this emulator has no S3", bucket)
             return
         with closing(self.client("s3")) as client:
@@ -100,7 +96,7 @@ class StackClient:
         A queue gets the trace id as AWSTraceHeader (measured: recorded from AWS).
         """
         service = arn.split(":")[2]
-        if service not in ("sqs", "sns") or not self.reaches(service):
+        if service not in ("sqs", "sns") or self.endpoint(service) is None:
             LOG.error("the destination %s cannot be reached: this emulator has no service for it", arn)
             return
         sent = {name: {"DataType": kind, "StringValue": value} for name, (kind, value) in attributes.items()}

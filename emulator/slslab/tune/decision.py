@@ -60,7 +60,7 @@ class Best:
     """The best size by a goal, and the sizes that can't be told apart from it."""
 
     memory_mb: int
-    alike: tuple[int, ...]
+    alike: list[int]
 
 
 def best(estimates: Sequence[Estimate], goal: str) -> Best | None:
@@ -76,7 +76,7 @@ def best(estimates: Sequence[Estimate], goal: str) -> Best | None:
     by = goal if "cost" in GOALS[goal] else "cheapest"
     lowest = min(size.value(by) for size in equal)
     chosen = max(size.memory_mb for size in equal if size.value(by) <= (1 + SAME) * lowest)
-    return Best(chosen, tuple(size.memory_mb for size in equal if size.memory_mb != chosen))
+    return Best(chosen, [size.memory_mb for size in equal if size.memory_mb != chosen])
 
 
 def in_time(estimates: Sequence[Estimate], deadline_s: float) -> list[Estimate]:

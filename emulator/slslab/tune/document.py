@@ -15,7 +15,7 @@ from slslab.run.directory import RunDirectory
 from slslab.run.metrics import grouped
 from slslab.run.predictions import predict, requests_of
 from slslab.run.service import read_service
-from slslab.tune.decision import GOALS, Best, Estimate, best, excess, in_time
+from slslab.tune.decision import GOALS, Estimate, best, excess, in_time
 from slslab.tune.estimates import Estimator, Measured, Sample
 from slslab.tune.tuning import (
     OUT_OF_MEMORY,
@@ -81,6 +81,8 @@ def describe(
     records = [sample.record for sample in made]
     requests = {function: [request for sample in made for request in sample.requests]}
     tuning = predict(records, requests, estimator.predictor)
+    ids = {record["request_id"] for record in records}
+    used = [sample.record["request_id"] for measured in known.measured.values() for sample in measured.samples]
     return {
         "schema": SCHEMA,
         "function": function,
@@ -91,24 +93,15 @@ def describe(
         "goal": goal,
         "deadline_s": deadline_s,
         "memory": None if answer is None else answer.memory_mb,
-        "answers": {name: _best(one) for name, one in chosen.items()},
+        "answers": {name: None if one is None else vars(one) for name, one in chosen.items()},
         "sizes": [_size(size, estimates, known) for size in known.sizes],
         "invocations": len(made),
         "cold_starts": sum(bool(record["cold_start"]) for record in records),
-        "used_before": sum(len(one.samples) for one in known.measured.values()) - _counted(known, made),
+        "used_before": sum(request_id not in ids for request_id in used),
         "seconds": round(seconds, 3),
         "prices": {"name": estimator.book.name, "date": estimator.book.date.isoformat()},
         "predicted": tuning.document(tuning.bill(estimator.book)),
     }
-
-
-def _counted(known: Sizes, made: Sequence[Sample]) -> int:
-    ids = {sample.record["request_id"] for sample in made}
-    return sum(one.record["request_id"] in ids for measured in known.measured.values() for one in measured.samples)
-
-
-def _best(found: Best | None) -> dict[str, Any] | None:
-    return None if found is None else {"memory_mb": found.memory_mb, "alike": list(found.alike)}
 
 
 def _size(memory_mb: int, estimates: Sequence[Estimate], known: Sizes) -> dict[str, Any]:
