@@ -9,12 +9,12 @@ https://docs.aws.amazon.com/lambda/latest/dg/monitoring-cloudwatchlogs-logformat
 """
 
 import json
+import mmap
 import os
 import struct
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -38,7 +38,9 @@ PATH = "/slslab/logs"
 TOGETHER_MS = 10
 # documented: cloudwatch_limits_cwl.html: a PutLogEvents request has at most 1 MB. Our answers have about as much.
 ANSWER_BYTES = 1 << 20
-# An entry in the file: the number of its log, its time, start and end, and whether it is one record.
+# An entry in the file: text that one environment wrote at about the same time. It has the log's number, the time (ms),
+# start and end in the log's file, and whether it is a record. A record is one event, even with several lines; in other
+# text, each line is an event.
 ENTRY = struct.Struct("<QQQQ?")
 # The most entries to read for one answer.
 MOST_ENTRIES = 1 << 14
@@ -46,20 +48,6 @@ MOST_ENTRIES = 1 << 14
 LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
 SHOWN_AT = {"platform.initRuntimeDone": "DEBUG", "platform.initReport": "DEBUG", "platform.runtimeDone": "DEBUG"}
 INIT = {"initializationType": "on-demand", "phase": "init"}
-
-
-@dataclass
-class Written:
-    """Text that one environment wrote at about the same time: its log's number, and its position in the log's file.
-
-    A `record` is one event, even with several lines; in other text, each line is an event.
-    """
-
-    log: int
-    time_ms: int
-    start: int
-    end: int
-    record: bool
 
 
 class LogEvents:
@@ -77,7 +65,7 @@ class LogEvents:
         self._logs: list[tuple[str, str, Path]] = []
         # The number of entries in the file, and the latest entry, which may still grow.
         self._count = 0
-        self._last: Written | None = None
+        self._last: tuple[int, int, int, int, bool] | None = None
 
     def open(self, function: Function, environment: str) -> "EnvironmentLog":
         """Return the log of an environment, by its id."""
@@ -97,13 +85,13 @@ class LogEvents:
 
         def wrote(start: int, end: int, record: bool) -> None:
             now_ms = time.time_ns() // 1_000_000
-            last = self._last
-            alike = last is not None and last.log == log and not (record or last.record)
-            if last is not None and alike and now_ms - last.time_ms < TOGETHER_MS:
-                last.end = end
-            else:
+            if self._last is not None:
+                last, began_ms, first, _, is_record = self._last
+                if last == log and not (record or is_record) and now_ms - began_ms < TOGETHER_MS:
+                    self._last = log, began_ms, first, end, False
+                    return
                 self._keep()
-                self._last = Written(log, now_ms, start, end, record)
+            self._last = log, now_ms, start, end, record
 
         return wrote
 
@@ -138,8 +126,8 @@ class LogEvents:
 
     def _keep(self) -> None:
         if self._last is not None:
-            last, self._last = self._last, None
-            self._file.write(ENTRY.pack(last.log, last.time_ms, last.start, last.end, last.record))
+            self._file.write(ENTRY.pack(*self._last))
+            self._last = None
             self._count += 1
 
     async def _read(self, request: Request) -> Response:
@@ -152,23 +140,12 @@ class LogEvents:
 
 def _messages(path: Path, start: int, end: int, record: bool) -> list[str]:
     """Return the record, or the lines that end here. The first may begin in an earlier entry."""
-    with path.open("rb") as file:
-        begin = start if record else _line_start(file.fileno(), start)
-        text = os.pread(file.fileno(), end - begin, begin)
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as log:
+        text = log[start if record else log.rfind(b"\n", 0, start) + 1 : end]
     if record:
         return [text.removesuffix(b"\n").decode(errors="replace")]
     # measured: an event of a text log is a line without its line break; REPORT keeps its tab.
     return [line.decode(errors="replace") for line in text.split(b"\n")[:-1] if line]
-
-
-def _line_start(file: int, position: int) -> int:
-    while position:
-        back = max(0, position - 4096)
-        found = os.pread(file, position - back, back).rfind(b"\n")
-        if found >= 0:
-            return back + found + 1
-        position = back
-    return 0
 
 
 class EnvironmentLog(FunctionLog):
