@@ -10,8 +10,9 @@ import json
 import logging
 import time
 import uuid
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -80,8 +81,8 @@ class Asynchronous:
         self._store = store
         self._send = send
         self._tasks: set[asyncio.Task[None]] = set()
-        # Each function's events that found no concurrency, oldest first.
-        self._throttled: dict[str, deque[asyncio.Future[None]]] = defaultdict(deque)
+        # Each function's events that found no concurrency wait here; the oldest is notified first.
+        self._room: dict[str, asyncio.Condition] = defaultdict(asyncio.Condition)
         self._closing = False
 
     def accept(self, target: Target, payload: bytes, trace_id: str) -> str:
@@ -124,7 +125,8 @@ class Asynchronous:
                 throttles, throttled = throttles + 1, True
             else:
                 attempts, throttled = attempts + 1, False
-                self._wake(name)
+                async with self._room[name]:
+                    self._room[name].notify()
                 if answer.function_error is None:
                     condition = "Success"
                 elif attempts > retries:
@@ -153,22 +155,10 @@ class Asynchronous:
 
         assumed: AWS reads a function's events from one queue, so that throttled ones don't each wait alone.
         """
-        turn = asyncio.get_running_loop().create_future()
-        self._throttled[name].append(turn)
-        slept = asyncio.ensure_future(asyncio.sleep(longest_s))
-        try:
-            await asyncio.wait((turn, slept), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            slept.cancel()
-            turn.cancel()
-
-    def _wake(self, name: str) -> None:
-        waiting = self._throttled[name]
-        while waiting:
-            turn = waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                return
+        async with self._room[name]:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(longest_s):
+                    await self._room[name].wait()
 
     async def _deliver(self, destination: str, request: Request, record: bytes) -> None:
         if destination.startswith(FUNCTION):

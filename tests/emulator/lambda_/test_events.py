@@ -3,7 +3,8 @@
 import asyncio
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -82,8 +83,15 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Platform]:
         await pause(0)
 
     monkeypatch.setattr(events, "time", SimpleNamespace(monotonic=lambda: clock.now))
+
     # Not asyncio's own `sleep`: an emulator that other tests share runs on another thread.
-    monkeypatch.setattr(events, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": sleep}))
+    @asynccontextmanager
+    async def timeout(seconds: float) -> AsyncIterator[None]:
+        await sleep(seconds)
+        raise TimeoutError
+        yield
+
+    monkeypatch.setattr(events, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": sleep, "timeout": timeout}))
 
     def call(functions: Functions, *outcomes: Outcome) -> Platform:
         made.append(Platform(functions, *outcomes))
