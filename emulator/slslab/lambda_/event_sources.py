@@ -10,7 +10,6 @@ import asyncio
 import base64
 import json
 import logging
-import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -104,7 +103,7 @@ class QueueClient:
 
 
 class QueuePoller:
-    """Polls from its creation until `close`, on its own thread. Everything else runs on the creator's event loop.
+    """Polls from its creation until `close`: requests on its own thread, everything else on the creator's event loop.
 
     `target` returns what to invoke. `mapping` is the API's EventSourceMappingConfiguration. `on_poll` is called for
     each request that AWS would bill, with its bytes; a batch's requests follow its invocation.
@@ -130,17 +129,16 @@ class QueuePoller:
         self._idle_s = 0.0
         # Since when at least FIRST_AT_ONCE invocations have been running.
         self._busy_s: float | None = None
-        self._closed = threading.Event()
+        self._closed = False
         # Set when a batch has been processed, or the poller is closed.
         self._changed = asyncio.Event()
         self._batches: set[asyncio.Task[None]] = set()
-        self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(1, f"poller of {self._arn}")
-        self._polling = self._loop.create_task(self._poll())
+        self._polling = asyncio.create_task(self._poll())
 
     async def close(self) -> None:
         """Wait for the current poll to end; messages that it has received are still processed."""
-        self._closed.set()
+        self._closed = True
         self._changed.set()
         await self._polling
 
@@ -148,40 +146,40 @@ class QueuePoller:
         with self._thread:
             while await self._wait_for_place():
                 try:
-                    batch = await self._loop.run_in_executor(self._thread, self._gather)
+                    batch = await self._gather()
                 except Exception as error:  # whatever fails, the next poll may succeed
-                    if not self._closed.is_set():
+                    if not self._closed:
                         LOG.error("%s cannot be polled: %s", self._arn, error)
-                        await self._loop.run_in_executor(self._thread, self._closed.wait, AGAIN_S)
+                        await self._wait_for_change(AGAIN_S)
                     continue
                 if batch:
-                    task = self._loop.create_task(self._process(batch))
+                    task = asyncio.create_task(self._process(batch))
                     self._batches.add(task)
                     task.add_done_callback(self._end)
 
-    def _gather(self) -> list[Message]:
-        batch = self._receive(self._size)
+    async def _gather(self) -> list[Message]:
+        batch = await self._receive(self._size)
         end, size = time.monotonic() + self._mapping["MaximumBatchingWindowInSeconds"], sum(map(message_bytes, batch))
-        while batch and len(batch) < self._size and size < 6 * MB and not self._closed.is_set():
+        while batch and len(batch) < self._size and size < 6 * MB and not self._closed:
             if time.monotonic() >= end:
                 break
             try:
-                more = self._receive(self._size - len(batch))
+                more = await self._receive(self._size - len(batch))
             except QUEUE_ERRORS:
                 break  # process what was received; the next poll reports the error
             batch, size = batch + more, size + sum(map(message_bytes, more))
         return batch
 
-    def _receive(self, most: int) -> list[Message]:
-        messages = self._queue.receive(most)
+    async def _receive(self, most: int) -> list[Message]:
+        messages = await asyncio.get_running_loop().run_in_executor(self._thread, self._queue.receive, most)
         self._idle_s = 0.0 if messages else self._idle_s + WAIT_S
         if self._idle_s >= LONG_POLL_S / FIRST_AT_ONCE:
             self._idle_s = 0.0
-            self._loop.call_soon_threadsafe(self._on_poll, 0)
+            self._on_poll(0)
         return messages
 
     async def _wait_for_place(self) -> bool:
-        while not self._closed.is_set():
+        while not self._closed:
             running = len(self._batches)
             if running < FIRST_AT_ONCE:
                 self._busy_s = None
@@ -190,15 +188,18 @@ class QueuePoller:
             extra = 0 if self._busy_s is None else MORE_PER_S * (time.monotonic() - self._busy_s)
             if running < min(self._most, FIRST_AT_ONCE + int(extra)):
                 return True
-            self._changed.clear()
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), 1 / MORE_PER_S if running < self._most else None)
+            await self._wait_for_change(1 / MORE_PER_S if running < self._most else None)
         return False
+
+    async def _wait_for_change(self, longest_s: float | None) -> None:
+        self._changed.clear()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._changed.wait(), longest_s)
 
     def _end(self, task: "asyncio.Task[None]") -> None:
         self._batches.discard(task)
         self._changed.set()
-        if not task.cancelled() and (error := task.exception()) is not None and not self._closed.is_set():
+        if not task.cancelled() and (error := task.exception()) is not None and not self._closed:
             LOG.error("a batch of %s stays in its queue: %s", self._arn, error)
 
     async def _process(self, batch: list[Message]) -> None:
