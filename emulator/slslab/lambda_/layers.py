@@ -63,11 +63,6 @@ class LayerVersion:
             **self.attributes,
         }
 
-    def document(self, location: str) -> dict[str, Any]:
-        """Return the members of GetLayerVersion's answer; `location` is its content's URL."""
-        content = {"Location": location, "CodeSha256": self.code.sha256, "CodeSize": self.code.size}
-        return {"Content": content, "LayerArn": layer_arn(self.name), **self.listed()}
-
 
 class LayerVersions:
     """The registry; its methods take a layer's name or its ARN."""
@@ -224,7 +219,10 @@ class LayerOperations(Operations):
         self._remove_unused()
 
     def _document(self, layer: LayerVersion, call: Call) -> Answer:
-        return layer.document(self._packages.location(layer.code, call.headers["host"]))
+        code = layer.code
+        location = self._packages.location(code, call.headers["host"])
+        content = {"Location": location, "CodeSha256": code.sha256, "CodeSize": code.size}
+        return {"Content": content, "LayerArn": layer_arn(layer.name), **layer.listed()}
 
 
 def _named(call: Call) -> tuple[str, int]:
@@ -238,10 +236,6 @@ class Layers:
         self._home = home
         self._merged: dict[tuple[Path, ...], Path] = {}
         self._lock = threading.Lock()
-
-    def known(self, layers: tuple[Path, ...]) -> Path | None:
-        """Return the directory if it has been made."""
-        return self._merged.get(layers)
 
     def merged(self, layers: tuple[Path, ...]) -> Path:
         """Return one directory with these layers' files; a later layer's files replace an earlier one's.

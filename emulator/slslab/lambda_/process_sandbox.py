@@ -352,16 +352,12 @@ class ProcessSandboxes(LocalHost):
         return (await self._runtime(function)).description
 
     async def _runtime(self, function: Function) -> Runtime:
-        making = self._runtimes.start_making(function.runtime)
-        return making.result() if making.done() else await asyncio.wrap_future(making)
+        return await asyncio.wrap_future(self._runtimes.start_making(function.runtime))
 
     async def start(self, environment: Environment, former: Sandbox | None = None) -> ProcessSandbox:
         """Start a runtime, with the control group of the `former` one if there is one; OSError if the host cannot."""
         runtime = await self._runtime(environment.function)
-        layers = environment.function.layer_directories
-        opt = self._layers.known(layers)
-        if opt is None:
-            opt = await asyncio.to_thread(self._layers.merged, layers)
+        opt = await asyncio.to_thread(self._layers.merged, environment.function.layer_directories)
         assert former is None or isinstance(former, ProcessSandbox)
         return ProcessSandbox(self, environment, runtime, opt, former.hand_over() if former is not None else None)
 
