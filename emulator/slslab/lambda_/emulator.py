@@ -21,9 +21,7 @@ from starlette.routing import BaseRoute
 from slslab.aws.keys import Keyring
 from slslab.aws.limits import MB, Limits, lambda_limits
 from slslab.errors import RequestError
-from slslab.host.cgroups import Hierarchy
 from slslab.host.managed import Managed
-from slslab.host.namespaces import Isolation
 from slslab.host.priority import high_priority
 from slslab.host.processes import raise_descriptor_limit
 from slslab.host.reaper import marked_processes
@@ -138,6 +136,8 @@ class Emulator(Managed):
         raise_descriptor_limit()
         if self._owns_session:
             stack.enter_context(self._session)
+        # The temporary directory, which is removed with the emulator.
+        self.home = self._session.home
         stack.enter_context(self._hosts)
         self._log_events = LogEvents(self.home, self.logs, self.limits.log_tail_bytes)
         stack.callback(self._log_events.close)
@@ -145,6 +145,8 @@ class Emulator(Managed):
         stack.callback(self._server.close)
         self.endpoint = self._server.endpoint
         self._stack = StackClient(self.endpoint, self._advertise or self.endpoint, self._variables, self.keys.owner)
+        # Every function gets these in addition to Lambda's own.
+        self.variables: Mapping[str, str] = self._stack.variables
         self._hosts.share(
             emulator_id=self.id,
             home=self.home / "environments",
@@ -189,16 +191,8 @@ class Emulator(Managed):
         urls = UrlServer(functions, self.service, self.keys, self.limits)
         stack.enter_context(self._server.serving(served, finish, names, self.keys, limit, urls))
         self.wait_for(self._hosts.open(self.service.pool.admission.notify))
-
-    @property
-    def hierarchy(self) -> Hierarchy:
-        """The control groups that confine environments."""
-        return self._hosts.hierarchy
-
-    @property
-    def isolation(self) -> Isolation:
-        """What else separates environments."""
-        return self._hosts.isolation
+        self.hierarchy = self._hosts.hierarchy
+        self.isolation = self._hosts.isolation
 
     @property
     def containers(self) -> "Containers | None":
@@ -226,16 +220,6 @@ class Emulator(Managed):
     def endpoints(self) -> dict[str, str]:
         """Where AWS's clients find each service: `lambda`, and what `variables` name (`s3`, `states` …)."""
         return self._stack.endpoints
-
-    @property
-    def variables(self) -> Mapping[str, str]:
-        """The variables that every function gets in addition to Lambda's own."""
-        return self._stack.variables
-
-    @property
-    def home(self) -> Path:
-        """The temporary directory, which is removed with the emulator."""
-        return self._session.home
 
     def host(self) -> dict[str, Any]:
         """Return the host's part of a run's document: cores, whether the CPU share is enforced, the confinement."""

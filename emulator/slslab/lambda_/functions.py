@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from slslab.aws.errors import ServiceError, conflict, invalid, missing, violation
 from slslab.aws.limits import Limits
 from slslab.lambda_.api import Answer, Call, Operations
-from slslab.lambda_.configuration import ACTIVE, CREATING, UPDATING, Function, check_kind, settings
+from slslab.lambda_.configuration import CREATING, UPDATING, Function, check_kind, settings
 from slslab.lambda_.layers import LayerVersions, timestamp
 from slslab.lambda_.packages import Code, Packages
 from slslab.lambda_.references import LATEST, function_arn, parse
@@ -76,10 +76,6 @@ class Target(NamedTuple):
     def arn(self) -> str:
         """The ARN as the caller gave it, which the function's context shows."""
         return function_arn(self.function.name, self.qualifier)
-
-    def document(self, phase: Mapping[str, str] = ACTIVE) -> dict[str, Any]:
-        """Return the API's FunctionConfiguration."""
-        return self.function.document(self.qualifier, phase)
 
 
 class Functions:
@@ -173,7 +169,7 @@ class Functions:
         entry = self._entries[name] = Entry(latest, dict(request.get("Tags") or {}))
         created = self.publish(entry) if request.get("Publish") else latest
         entry.renew_revision_id()
-        return Target(created, None).document(CREATING)
+        return created.document(phase=CREATING)
 
     def update_configuration(self, name: str, request: Mapping[str, Any]) -> dict[str, Any]:
         """Carry out UpdateFunctionConfiguration: environments started from now on have the new configuration."""
@@ -195,12 +191,12 @@ class Functions:
         updated = replace(entry.latest, code=code, **settings(architectures, self.limits, entry.latest))
         self.layers.check_size(code, updated.layers)
         if request.get("DryRun"):
-            return Target(_stamped(updated), None).document(UPDATING)
+            return _stamped(updated).document(phase=UPDATING)
         answer = self._update(entry, updated)
         if not request.get("Publish"):
             return answer
         version = self.publish(entry)
-        return Target(version, version.version).document(CREATING)
+        return version.document(version.version, CREATING)
 
     def delete(self, name: str, qualifier: str | None) -> None:
         """Carry out DeleteFunction: the whole function, or one published version that no alias names."""
@@ -230,7 +226,7 @@ class Functions:
     def _update(self, entry: Entry, updated: Function) -> dict[str, Any]:
         """Register a changed $LATEST and return AWS's answer; the end of the update changes the revision id again."""
         entry.latest = _stamped(updated)
-        answer = Target(entry.latest, None).document(UPDATING)
+        answer = entry.latest.document(phase=UPDATING)
         entry.renew_revision_id()
         return answer
 
@@ -255,12 +251,9 @@ def weights(alias: Mapping[str, Any]) -> dict[str, float]:
 
 def _drawn(alias: Mapping[str, Any]) -> str:
     """Return the version that an alias's invocation goes to."""
-    drawn = random.random()
-    for version, weight in weights(alias).items():
-        if drawn < weight:
-            return version
-        drawn -= weight
-    return str(alias["FunctionVersion"])
+    shares = weights(alias)
+    drawn = random.choices([*shares, alias["FunctionVersion"]], [*shares.values(), 1 - sum(shares.values())])
+    return str(drawn[0])
 
 
 def _stamped(function: Function) -> Function:
@@ -343,7 +336,7 @@ class FunctionOperations(FunctionResource):
         target = self._functions.resolve(call.name, call.qualifier)
         entry = self._functions.entry(call.name)
         location = self._location(target.function.code, call.headers["host"])
-        document: dict[str, Any] = {"Configuration": target.document(), "Code": location}
+        document: dict[str, Any] = {"Configuration": target.function.document(call.qualifier), "Code": location}
         if call.qualifier is not None:
             return document
         if entry.tags:
@@ -364,7 +357,7 @@ class FunctionOperations(FunctionResource):
         return {"RepositoryType": "ECR", "ImageUri": code.image.uri, "ResolvedImageUri": resolved}
 
     async def _get_function_configuration(self, call: Call) -> Answer:
-        return self._functions.resolve(call.name, call.qualifier).document()
+        return self._functions.resolve(call.name, call.qualifier).function.document(call.qualifier)
 
     async def _update_function_configuration(self, call: Call) -> Answer:
         answer = self._functions.update_configuration(call.unqualified, call.members)
@@ -386,7 +379,7 @@ class FunctionOperations(FunctionResource):
                 "Please try again with the CodeSHA256 in $LATEST."
             )
         version = self._functions.publish(entry, str(request.get("Description") or ""))
-        return Target(version, version.version).document()
+        return version.document(version.version)
 
     async def _list_versions_by_function(self, call: Call) -> Answer:
         versions = self._functions.entry(call.name).all_versions()

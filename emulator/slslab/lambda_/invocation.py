@@ -275,7 +275,8 @@ class InvocationService(Operations):
 
     def _conclude(self, environment: ExecutionEnvironment, request: Request, metered: Metered) -> Response:
         function, request_id = request.target.function, request.request_id
-        init, init_ms, phases = metered.init, metered.init_ms, metered.phases
+        init, init_ms = metered.init, metered.init_ms
+        phases = metered.phases
         outcome = phases[-1]
         # Don't count the host's time before and after.
         own = [phase for phase in phases if phase is not init]

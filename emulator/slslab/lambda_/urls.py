@@ -73,7 +73,8 @@ def make_event(
     """
     now = time.time()
     pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
-    source_ip, query = scope["client"][0], scope["query_string"].decode("latin-1")
+    query = scope["query_string"].decode("latin-1")
+    source_ip = scope["client"][0]
     host = dict(pairs)["host"]
     # The client's headers and Lambda's. The protocol is http, because there isn't TLS here.
     headers = _joined((name, value) for name, value in pairs if name not in CONNECTION | SIGNATURE)
