@@ -35,9 +35,9 @@ from rich.table import Table
 
 from slslab.aws.limits import MB
 from slslab.errors import SlslabError
+from slslab.host.sandbox import Sandbox
 from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.environment import FREEZE_AFTER_S, Environment
-from slslab.lambda_.hosts import Sandbox
 from slslab.testing import RUNTIME
 
 KINDS = ("process", "docker")

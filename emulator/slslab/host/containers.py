@@ -33,8 +33,8 @@ from slslab.host.docker_engine import (
     remove,
 )
 from slslab.host.managed import Managed
-from slslab.host.output import Stream
-from slslab.host.procfs import Sample, take_sample
+from slslab.host.procfs import take_sample
+from slslab.host.sandbox import Sandbox
 from slslab.host.session import Session
 from slslab.host.spawner import TRACE_DESCRIPTOR
 
@@ -126,16 +126,13 @@ class ContainerAccounts(GroupAccounts):
         return self._last[controller, name]
 
 
-class Container:
+class Container(Sandbox):
     """One container.
 
     `configure` takes the directory that the container shares with this process and returns the engine's configuration.
     That directory contains `files` and is made in `home`. `log` receives the container's output, and `trace` what it
-    writes to descriptor 3. `began` resolves to its counters when its program starts. `exited` resolves to its exit
-    code, negative for a signal, when the engine reports it. `ended_ns` is the time when it ended (CLOCK_MONOTONIC).
+    writes to descriptor 3. `exited` resolves when the engine reports the exit code.
     """
-
-    failure = ""
 
     def __init__(
         self,
@@ -146,20 +143,17 @@ class Container:
         log: Callable[[bytes], object],
         trace: Callable[[bytes], object],
     ) -> None:
+        super().__init__(log, trace)
         self._call, self._api = containers.call, containers.engine.api
         self._home = home
         self._files = files
         self._configure = configure
-        self.streams: tuple[Stream, ...] = Stream(log), Stream(trace)
         self._container = ""
         self._address = ""
         self._pidfd = -1
         self._watching: asyncio.Task[None] | None = None
         self._paused = False
         self.accounts: ContainerAccounts | None = None
-        self.began: asyncio.Future[Sample] = asyncio.get_running_loop().create_future()
-        self.exited: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self.ended_ns: int | None = None
 
     async def start(self) -> None:
         """Start the container, up to its program's first instruction; StartFailed if engine or host fails."""
@@ -180,10 +174,6 @@ class Container:
             if isinstance(error, OSError):  # includes errors from the engine
                 raise StartFailed(reason(error)) from error
             raise
-
-    def pids(self) -> list[int]:
-        """Return its processes by their ids on this host."""
-        return self.accounts.pids() if self.accounts is not None else []
 
     async def freeze(self) -> None:
         """Pause the container if the engine can. If the container has ended, `exited` reports that."""
@@ -228,8 +218,7 @@ class Container:
             self._pidfd = -1
         if self.accounts is not None:
             self.accounts.close()
-        for stream in self.streams:
-            stream.close()
+        self.close_streams()
 
     def _prepare(self) -> Path:
         shared = Path(tempfile.mkdtemp(dir=self._home, prefix="shared-"))

@@ -176,17 +176,14 @@ def settings(request: Mapping[str, Any], limits: Limits, before: Function | None
 def _packaging(request: Mapping[str, Any]) -> dict[str, Any]:
     """Check members that only one kind of package may or must have, with AWS's messages; return images' defaults."""
     kind, of_image = request.get("PackageType", "Zip"), bool((request.get("Code") or {}).get("ImageUri"))
-    if kind == "Zip":
-        if of_image:
-            raise invalid("Please do not provide ImageUri when creating a function with packageType Zip.")
-        for name in ("Handler", "Runtime"):
-            _require(request, name)
-        check_kind(request, of_image=False)
-        return {}
-    if not of_image:
-        raise invalid("Please provide ImageUri when creating a function with packageType Image.")
-    check_kind(request, of_image=True)
-    return {"handler": "", "runtime": ""}
+    if of_image != (kind == "Image"):
+        ask = "do not provide" if of_image else "provide"
+        raise invalid(f"Please {ask} ImageUri when creating a function with packageType {kind}.")
+    missing = [name for name in ("Handler", "Runtime") if not of_image and not request.get(name)]
+    if missing:
+        raise constraint(None, _camel(missing[0]), "Member must not be null")
+    check_kind(request, of_image=of_image)
+    return {"handler": "", "runtime": ""} if of_image else {}
 
 
 def check_kind(request: Mapping[str, Any], *, of_image: bool) -> None:
@@ -198,11 +195,6 @@ def check_kind(request: Mapping[str, Any], *, of_image: bool) -> None:
     if not of_image and request.get("ImageConfig"):
         # assumed: this follows AWS's message for the reverse case.
         raise invalid("Please don't provide ImageConfig when the intended function PackageType is Zip.")
-
-
-def _require(request: Mapping[str, Any], key: str) -> None:
-    if not request.get(key):
-        raise constraint(None, _camel(key), "Member must not be null")
 
 
 def bounded(request: Mapping[str, Any], key: str, allowed: Range) -> int:

@@ -24,12 +24,12 @@ from slslab.host.connections import Address, find_socket, hold
 from slslab.host.containers import GATE, LAMBDA_GID, SHARED, Container, Containers
 from slslab.host.docker_engine import FUNCTION_LABEL
 from slslab.host.namespaces import LAMBDA_UID, TASK_ROOT, Isolation
-from slslab.host.procfs import files_bytes
+from slslab.host.sandbox import Sandbox
 from slslab.host.session import Session
 from slslab.host.spawner import TRACE_DESCRIPTOR, open_directory
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.environment import Environment, LocalHost
-from slslab.lambda_.hosts import Sandbox, in_wrapper
+from slslab.lambda_.hosts import in_wrapper
 from slslab.lambda_.layers import Layers
 from slslab.lambda_.packages import Image
 
@@ -39,7 +39,7 @@ LAYER_PYTHON = "/opt/layers/python"
 
 
 class ContainerSandbox(Container):
-    """A container with a function's runtime; see `Sandbox`."""
+    """A container with a function's runtime."""
 
     freezes = True
 
@@ -67,7 +67,7 @@ class ContainerSandbox(Container):
 
         If this user may not look into its file system, it is all memory that its processes share and no disk holds.
         """
-        found = files_bytes(self.pids())
+        found = super().files_bytes()
         return self.accounts.held_bytes()[1] if found is None and self.accounts is not None else found
 
 

@@ -17,6 +17,7 @@ from slslab.errors import StartFailed
 from slslab.host.connections import Address
 from slslab.host.output import TraceLines
 from slslab.host.procfs import Pressure, Sample, Tasks, make_sample
+from slslab.host.sandbox import Sandbox
 from slslab.lambda_.clock import LambdaClock, PublishedClock
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.hosts import (
@@ -25,7 +26,6 @@ from slslab.lambda_.hosts import (
     Host,
     Hosts,
     PhaseEnd,
-    Sandbox,
     State,
     confinement,
     environment_id,

@@ -1,10 +1,9 @@
 """The hosts of execution environments, this one or several, and what they need to run one.
 
-These are the protocols of an environment and of its sandbox, the states and endings of environments, the command line
+These are the protocol of an environment, the states and endings of environments, the command line
 with a function's wrapper script, and the variables that a function sees.
 """
 
-import asyncio
 import signal
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -16,13 +15,9 @@ from typing import Any, NamedTuple, Protocol
 from slslab.aws.arns import REGION
 from slslab.aws.errors import invalid
 from slslab.aws.limits import Limits
-from slslab.host.cgroup_accounts import GroupAccounts
 from slslab.host.cgroups import Hierarchy
-from slslab.host.connections import Address
 from slslab.host.managed import Managed
 from slslab.host.namespaces import Isolation
-from slslab.host.output import Stream
-from slslab.host.procfs import Sample
 from slslab.host.reaper import MARK
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.log_events import EnvironmentLog
@@ -208,42 +203,6 @@ def terms(budgets_mb: Iterable[int]) -> str:
 def confinement(hierarchy: Hierarchy, isolation: Isolation) -> str:
     """Return what confines environments, in one line."""
     return f"{hierarchy.description}; {isolation.description}"
-
-
-class Sandbox(Protocol):
-    """One runtime with everything that it starts. `ProcessSandbox` and `Container` document each method.
-
-    Its output comes in `streams`: the log and the trace. `began` becomes the state of its accounts when the runtime's
-    first instruction ran, or when it failed to start. `exited` becomes the runtime's exit code (negative for a signal);
-    `ended_ns` is when it ended (CLOCK_MONOTONIC), if that is known before its exit code. `failure` is why it did not
-    start, empty if it did; `accounts` are its control group's, if it has one; `freezes` is whether it can be frozen.
-    """
-
-    streams: tuple[Stream, ...]
-    began: asyncio.Future[Sample]
-    exited: asyncio.Future[int]
-    ended_ns: int | None
-    failure: str
-    freezes: bool
-
-    @property
-    def accounts(self) -> GroupAccounts | None: ...
-
-    def pids(self) -> list[int]: ...
-
-    async def owns(self, client: Address, server: Address) -> bool: ...
-
-    def files_bytes(self) -> int | None: ...
-
-    async def limit_cpu(self, share: float) -> None: ...
-
-    async def freeze(self) -> None: ...
-
-    async def thaw(self) -> None: ...
-
-    async def end(self) -> None: ...
-
-    async def close(self) -> None: ...
 
 
 def in_wrapper(variables: Mapping[str, str], program: list[str]) -> list[str]:

@@ -168,10 +168,15 @@ class EnvironmentLog(FunctionLog):
     def begin_init(self, runtime: str) -> None:
         """Begin an environment's log, and name the function's settings that have no effect here."""
         if self._json:
-            version = {"runtimeVersion": runtime}
-            instance = {"instanceId": self.stream, "instanceMaxMemory": self._function.memory_mb * MB}
-            name = {"functionName": self._function.name, "functionVersion": self._function.version}
-            self._platform("platform.initStart", {**INIT, **version, **name, **instance})
+            about = {
+                **INIT,
+                "runtimeVersion": runtime,
+                "functionName": self._function.name,
+                "functionVersion": self._function.version,
+                "instanceId": self.stream,
+                "instanceMaxMemory": self._function.memory_mb * MB,
+            }
+            self._platform("platform.initStart", about)
         else:
             self.say(f"INIT_START Runtime Version: {runtime}\tLog Stream: {self.stream}\n".encode())
         for line in without_effect(self._function.stored):

@@ -19,7 +19,7 @@ from slslab.host.procfs import (
     reset_peak_resident,
     resident_sets,
 )
-from slslab.lambda_.hosts import Sandbox
+from slslab.host.sandbox import Sandbox
 
 TICK_S = 0.1
 FINE_TICK_S = 0.01

@@ -15,16 +15,17 @@ from typing import Any
 from slslab.aws.limits import Limits
 from slslab.errors import HostError, RequestError
 from slslab.host.cgroups import Cgroup, detect
-from slslab.host.connections import LOOPBACK, Address, find_socket, hold
+from slslab.host.connections import LOOPBACK, Address
 from slslab.host.namespaces import TASK_ROOT, Spawner, SpawnError, environment_request
 from slslab.host.namespaces import detect as namespaces
 from slslab.host.output import Stream
-from slslab.host.procfs import Sample, ThreadTimes, files_bytes, process_tree
+from slslab.host.procfs import Sample, ThreadTimes, process_tree
+from slslab.host.sandbox import Sandbox
 from slslab.host.session import Session
 from slslab.host.spawner import TRACE_DESCRIPTOR
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.environment import Environment, LocalHost
-from slslab.lambda_.hosts import Sandbox, in_wrapper
+from slslab.lambda_.hosts import in_wrapper
 from slslab.lambda_.layers import Layers
 from slslab.lambda_.runtimes import Runtime, Runtimes
 
@@ -34,14 +35,12 @@ KERNEL_MB = 57.5
 LOG = logging.getLogger(__name__)
 
 
-class ProcessSandbox:
-    """One runtime process (`python3 /var/runtime/bootstrap.py`) with its init and what it starts; see `Sandbox`.
+class ProcessSandbox(Sandbox):
+    """One runtime process (`python3 /var/runtime/bootstrap.py`) with its init and what it starts.
 
     `started` resolves to the init's process id (0 if it didn't start). `exited` resolves, after `end`, only once all
     processes are gone.
     """
-
-    ended_ns: int | None = None
 
     def __init__(
         self,
@@ -51,20 +50,17 @@ class ProcessSandbox:
         opt: Path,
         accounts: Cgroup | None,
     ) -> None:
+        super().__init__(environment.log.write, environment.trace)
         self._isolated = bool(sandboxes.isolation.mode)
         if accounts is not None:
             accounts.limit_cpu(environment.cpu_share)
-        self.accounts = accounts or self._make_group(sandboxes, environment)
+        self.accounts: Cgroup | None = accounts or self._make_group(sandboxes, environment)
         self.freezes = self.accounts is not None and self.accounts.freezes
-        self.streams: tuple[Stream, ...] = Stream(environment.log.write), Stream(environment.trace)
         loop = asyncio.get_running_loop()
-        self.exited: asyncio.Future[int] = loop.create_future()
         # Resolves to the exit code, or when init has ended without reporting it.
         self._over: asyncio.Future[int] = loop.create_future()
         self._killed = False
-        self.failure = ""
         self.started: asyncio.Future[int] = loop.create_future()
-        self.began: asyncio.Future[Sample] = loop.create_future()
         self._init: int | None = None
         self._pidfd = -1
         self._lines = b""
@@ -77,7 +73,7 @@ class ProcessSandbox:
             sandboxes.spawner.spawn(self._request(sandboxes, environment, runtime, opt), *descriptors)
         except OSError:
             self._status.close()
-            self._close_streams()
+            self.close_streams()
             if self.accounts is not None:
                 self.accounts.remove()
             raise
@@ -88,31 +84,21 @@ class ProcessSandbox:
     def pids(self) -> list[int]:
         """Return the runtime and its descendants by their ids on this host."""
         if self.accounts is not None:
-            return self.accounts.pids()
+            return super().pids()
         return process_tree(self._init)[1:] if self._init is not None else []
 
     async def owns(self, client: Address, server: Address) -> bool:
-        """Return whether one of its processes has the client's socket open."""
         await asyncio.shield(self.started)  # its processes aren't known until then
-        found = find_socket(client, server)
-        return found is not None and hold(self.pids(), found.inode)
+        return await super().owns(client, server)
 
     def files_bytes(self) -> int | None:
-        """Return the size of the files in its /tmp, bytes."""
-        return files_bytes(self.pids()) if self._isolated else 0
-
-    async def limit_cpu(self, share: float) -> None:
-        """Limit its processes to this number of processors."""
-        if self.accounts is not None:
-            self.accounts.limit_cpu(share)
+        return super().files_bytes() if self._isolated else 0
 
     async def freeze(self) -> None:
-        """Pause its processes."""
         assert self.accounts is not None
         self.accounts.freeze()
 
     async def thaw(self) -> None:
-        """Resume its processes."""
         assert self.accounts is not None
         self.accounts.thaw()
 
@@ -145,18 +131,14 @@ class ProcessSandbox:
     def hand_over(self) -> Cgroup | None:
         """Close everything except the control group, and return it, because /tmp's files are charged to it."""
         accounts, self.accounts = self.accounts, None
-        self._close_streams()
+        self.close_streams()
         return accounts
 
     async def close(self) -> None:
         """Remove the control group with its accounts, and close the streams."""
         if self.accounts is not None:
             await asyncio.to_thread(self.accounts.remove)
-        self._close_streams()
-
-    def _close_streams(self) -> None:
-        for stream in self.streams:
-            stream.close()
+        self.close_streams()
 
     def _feed(self, chunk: bytes) -> None:
         *lines, self._lines = (self._lines + chunk).split(b"\n")

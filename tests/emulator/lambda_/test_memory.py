@@ -10,8 +10,8 @@ import pytest
 
 from slslab.aws.limits import MB
 from slslab.host.procfs import ResidentSet, Tasks
+from slslab.host.sandbox import Sandbox
 from slslab.lambda_ import memory
-from slslab.lambda_.hosts import Sandbox
 from slslab.lambda_.memory import FINE_TICK_S, TICK_S, MemoryMeter
 from slslab.run.records import InvocationRecord
 

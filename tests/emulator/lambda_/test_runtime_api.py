@@ -18,10 +18,10 @@ import pytest
 
 from slslab.aws.clients import signed_headers
 from slslab.host.connections import Address
+from slslab.host.sandbox import Sandbox
 from slslab.lambda_ import runtime_api
 from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.environment import Environment
-from slslab.lambda_.hosts import Sandbox
 from slslab.lambda_.process_sandbox import ProcessSandbox, ProcessSandboxes
 from slslab.lambda_.runtime_api import NextInvocation, RuntimeApi, RuntimeReport
 
