@@ -116,7 +116,7 @@ class Environment:
         self.trace = TraceLines(self.id, self._trace, source).feed
         self.sandbox: Sandbox | None = None
         self._end: asyncio.Future[None] | None = None
-        self._tasks: Tasks | None = None
+        self._tasks = Tasks(list, lambda: None)  # until there is a sandbox
         self._confined = asyncio.Event()
         self._memory = MemoryMeter(self.function.memory_mb * MB)
         self._rests: Callable[[Environment], object] | None = None
@@ -208,7 +208,6 @@ class Environment:
         of the runtime is read.
         """
         assert self.sandbox is not None
-        assert self._tasks is not None
         self.state = State.BUSY
         await self._thaw()
         self._tasks.read()
@@ -339,8 +338,7 @@ class Environment:
         finally:
             # Not before, because a runtime that lost its connection would write an error into the log.
             self._runtime.stop()
-            if self._tasks is not None:
-                self._tasks.files.close()
+            self._tasks.files.close()
 
     def variables(self) -> dict[str, str]:
         """Return its environment variables that do not depend on the kind of sandbox."""
@@ -377,7 +375,6 @@ class Environment:
     async def _watch(self, limit_s: float, began: Sample, initialising: bool) -> PhaseEnd:
         sandbox, runtime, tasks = self.sandbox, self._runtime, self._tasks
         assert sandbox is not None
-        assert tasks is not None
         limit_ns = round(limit_s * 1e9)
         backstop_ns = began.wall_ns + limit_ns * BACKSTOP_FACTOR + BACKSTOP_S * 1_000_000_000
         clock = LambdaClock(self.cpu_share, began)
@@ -466,7 +463,6 @@ class Environment:
     def _sample(self, wall_ns: int | None = None) -> Sample:
         """Return the accounts at this time, by default now, without counting the time to read them."""
         assert self.sandbox is not None
-        assert self._tasks is not None
         return make_sample(wall_ns, self._tasks.times, self.sandbox.accounts, self._host.pressure.stalls())
 
     def _advance(self, clock: LambdaClock, sample: Sample) -> None:

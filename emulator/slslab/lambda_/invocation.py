@@ -12,7 +12,7 @@ import struct
 import time
 import uuid
 import zlib
-from collections.abc import Callable, Container, Coroutine, Sequence, Set
+from collections.abc import Callable, Container, Coroutine, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -280,6 +280,7 @@ class InvocationService(Operations):
         outcome = phases[-1]
         # Don't count the host's time before and after.
         own = [phase for phase in phases if phase is not init]
+        uncertain_ns = [phase.uncertain_ns for phase in phases if phase.uncertain_ns is not None]
         error_type, payload = self._result(outcome, request)
         duration_ms = round(sum([phase.lambda_ns for phase in own]) / 1e6, 2)
         status = "error" if error_type else "success"
@@ -313,7 +314,7 @@ class InvocationService(Operations):
             cgroup_peak_mb=None if cgroup_peak is None else -(-cgroup_peak // MB),
             cpu_ms=round(sum([phase.cpu_ns for phase in phases]) / 1e6, 3),
             host_delay_ms=round(sum([phase.host_delay_ns for phase in phases]) / 1e6, 3),
-            uncertain_ms=_uncertain_ms(phases),
+            uncertain_ms=round(sum(uncertain_ns) / 1e6, 3) if uncertain_ns else None,
             status=status,
             error_type=error_type or None,
             started_at=metered.started.isoformat(timespec="milliseconds"),
@@ -376,11 +377,6 @@ def _handed_out(request: Request, deadline_ms: int) -> NextInvocation:
     return NextInvocation(
         request.request_id, request.payload, request.target.arn, deadline_ms, request.trace_id, request.client_context
     )
-
-
-def _uncertain_ms(phases: Sequence[PhaseEnd]) -> float | None:
-    known = [phase.uncertain_ns for phase in phases if phase.uncertain_ns is not None]
-    return round(sum(known) / 1e6, 3) if known else None
 
 
 async def _wait_metered(tasks: Set[asyncio.Task[Any]]) -> None:

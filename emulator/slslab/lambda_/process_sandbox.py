@@ -111,7 +111,10 @@ class ProcessSandbox(Sandbox):
         pids = self.pids()
         await self.started
         self._killed = True
-        held = [descriptor for pid in pids if (descriptor := _open_process(pid)) is not None]
+        held = []
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                held.append(os.pidfd_open(pid))
         for descriptor in () if self._isolated else held:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)
@@ -342,12 +345,6 @@ class ProcessSandboxes(LocalHost):
         opt = await asyncio.to_thread(self._layers.merged, environment.function.layer_directories)
         assert former is None or isinstance(former, ProcessSandbox)
         return ProcessSandbox(self, environment, runtime, opt, former.hand_over() if former is not None else None)
-
-
-def _open_process(pid: int) -> int | None:
-    with contextlib.suppress(ProcessLookupError):
-        return os.pidfd_open(pid)
-    return None
 
 
 async def _ended(process: int) -> None:
