@@ -166,26 +166,14 @@ class Keyring:
     def from_text(cls, text: str) -> Self:
         """Return the keyring that another process wrote with `text`."""
         stored = json.loads(text)
-        owner, *others = (Pair(*pair) for pair in stored["owners"])
-        return cls(
-            owner,
-            others,
-            temporary=stored["temporary"],
-            seed=stored["seed"],
-            function_policy=stored["function_policy"],
-        )
+        owner, *others = (Pair(*pair) for pair in stored.pop("owners"))
+        return cls(owner, others, **stored)
 
     def text(self) -> str:
         """Return the keyring as text, which is secret."""
         owners = [(pair.key_id, pair.secret) for pair in self.owners]
-        return json.dumps(
-            {
-                "seed": self.seed,
-                "owners": owners,
-                "temporary": self._temporary,
-                "function_policy": self._function_policy,
-            }
-        )
+        stored = {"temporary": self._temporary, "seed": self.seed, "function_policy": self._function_policy}
+        return json.dumps({"owners": owners, **stored})
 
     @cached_property
     def service(self) -> Pair:

@@ -72,11 +72,6 @@ class Target(NamedTuple):
     function: Function
     qualifier: str | None
 
-    @property
-    def arn(self) -> str:
-        """The ARN as the caller gave it, which the function's context shows."""
-        return function_arn(self.function.name, self.qualifier)
-
 
 class Functions:
     """The registry of one emulator; methods that carry out an operation return AWS's answer.

@@ -31,6 +31,7 @@ from slslab.lambda_.functions import Functions, Target
 from slslab.lambda_.hosts import Ending, ExecutionEnvironment, Hosts, PhaseEnd, State, exit_reason
 from slslab.lambda_.packages import Packages
 from slslab.lambda_.pool import Pool
+from slslab.lambda_.references import function_arn
 from slslab.lambda_.runtime_api import NextInvocation
 from slslab.lambda_.stack_client import StackClient
 from slslab.run.events import own_event
@@ -374,8 +375,10 @@ def new_trace_id() -> str:
 
 
 def _handed_out(request: Request, deadline_ms: int) -> NextInvocation:
+    # The function's context shows the ARN as the caller gave it.
+    arn = function_arn(request.target.function.name, request.target.qualifier)
     return NextInvocation(
-        request.request_id, request.payload, request.target.arn, deadline_ms, request.trace_id, request.client_context
+        request.request_id, request.payload, arn, deadline_ms, request.trace_id, request.client_context
     )
 
 

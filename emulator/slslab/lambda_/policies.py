@@ -5,6 +5,7 @@ https://docs.aws.amazon.com/lambda/latest/dg/access-control-resource-based.html;
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +19,15 @@ ACCOUNT_ID = re.compile(r"\d{12}")
 PRINCIPAL_ARN = re.compile(r"arn:aws[a-z-]*:(iam|sts)::(\d{12}:.+|cloudfront:.+)")
 # A service's name has its domain: s3.amazonaws.com, alexa-appkit.amazon.com.
 SERVICE = re.compile(r"[a-z0-9.-]+\.(amazonaws\.com(\.cn)?|amazon\.com)")
+# For each member of AddPermission that becomes a condition, its operator and key.
+CONDITIONS = {
+    "SourceAccount": ("StringEquals", "AWS:SourceAccount"),
+    "EventSourceToken": ("StringEquals", "lambda:EventSourceToken"),
+    "PrincipalOrgID": ("StringEquals", "aws:PrincipalOrgID"),
+    "FunctionUrlAuthType": ("StringEquals", "lambda:FunctionUrlAuthType"),
+    "InvokedViaFunctionUrl": ("Bool", "lambda:InvokedViaFunctionUrl"),
+    "SourceArn": ("ArnLike", "AWS:SourceArn"),
+}
 NO_POLICY = "No policy is associated with the given resource."
 
 
@@ -92,19 +102,11 @@ def _as_text(document: Mapping[str, Any]) -> str:
 
 def function_statement(request: Mapping[str, Any], resource: str) -> Statement:
     """Return the statement of an AddPermission request."""
-    equal = {
-        "AWS:SourceAccount": request.get("SourceAccount"),
-        "lambda:EventSourceToken": request.get("EventSourceToken"),
-        "aws:PrincipalOrgID": request.get("PrincipalOrgID"),
-        "lambda:FunctionUrlAuthType": request.get("FunctionUrlAuthType"),
-    }
-    conditions: dict[str, dict[str, str]] = {}
-    if present := {key: str(value) for key, value in equal.items() if value is not None}:
-        conditions["StringEquals"] = present
-    if (via_url := request.get("InvokedViaFunctionUrl")) is not None:
-        conditions["Bool"] = {"lambda:InvokedViaFunctionUrl": "true" if via_url else "false"}
-    if (source := request.get("SourceArn")) is not None:
-        conditions["ArnLike"] = {"AWS:SourceArn": str(source)}
+    conditions: dict[str, dict[str, str]] = defaultdict(dict)
+    for member, (operator, key) in CONDITIONS.items():
+        if member in request:
+            given = request[member]
+            conditions[operator][key] = given if isinstance(given, str) else json.dumps(given)
     statement = {
         "Sid": request["StatementId"],
         "Effect": "Allow",
