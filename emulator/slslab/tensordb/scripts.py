@@ -23,12 +23,9 @@ from slslab_workers.trace.event import Event
 # Torch's compiler is recursive, so a deeper script could overflow a thread's stack and end the process.
 MOST_LEVELS = 500
 SIGNATURE = ["List[Tensor]", "List[str]", "List[str]"]
-# These write to a list, not to the tensors in it.
-LIST_OPERATIONS = frozenset(
-    f"aten::{name}" for name in ("append", "extend", "insert", "pop", "clear", "reverse", "_set_item", "Delete")
-)
+# In the schema of an operation that writes to the elements of a list.
+LIST_WRITTEN = "!)[]"
 NUMPY_NAMES = frozenset(dtype.name for dtype in NAMES)
-NO_SCHEMA = "(no schema)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,9 +61,7 @@ def compile_script(source: bytes, entry_points: Sequence[bytes], tag: bytes, thr
                 "`def f(tensors: List[Tensor], keys: List[str], args: List[str])`"
             )
         functions[name] = function
-    direct = frozenset(
-        name for name, function in functions.items() if writes_only_fresh_tensors(function.inlined_graph)
-    )
+    direct = frozenset(name for name, function in functions.items() if spares_inputs(function.inlined_graph))
     return Script(tag, tuple(entry_points), source, functions, direct)
 
 
@@ -182,49 +177,19 @@ def _last_words(error: Exception) -> str:
     return lines[-1] if lines else type(error).__name__
 
 
-def writes_only_fresh_tensors(graph: Any) -> bool:
-    """Return whether every in-place operation of a graph writes to a tensor that the function has created itself.
-
-    If that isn't certain, the answer is False, and the function runs on copies. Values are followed through loops and
-    branches.
-    """
-    import torch
-
-    flows = dict(_flows(graph))
-
-    def fresh(value: Any, assumed: frozenset[str]) -> bool:
-        name = value.debugName()
-        if name in assumed:
-            return True  # back at the start of a loop: the value from outside decides
-        if name in flows:
-            return all(fresh(source, assumed | {name}) for source in flows[name])
-        node = value.node()
-        if node.schema() == NO_SCHEMA or str(value.type()) != "Tensor":
-            return False
-        schema = torch._C.parse_schema(node.schema())
-        position = [output.debugName() for output in node.outputs()].index(name)
-        if schema.returns[position].alias_info is None:
-            return True
-        if node.kind() == "prim::data":
-            return False  # writes to it are not counted as versions
-        aliased = [
-            source
-            for source, argument in zip(node.inputs(), schema.arguments, strict=False)
-            if argument.alias_info is not None
-        ]
-        return bool(aliased) and all(fresh(source, assumed | {name}) for source in aliased)
-
-    for node in _nodes(graph):
-        if node.schema() == NO_SCHEMA:
-            if node.kind() in ("prim::CallFunction", "prim::CallMethod", "prim::fork", "prim::SetAttr"):
-                return False
-            continue
-        # Not strict: some operations take any number of further arguments.
-        for target, argument in zip(node.inputs(), torch._C.parse_schema(node.schema()).arguments, strict=False):
-            written = argument.alias_info is not None and argument.alias_info.is_write
-            if written and node.kind() not in LIST_OPERATIONS and not fresh(target, frozenset()):
-                return False
-    return True
+def spares_inputs(graph: Any) -> bool:
+    """Return whether a function surely writes to none of its input tensors, by torch's own alias analysis."""
+    aliases, given = graph.alias_db(), next(graph.inputs())
+    nodes = list(_nodes(graph))
+    # The analysis doesn't see writes to the tensors in a list (`_foreach_add_`), nor what a loop's next turn writes to.
+    loops = (block for node in nodes if node.kind() == "prim::Loop" for block in node.blocks())
+    carried = (value for block in loops for value in block.outputs())
+    if any(LIST_WRITTEN in node.schema() for node in nodes):
+        return False
+    if any(aliases.may_contain_alias(value, given) for value in carried):
+        return False
+    values = (value for node in nodes for value in node.outputs() if str(value.type()) == "Tensor")
+    return not any(aliases.has_writers(value) and aliases.may_contain_alias(value, given) for value in values)
 
 
 def _nodes(block: Any) -> Iterator[Any]:
@@ -232,21 +197,3 @@ def _nodes(block: Any) -> Iterator[Any]:
         yield node
         for inner in node.blocks():
             yield from _nodes(inner)
-
-
-def _flows(graph: Any) -> Iterator[tuple[str, list[Any]]]:
-    """Yield the name of every value of a loop or branch, with the values that it may take."""
-    for node in _nodes(graph):
-        blocks = list(node.blocks())
-        outputs = list(node.outputs())
-        if node.kind() == "prim::If":
-            for number, output in enumerate(outputs):
-                yield output.debugName(), [list(block.outputs())[number] for block in blocks]
-        elif node.kind() == "prim::Loop":
-            # Inputs: trip count, condition, then the carried values; the body's begin with the counter, its outputs
-            # with the condition.
-            carried, body = list(node.inputs())[2:], blocks[0]
-            for number, output in enumerate(outputs):
-                sources = [carried[number], list(body.outputs())[number + 1]]
-                yield output.debugName(), sources
-                yield list(body.inputs())[number + 1].debugName(), sources

@@ -19,6 +19,7 @@ CHANGING = [
     "acc = tensors[0]\n    for t in tensors:\n        acc += t\n    return acc * 1",
     "acc = tensors[0]\n    if len(args) > 7:\n        acc = acc.clone()\n    acc.mul_(2)\n    return acc * 1",
     "for t in tensors:\n        t.zero_()\n    return tensors[0] * 1",
+    "y = torch.zeros(4)\n    for i in range(2):\n        x, y = y, tensors[0]\n        x.add_(1)\n    return y * 1",
     "torch._foreach_add_(tensors, 1.0)\n    return tensors[0] * 1",
     "torch.add(tensors[0], tensors[0], out=tensors[0])\n    return tensors[0] * 1",
     "a, b = tensors[0].clone(), tensors[0]\n    b.sub_(a)\n    return a",
