@@ -100,16 +100,8 @@ class Incoming:
             if part := message.get("body", b""):
                 yield part
 
-    async def _pieces(self) -> AsyncIterator[bytes]:
-        if self._payload != CHUNKED:
-            async for part in self.raw():
-                yield part
-            return
-        chunks = Chunks()
-        async for part in self.raw():
-            for piece in chunks.feed(part):
-                yield piece
-        self.trailers = chunks.end()
+    def _pieces(self) -> AsyncIterator[bytes]:
+        return Chunks(self.raw(), self.trailers).parts() if self._payload == CHUNKED else self.raw()
 
 
 class Stored(NamedTuple):
@@ -219,76 +211,57 @@ class Sink:
 
 
 class Chunks:
-    """Decodes the content encoding `aws-chunked` and its trailers."""
+    """Decodes a body of the content encoding `aws-chunked`, and adds its trailers to `trailers`."""
 
-    def __init__(self) -> None:
+    def __init__(self, raw: AsyncIterator[bytes], trailers: dict[str, str]) -> None:
+        self._raw = raw
+        self._trailers = trailers
         self._buffer = bytearray()
-        self._left = 0
-        self._size = LEAST_CHUNK
-        self._state = "head"
-        self._trailers: dict[str, str] = {}
 
-    def feed(self, data: bytes) -> list[bytes]:
-        """Decode more bytes; return the body's."""
-        self._buffer += data
-        found: list[bytes] = []
-        while self._step(found):
-            pass
-        return found
-
-    def end(self) -> dict[str, str]:
-        """Return the trailers; IncompleteBody if the last chunk is missing."""
-        if self._state not in ("trailers", "end") or self._buffer.strip():
-            raise failure("IncompleteBody")
-        return self._trailers
-
-    def _step(self, found: list[bytes]) -> bool:
-        if self._state == "data":
-            part = bytes(self._buffer[: self._left])
-            del self._buffer[: len(part)]
-            self._left -= len(part)
-            if part:
-                found.append(part)
-            if self._left:
-                return False
-            self._state = "after"
-            return True
-        if self._state == "after":
-            if len(self._buffer) < 2:
-                return False
-            if self._buffer[:2] != b"\r\n":
+    async def parts(self) -> AsyncIterator[bytes]:
+        """Yield the decoded bytes as they arrive; IncompleteBody if the encoding is wrong or the last chunk missing."""
+        size = LEAST_CHUNK
+        while left := await self._head():
+            if size < LEAST_CHUNK:
+                raise failure("InvalidChunkSizeError", BadChunkSize=str(size))
+            size = left
+            while left:
+                if not self._buffer and not await self._more():
+                    raise failure("IncompleteBody")
+                part = bytes(self._buffer[:left])
+                del self._buffer[: len(part)]
+                left -= len(part)
+                yield part
+            if await self._line():
                 raise failure("IncompleteBody")
-            del self._buffer[:2]
-            self._state = "head"
-        line = self._line()
-        if line is None:
-            return False
-        if self._state == "trailers":
+        while line := await self._line():
             name, _, value = line.decode("latin-1").partition(":")
             if len(self._trailers) > MOST_TRAILERS:
                 raise failure("IncompleteBody")
-            if name:
-                self._trailers[name.strip().lower()] = value.strip()
-            else:
-                self._state = "end"
-            return self._state != "end"
-        if self._state == "end":
+            self._trailers[name.strip().lower()] = value.strip()
+        if self._buffer or await self._more():
             raise failure("IncompleteBody")
+
+    async def _head(self) -> int:
+        line = await self._line()
         if not CHUNK_HEAD.fullmatch(line):
             raise failure("IncompleteBody")
-        self._left = int(line, 16)
-        if self._left and self._size < LEAST_CHUNK:
-            raise failure("InvalidChunkSizeError", BadChunkSize=str(self._size))
-        self._size = self._left
-        self._state = "data" if self._left else "trailers"
-        return True
+        return int(line, 16)
 
-    def _line(self) -> bytes | None:
-        end = self._buffer.find(b"\r\n")
-        if end < 0:
+    async def _line(self) -> bytes:
+        """Return the next line; empty at the body's end."""
+        while (end := self._buffer.find(b"\r\n")) < 0:
             if len(self._buffer) > LONGEST_LINE:
                 raise failure("IncompleteBody")
-            return None
+            if not await self._more():
+                if self._buffer:
+                    raise failure("IncompleteBody")
+                return b""
         line = bytes(self._buffer[:end])
         del self._buffer[: end + 2]
         return line
+
+    async def _more(self) -> bool:
+        part = await anext(self._raw, b"")
+        self._buffer += part
+        return part != b""

@@ -5,7 +5,7 @@ import hashlib
 import socket
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -195,26 +195,35 @@ def test_rules_have_bounds() -> None:
 # Bodies
 
 
+def decoded(*pieces: bytes) -> int:
+    """Return the size of a body that arrives in these pieces."""
+
+    async def arriving() -> AsyncIterator[bytes]:
+        for piece in pieces:
+            yield piece
+
+    async def size() -> int:
+        return sum([len(part) async for part in Chunks(arriving(), {}).parts()])
+
+    return asyncio.run(size())
+
+
 def test_small_chunks_are_refused() -> None:
     """recorded: InvalidChunkSizeError with the size of the chunk before."""
-    assert code(Chunks().feed, b"1fff\r\n" + b"a" * 8191 + b"\r\n1\r\na\r\n") == "InvalidChunkSizeError"
-    chunks = Chunks()
-    assert b"".join(chunks.feed(b"2000\r\n" + b"a" * 8192 + b"\r\n1\r\na\r\n0\r\n\r\n")) == b"a" * 8193
-    chunks.end()
+    assert code(decoded, b"1fff\r\n" + b"a" * 8191 + b"\r\n1\r\na\r\n") == "InvalidChunkSizeError"
+    assert decoded(b"2000\r\n" + b"a" * 8192 + b"\r\n1\r\na\r\n0\r\n\r\n") == 8193
 
 
 def test_trailers_have_an_end() -> None:
-    chunks = Chunks()
-    chunks.feed(b"0\r\n" + b"".join(b"a%d:b\r\n" % number for number in range(MOST_TRAILERS)))
-    assert code(chunks.feed, b"b:c\r\nc:d\r\n") == "IncompleteBody"
+    head = b"0\r\n" + b"".join(b"a%d:b\r\n" % number for number in range(MOST_TRAILERS))
+    assert decoded(head, b"\r\n") == 0
+    assert code(decoded, head, b"b:c\r\nc:d\r\n") == "IncompleteBody"
 
 
 def test_a_chunk_of_any_size_is_not_held() -> None:
-    chunks, data = Chunks(), bytes(MB)
-    chunks.feed(b"ffffffff\r\n")
+    data = bytes(MB)
     tracemalloc.start()
-    for _ in range(64):
-        chunks.feed(data)
+    assert code(decoded, b"ffffffff\r\n", *[data] * 64) == "IncompleteBody"
     assert tracemalloc.get_traced_memory()[1] < 10 * MB
     tracemalloc.stop()
 
