@@ -80,24 +80,9 @@ def to_lua(reply: Reply) -> Value:
     return [to_lua(member) for member in members]
 
 
-def from_lua(result: Value) -> Reply:
-    """Return a script's result as a reply; a table arrives as sandbox.lua's tokens."""
-    if isinstance(result, list):
-        kinds_and_values = iter(result)
-        return _reply(next(kinds_and_values).decode(), next(kinds_and_values), kinds_and_values)
-    if isinstance(result, bytes):
-        return result
-    if isinstance(result, bool):
-        return _reply("boolean", result, iter(()))
-    if isinstance(result, (int, float)):
-        return _reply("number", result, iter(()))
-    return None
-
-
-def _reply(kind: str, value: Value, rest: Iterator[Value]) -> Reply:
-    def following() -> Reply:
-        return _reply(next(rest).decode(), next(rest), rest)
-
+def from_lua(tokens: Iterator[Value]) -> Reply:
+    """Return a script's result as a reply; it arrives as sandbox.lua's tokens."""
+    kind, value = next(tokens).decode(), next(tokens)
     match kind:
         case "string":
             return bytes(value)
@@ -109,9 +94,9 @@ def _reply(kind: str, value: Value, rest: Iterator[Value]) -> Reply:
         case "err":
             return CommandError(value.decode(errors="surrogateescape"))
         case "ok":
-            return Simple(value.replace(b"\r", b" ").replace(b"\n", b" ").decode(errors="replace"))
+            return Simple(value.translate(LINE_BREAKS).decode(errors="replace"))
         case "list":
-            return [following() for _ in range(value)]
+            return [from_lua(tokens) for _ in range(value)]
     return None
 
 
@@ -259,7 +244,7 @@ def _serve(peer: Peer, memory: int) -> None:
                 most_s = int(began_ns / 1e9 + LIMIT_S + 10)
                 resource.setrlimit(resource.RLIMIT_CPU, (most_s, resource.RLIM_INFINITY))
                 try:
-                    reply = from_lua(runtime.run(functions[sha], sha, keys, arguments))
+                    reply = from_lua(iter(runtime.run(functions[sha], sha, keys, arguments)))
                 except ScriptError as error:
                     peer.send("failed", str(error))
                     continue

@@ -75,10 +75,10 @@ class Runtime:
             raise ScriptError(compiled[1].decode(errors="replace"))
         return compiled
 
-    def run(self, script: Any, name: str, keys: Sequence[bytes], arguments: Sequence[bytes]) -> Value:
-        """Run a compiled script, which errors call `name`; ScriptError or OutOfMemory if it fails.
+    def run(self, script: Any, name: str, keys: Sequence[bytes], arguments: Sequence[bytes]) -> list[Value]:
+        """Run a compiled script, which errors call `name`; return its result as tokens (see sandbox.lua).
 
-        A table is returned as a list of tokens (see sandbox.lua).
+        ScriptError or OutOfMemory if it fails.
         """
         self.given = 0
         if not self._fits(measure([*keys, *arguments])):
@@ -88,11 +88,11 @@ class Runtime:
         finally:
             self._collect()
 
-    def _result(self, script: Any, name: str, keys: Sequence[bytes], arguments: Sequence[bytes]) -> Value:
+    def _result(self, script: Any, name: str, keys: Sequence[bytes], arguments: Sequence[bytes]) -> list[Value]:
         try:
             ok, result, *location = self._run(script, self._lua.table_from(keys), self._lua.table_from(arguments))
             if ok:
-                return list(result.values()) if lua51.lua_type(result) == "table" else result
+                return list(result.values())
         except lua51.LuaMemoryError:
             raise OutOfMemory from None
         if result == NO_MEMORY:

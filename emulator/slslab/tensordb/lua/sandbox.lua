@@ -380,7 +380,7 @@ local function run(script, keys, arguments)
   rawset(globals, "ARGV", arguments)
   sethook(watch, "", WATCH_EVERY)
   local ok, result = xpcall(script, locate)
-  if ok and type(result) == "table" then
+  if ok then
     local value = result
     ok, result = xpcall(function()
       return flatten(value, {}, 1)
