@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import islice
 from math import ceil
 
-from slslab.tensordb.replies import OK, CommandError, Reply
+from slslab.tensordb.replies import CommandError, Reply
 from slslab.tensordb.session import SYNTAX, Session, command, whole
 from slslab.tensordb.store import ENTRY_BYTES, Store, Waiter
 
@@ -17,7 +17,7 @@ LEFT, RIGHT = {"left": True}, {"left": False}
 def _push(store: Store, key: bytes, elements: list[bytes], left: bool) -> int:
     items = store.collection(key, deque)
     (items.extendleft if left else items.extend)(elements)
-    store.settle(key, _size(elements))
+    store.settle(key, sum(len(element) + ENTRY_BYTES for element in elements))
     store.signal(key)
     return len(items)
 
@@ -29,18 +29,6 @@ def _pop(store: Store, key: bytes, left: bool) -> bytes | None:
     element = items.popleft() if left else items.pop()
     store.settle(key, -len(element) - ENTRY_BYTES)
     return element
-
-
-def _replace(store: Store, key: bytes, items: list[bytes]) -> None:
-    before = store.elements(key, deque)
-    change = _size(items) - _size(before)
-    before.clear()
-    before.extend(items)
-    store.settle(key, change)
-
-
-def _size(items: list[bytes] | deque[bytes]) -> int:
-    return sum(len(item) + ENTRY_BYTES for item in items)
 
 
 @command("lpush", -3, grows=True, bound=LEFT)
@@ -75,31 +63,17 @@ def _lrange(session: Session, args: list[bytes]) -> Reply:
     return list(islice(items, first, max(first, min(last + 1, length))))
 
 
-@command("lset", 4, grows=True)
-def _lset(session: Session, args: list[bytes]) -> Reply:
-    items = session.store.elements(args[0], deque)
-    if not items:
-        raise CommandError("ERR no such key")
-    index = whole(args[1])
-    if not -len(items) <= index < len(items):
-        raise CommandError("ERR index out of range")
-    _replace(
-        session.store,
-        args[0],
-        [*islice(items, index % len(items)), args[2], *islice(items, index % len(items) + 1, None)],
-    )
-    return OK
-
-
 @command("lrem", 4)
 def _lrem(session: Session, args: list[bytes]) -> Reply:
     count = whole(args[1])
-    items = list(session.store.elements(args[0], deque))
-    if not items:
-        return 0
+    items = session.store.elements(args[0], deque)
     positions = [position for position, item in enumerate(items) if item == args[2]]
     removed = set(positions[count:] if count < 0 else positions[: count or None])
-    _replace(session.store, args[0], [item for position, item in enumerate(items) if position not in removed])
+    if removed:
+        left = [item for position, item in enumerate(items) if position not in removed]
+        items.clear()
+        items.extend(left)
+        session.store.settle(args[0], -len(removed) * (len(args[2]) + ENTRY_BYTES))
     return len(removed)
 
 

@@ -16,8 +16,7 @@ NOT_IN_SCRIPTS = frozenset(
 )
 READS = frozenset(
     "ai.info ai.scriptget ai.tensorget dbsize echo exists get hexists hget hgetall hkeys hlen hmget hvals info "
-    "keys lindex llen lrange mget ping pttl scan scard select sismember smembers strlen ttl "
-    "type".split()
+    "keys lindex llen lrange mget ping pttl scan scard select sismember smembers ttl type".split()
 )
 
 

@@ -2,14 +2,8 @@
 
 from slslab.tensordb.generic import deadline
 from slslab.tensordb.replies import OK, Blob, CommandError, Reply
-from slslab.tensordb.resp import MAX_BULK
 from slslab.tensordb.session import NOT_INTEGER, SYNTAX, Session, added, command, whole, wrong_arity
 from slslab.tensordb.store import STRING, Store
-
-
-def _text(store: Store, key: bytes) -> Blob | None:
-    value: Blob | None = store.value(key, STRING)
-    return value
 
 
 def _set(store: Store, key: bytes, value: Blob, expires: int | None = None) -> None:
@@ -18,7 +12,8 @@ def _set(store: Store, key: bytes, value: Blob, expires: int | None = None) -> N
 
 @command("get", 2)
 def _get(session: Session, args: list[bytes]) -> Reply:
-    return _text(session.store, args[0])
+    value: Blob | None = session.store.value(args[0], STRING)
+    return value
 
 
 @command("set", -3, grows=True, raw=True)
@@ -46,48 +41,9 @@ def _options(args: list[bytes]) -> tuple[bytes, int | None]:
             unit, duration = word, rest.pop(0)
         else:
             raise CommandError(SYNTAX)
-    return condition, _expires(duration, 1000 if unit == b"EX" else 1, "set") if unit else None
-
-
-def _expires(argument: bytes, unit_ms: int, name: str) -> int:
-    if whole(argument) <= 0:
-        raise CommandError(f"ERR invalid expire time in '{name}' command")
-    return deadline(argument, unit_ms, name)
-
-
-@command("setnx", 3, grows=True, raw=True)
-def _setnx(session: Session, args: list[Blob]) -> Reply:
-    key = bytes(args[0])
-    if key in session.store.table:
-        return 0
-    _set(session.store, key, args[1])
-    return 1
-
-
-@command("setex", 4, grows=True)
-def _setex(session: Session, args: list[bytes]) -> Reply:
-    _set(session.store, args[0], args[2], _expires(args[1], 1000, "setex"))
-    return OK
-
-
-def _rewrite(store: Store, key: bytes, value: bytes) -> None:
-    """Set a value and keep its expiry."""
-    entry = store.table.get(key)
-    _set(store, key, value, None if entry is None else entry.expires)
-
-
-@command("append", 3, grows=True)
-def _append(session: Session, args: list[bytes]) -> Reply:
-    old = _text(session.store, args[0]) or b""
-    if len(old) + len(args[1]) > MAX_BULK:
-        raise CommandError("ERR string exceeds maximum allowed size (512MB)")
-    _rewrite(session.store, args[0], bytes(old) + args[1])
-    return len(old) + len(args[1])
-
-
-@command("strlen", 2)
-def _strlen(session: Session, args: list[bytes]) -> Reply:
-    return len(_text(session.store, args[0]) or b"")
+    if unit and whole(duration) <= 0:
+        raise CommandError("ERR invalid expire time in 'set' command")
+    return condition, deadline(duration, 1000 if unit == b"EX" else 1, "set") if unit else None
 
 
 @command("mget", -2)
@@ -113,6 +69,8 @@ def _add(session: Session, args: list[bytes], sign: int) -> Reply:
     increment = sign * whole(args[1]) if len(args) > 1 else sign
     if increment == 1 << 63:
         raise CommandError("ERR decrement would overflow")
-    number = added(_text(session.store, args[0]), increment, NOT_INTEGER)
-    _rewrite(session.store, args[0], b"%d" % number)
+    store, key = session.store, args[0]
+    old: Blob | None = store.value(key, STRING)
+    number = added(old, increment, NOT_INTEGER)
+    _set(store, key, b"%d" % number, None if old is None else store.table[key].expires)
     return number

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 # seconds and milliseconds, o an option of SET; the others are options or names of their command. `+` is
 # one to three times, `*` none to three. What stands between semicolons is sent one after the other.
 GRAMMAR = """
-GET S|SET S v|SET S v o*|SET N i|SETNX S v|SETEX S t v|APPEND S v|STRLEN S|MGET S+
+GET S|SET S v|SET S v o*|SET N i|MGET S+
 MSET S v S v|MSET S v|INCR N|INCRBY N i|DECR N|DECRBY N i|SET N f
 LPUSH L v+|RPUSH L v+|RPUSH L v v v|LPOP L|RPOP L|LLEN L|LINDEX L x
-LRANGE L x x|LRANGE L 0 -1|LSET L x v|LREM L x v|LMOVE L L s s|RPOPLPUSH L L
+LRANGE L x x|LRANGE L 0 -1|LREM L x v|LMOVE L L s s|RPOPLPUSH L L
 MULTI;BLPOP L+ t;BRPOP L+ t;BLMOVE L L s s t;BRPOPLPUSH L L t;EXEC
-HSET H w v|HSET H w v w v|HSETNX H w v|HGET H w|HMGET H w+|HGETALL H|HKEYS H|HVALS H|HLEN H|HEXISTS H w|HDEL H w+
+HSET H w v|HSET H w v w v|HGET H w|HMGET H w+|HGETALL H|HKEYS H|HVALS H|HLEN H|HEXISTS H w|HDEL H w+
 HINCRBY H w i|HSET H w i|SADD M v+|SREM M v+|SMEMBERS M|SISMEMBER M v|SCARD M
 DEL K|DEL K+|UNLINK K+|EXISTS K+|TYPE K|KEYS p|DBSIZE|FLUSHDB|FLUSHALL
 SCAN 0 COUNT 1000|SCAN 0 MATCH p COUNT 1000|SCAN i
@@ -56,7 +56,7 @@ HOSTILE = (
     .encode("latin-1")
     .split(b",")
 )
-DURATIONS = {b"expire", b"pexpire", b"setex", b"ex", b"px"}
+DURATIONS = {b"expire", b"pexpire", b"ex", b"px"}
 # The most words of commands with options that tensordb lacks.
 LONGEST = {b"EXPIRE": 3, b"PEXPIRE": 3, b"CLIENT LIST": 2, b"LPOP": 2, b"RPOP": 2, b"FLUSHDB": 1, b"FLUSHALL": 1}
 SHORT = re.compile(rb"[1-9][0-9]{0,4}")

@@ -136,13 +136,6 @@ def test_strings_and_counters(wire: Wire) -> None:
     assert [wire("INCR", "a"), wire("INCRBY", "a", 5), wire("DECR", "a"), wire("DECRBY", "a", 9)] == [3, 8, 7, -2]
     wire("SET", "a", "-1.5")
     assert error(wire, "INCR", "a") == "ERR value is not an integer or out of range"
-    assert [wire("SETNX", "a", 1), wire("SETNX", "c", 1), wire("GET", "c")] == [0, 1, b"1"]
-    assert [wire("APPEND", "d", "ab"), wire("APPEND", "d", "c"), wire("STRLEN", "d"), wire("STRLEN", "e")] == [
-        2,
-        3,
-        3,
-        0,
-    ]
     assert wire("MSET", "x", 1, "y", 2) == "OK"
     assert wire("MGET", "x", "absent", "y") == [b"1", None, b"2"]
     large = bytes(range(256)) * 8000
@@ -168,15 +161,13 @@ def test_lists(wire: Wire) -> None:
     wire("RPUSH", "r", *"abcabcab")
     assert [wire("LREM", "r", -2, "a"), wire("LREM", "r", 1, "b"), wire("LREM", "r", 0, "c")] == [2, 1, 2]
     assert wire("LRANGE", "r", 0, -1) == [b"a", b"b", b"b"]
-    assert wire("LSET", "r", 0, "z") == "OK"
-    assert wire("LRANGE", "r", 0, -1) == [b"z", b"b", b"b"]
-    assert [wire("LREM", "r", 0, "b"), wire("LREM", "r", 0, "z"), wire("EXISTS", "r")] == [2, 1, 0]
+    assert [wire("LREM", "r", 0, "b"), wire("LREM", "r", 0, "a"), wire("EXISTS", "r")] == [2, 1, 0]
     wire("RPUSH", "q", 1, 2)
     assert [wire("BLPOP", "absent", "q", 1), wire("BRPOP", "q", 1)] == [[b"q", b"1"], [b"q", b"2"]]
 
 
 def test_hashes_and_sets(wire: Wire) -> None:
-    assert [wire("HSET", "h", "a", 1, "b", 2), wire("HSET", "h", "a", 3), wire("HSETNX", "h", "a", 4)] == [2, 0, 0]
+    assert [wire("HSET", "h", "a", 1, "b", 2), wire("HSET", "h", "a", 3)] == [2, 0]
     assert [wire("HGET", "h", "a"), wire("HGET", "h", "z"), wire("HMGET", "h", "b", "z")] == [b"3", None, [b"2", None]]
     assert wire("HGETALL", "h") == [b"a", b"3", b"b", b"2"]
     assert [wire("HKEYS", "h"), wire("HVALS", "h"), wire("HLEN", "h")] == [[b"a", b"b"], [b"3", b"2"], 2]
