@@ -48,28 +48,7 @@ def findings_table(examined: Sequence[Finding]) -> Table:
 def examine() -> list[Finding]:
     """Examine this host; return the findings in the order they are printed."""
     hierarchy = detect()
-    return [
-        Finding("Python", OK, sys.version.split()[0]),
-        _runtimes(),
-        _torch(),
-        _gpus(),
-        _reports(),
-        _processors(),
-        _memory(),
-        _limit(hierarchy, "memory", "memory limit", "a watchdog checks the resident set every 10 ms instead"),
-        _limit(hierarchy, "cpu", "CPU share (memory/1769)", "compute runs at the host's speed, and the run says so"),
-        _limit(hierarchy, "pids", "1,024 processes", "a function may start more processes than on Lambda"),
-        _lambda_clock(),
-        _peaks(),
-        _object_store(),
-        _state_machines(),
-        _queue(),
-        *_channels(),
-        _engine(),
-        _freezing(hierarchy),
-        _isolation(),
-        _layer(),
-    ]
+    return [*_software(), *_machine(hierarchy), *_services(), _engine(), *_environments(hierarchy)]
 
 
 def _finding(subject: str, fine: bool, found: str, hint: str, *, state: str = PARTLY, otherwise: str = "") -> Finding:
@@ -81,100 +60,74 @@ def _lacking(subject: str, module: str) -> Finding:
     return Finding(subject, MISSING, error.message.rstrip("."), error.hint)
 
 
-def _runtimes() -> Finding:
+def _software() -> Iterator[Finding]:
+    own = sys.version.split()[0]
+    yield Finding("Python", OK, own)
     found = [(runtime, find_interpreter(runtime), obstacle(runtime)) for runtime in RUNTIMES]
     versions = [runtime if of is None else of.version for runtime, of, why in found if not why]
     stood_for = [f"{runtime} ({why})" for runtime, _, why in found if why]
-    return _finding(
+    yield _finding(
         "runtimes",
         not stood_for,
         f"functions run on Python {', '.join(versions)}",
-        f"{sys.version.split()[0]} replaces {', '.join(stood_for)}; only it sees this host's packages",
+        f"{own} replaces {', '.join(stood_for)}; only it sees this host's packages",
     )
-
-
-def _torch() -> Finding:
-    if not installed("torch"):
-        return _lacking("training", "torch")
-    number = version("torch")
-    build = "for CPUs" if number.endswith("+cpu") else "with CUDA: it takes about twice the memory of a CPU build"
-    return Finding("training", OK, f"torch {number}, built {build}")
-
-
-def _state_machines() -> Finding:
-    subject = "Step Functions"
-    return Finding(subject, OK, f"moto {version('moto')}") if installed("moto") else _lacking(subject, "moto")
-
-
-def _reports() -> Finding:
+    if installed("torch"):
+        number = version("torch")
+        build = "for CPUs" if number.endswith("+cpu") else "with CUDA: it takes about twice the memory of a CPU build"
+        yield Finding("training", OK, f"torch {number}, built {build}")
+    else:
+        yield _lacking("training", "torch")
+    devices = cuda_devices() if installed("torch") else ()
+    hint = "instances run on the CPU instead, and their reports say so"
+    yield _finding("GPUs", bool(devices), ", ".join(devices), hint, state=MISSING, otherwise="torch finds no GPU")
     subject = "replay, pages, Parquet"
     absent = [module for module in ("numpy", "scipy", "pyarrow", "altair", "jinja2") if not installed(module)]
-    return _lacking(subject, absent[0]) if absent else Finding(subject, OK, f"pyarrow {version('pyarrow')}")
+    yield _lacking(subject, absent[0]) if absent else Finding(subject, OK, f"pyarrow {version('pyarrow')}")
 
 
-def _gpus() -> Finding:
-    hint = "instances run on the CPU instead, and their reports say so"
-    devices = cuda_devices() if installed("torch") else ()
-    return Finding("GPUs", OK, ", ".join(devices)) if devices else Finding("GPUs", MISSING, "torch finds no GPU", hint)
-
-
-def _processors() -> Finding:
-    cores = len(os.sched_getaffinity(0))
-    load = os.getloadavg()[0]
-    summary = (
-        f"{counted(cores, 'core')}, load {load:.1f}: {cores * VCPU_MB:,} MB of functions compute without host delay"
-    )
-    return _finding(
+def _machine(hierarchy: Hierarchy) -> Iterator[Finding]:
+    cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
+    yield _finding(
         "processors",
         load <= cores / 2,
-        summary,
+        f"{counted(cores, 'core')}, load {load:.1f}: {cores * VCPU_MB:,} MB of functions compute without host delay",
         "other programs are running; the Lambda clock corrects durations, but runs will be marked oversubscribed",
     )
-
-
-def _memory() -> Finding:
-    memory = psutil.virtual_memory()
-    summary = (
-        f"{memory.available // MB:,} of {memory.total // MB:,} MB available, {memory_budget_mb():,} MB for functions"
-    )
-    return _finding(
+    memory, budget_mb = psutil.virtual_memory(), memory_budget_mb()
+    yield _finding(
         "memory",
-        memory_budget_mb() >= 4 * 1024,
-        summary,
+        budget_mb >= 4 * 1024,
+        f"{memory.available // MB:,} of {memory.total // MB:,} MB available, {budget_mb:,} MB for functions",
         "four workers of 1,024 MB don't fit: lower --workers or --memory",
     )
-
-
-def _limit(hierarchy: Hierarchy, controller: str, subject: str, otherwise: str) -> Finding:
-    return _finding(
-        subject,
-        controller in hierarchy.parents,
-        f"enforced by cgroup v{hierarchy.version}",
-        f"{otherwise}; run as root, or under `systemd-run --user --scope -p Delegate=yes`",
-        state=MISSING,
-        otherwise=f"no writable {controller} control group",
-    )
-
-
-def _lambda_clock() -> Finding:
-    sample = take_sample(0, [os.getpid()], None)
-    return _finding(
+    for controller, subject, otherwise in (
+        ("memory", "memory limit", "a watchdog checks the resident set every 10 ms instead"),
+        ("cpu", "CPU share (memory/1769)", "compute runs at the host's speed, and the run says so"),
+        ("pids", "1,024 processes", "a function may start more processes than on Lambda"),
+    ):
+        yield _finding(
+            subject,
+            controller in hierarchy.parents,
+            f"enforced by cgroup v{hierarchy.version}",
+            f"{otherwise}; run as root, or under `systemd-run --user --scope -p Delegate=yes`",
+            state=MISSING,
+            otherwise=f"no writable {controller} control group",
+        )
+    pid = os.getpid()
+    yield _finding(
         "Lambda clock",
-        any(times.cpu_ns > 0 for times in sample.threads.values()),
+        any(times.cpu_ns > 0 for times in take_sample(0, [pid], None).threads.values()),
         "schedstat reports each thread's run delay",
         "durations are wall time: keep the host idle during a run",
         state=MISSING,
         otherwise="the kernel has no schedstat",
     )
-
-
-def _peaks() -> Finding:
-    pid = os.getpid()
     block = bytearray(32 * MB)
     high = peak_resident_bytes([pid])
     del block
     reset_peak_resident([pid])
-    return _finding(
+    yield _finding(
         "peak memory per invocation",
         peak_resident_bytes([pid]) < high and bool(process_tree(pid)),
         "VmHWM, reset through clear_refs",
@@ -183,25 +136,21 @@ def _peaks() -> Finding:
     )
 
 
-def _object_store() -> Finding:
+def _services() -> Iterator[Finding]:
     free_gb = shutil.disk_usage(os.environ.get("TMPDIR", "/tmp")).free / 1e9
-    summary = f"{free_gb:.0f} GB free for objects"
-    return _finding("S3 server", free_gb >= 5, summary, "point TMPDIR at a larger file system")
-
-
-def _queue() -> Finding:
-    installed = find_rabbitmq()
-    if installed is None:
-        return Finding(
-            "RabbitMQ",
-            MISSING,
-            "not installed",
-            "queues are lists in the tensor database instead; for RabbitMQ, install Debian's package rabbitmq-server",
-        )
-    return Finding("RabbitMQ", OK, installed.version)
-
-
-def _channels() -> Iterator[Finding]:
+    hint = "point TMPDIR at a larger file system"
+    yield _finding("S3 server", free_gb >= 5, f"{free_gb:.0f} GB free for objects", hint)
+    subject = "Step Functions"
+    yield Finding(subject, OK, f"moto {version('moto')}") if installed("moto") else _lacking(subject, "moto")
+    rabbitmq = find_rabbitmq()
+    yield _finding(
+        "RabbitMQ",
+        rabbitmq is not None,
+        rabbitmq.version if rabbitmq else "",
+        "queues are lists in the tensor database instead; for RabbitMQ, install Debian's package rabbitmq-server",
+        state=MISSING,
+        otherwise="not installed",
+    )
     for name, program, otherwise in (
         ("Memcached", "memcached", "--channel memcached needs it: apt-get install memcached"),
         ("Redis", "redis-server", "--channel redis uses the tensor database instead; apt-get install redis-server"),
@@ -209,19 +158,6 @@ def _channels() -> Iterator[Finding]:
         yield _finding(
             name, find_server(program) is not None, "installed", otherwise, state=MISSING, otherwise="not installed"
         )
-
-
-def _isolation() -> Finding:
-    isolation = namespaces()
-    if not isolation.mode:
-        hint = "functions can read your files and keys: run as root, or allow user namespaces"
-        return Finding("isolation", MISSING, isolation.description, hint)
-    hint = (
-        "functions can't reach each other, your files and your keys, but can use the host's network and kernel: run "
-        "only code that you trust (docs/design.md)"
-    )
-    state = PARTLY if isolation.missing else OK
-    return Finding("isolation", state, isolation.description, "; ".join([*isolation.missing, hint]))
 
 
 def _engine() -> Finding:
@@ -243,8 +179,8 @@ def _engine() -> Finding:
         return Finding(subject, OK, f"Docker {engine.version} with {image}")
 
 
-def _freezing(hierarchy: Hierarchy) -> Finding:
-    return _finding(
+def _environments(hierarchy: Hierarchy) -> Iterator[Finding]:
+    yield _finding(
         "freezing between invocations",
         hierarchy.version == 2 or "freezer" in hierarchy.parents,
         f"by cgroup v{hierarchy.version}",
@@ -252,14 +188,23 @@ def _freezing(hierarchy: Hierarchy) -> Finding:
         state=MISSING,
         otherwise="no freezer control group",
     )
-
-
-def _layer() -> Finding:
-    layer, limit = layer_size(), lambda_limits().unzipped_bytes
-    if layer is None:
-        return Finding("layer", MISSING, "torch is not installed")
+    isolation = namespaces()
+    if isolation.mode:
+        hint = (
+            "functions can't reach each other, your files and your keys, but can use the host's network and kernel: "
+            "run only code that you trust (docs/design.md)"
+        )
+        state = PARTLY if isolation.missing else OK
+        yield Finding("isolation", state, isolation.description, "; ".join([*isolation.missing, hint]))
+    else:
+        hint = "functions can read your files and keys: run as root, or allow user namespaces"
+        yield Finding("isolation", MISSING, isolation.description, hint)
+    if (layer := layer_size()) is None:
+        yield Finding("layer", MISSING, "torch is not installed")
+        return
     name, size = layer
-    return _finding(
+    limit = lambda_limits().unzipped_bytes
+    yield _finding(
         "layer",
         size <= limit,
         f"{name}, {size / 1e6:,.0f} MB, is shared by all functions as a layer",

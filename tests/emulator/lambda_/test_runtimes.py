@@ -189,7 +189,7 @@ def test_l18_the_emulators_own_python_stands_for_one_that_is_missing(caplog: pyt
     assert [record.getMessage() for record in caplog.records if "INIT_START" in record.getMessage()] == [
         f"INIT_START of f: Runtime Version: {said}"
     ]
-    finding = doctor._runtimes()
+    (finding,) = (found for found in doctor.examine() if found.subject == "runtimes")
     assert finding.found == f"functions run on Python {platform.python_version()}"
     assert f"{wanted} (no {wanted} is installed)" in finding.hint
     assert finding.hint.startswith(f"{platform.python_version()} replaces ")
