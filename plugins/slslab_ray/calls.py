@@ -9,7 +9,7 @@ import asyncio
 import pickle
 import ssl
 import struct
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any, cast
@@ -29,6 +29,16 @@ Happened = Sequence[tuple[str, dict[str, Any] | bytes]]
 
 class CallError(Exception):
     """A method has failed; the text says why."""
+
+
+class Tasks(set[asyncio.Task[Any]]):
+    """Running tasks that nobody awaits. Without a reference to them, they might be collected as garbage."""
+
+    def start(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        """Run a coroutine as a task."""
+        task = asyncio.ensure_future(coroutine)
+        self.add(task)
+        task.add_done_callback(self.discard)
 
 
 class Connection(asyncio.Protocol):
@@ -163,7 +173,7 @@ class Answerer(Connection):
         self._name = name
         self._methods = methods
         self._happened: list[tuple[str, dict[str, Any] | bytes]] = []
-        self._answering: set[asyncio.Task[None]] = set()
+        self._answering = Tasks()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send this node's name."""
@@ -178,9 +188,7 @@ class Answerer(Connection):
 
     def take(self, value: Any) -> None:
         """Start the requested call."""
-        answering = asyncio.ensure_future(self._answer(*value))
-        self._answering.add(answering)
-        answering.add_done_callback(self._answering.discard)
+        self._answering.start(self._answer(*value))
 
     async def _answer(self, number: int, method: str, arguments: Sequence[Any]) -> None:
         try:

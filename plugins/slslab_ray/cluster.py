@@ -22,7 +22,7 @@ from slslab.errors import HostError
 from slslab.host.session import Session
 from slslab.lambda_.hosts import Host, Hosts, confinement
 from slslab.stack.mutual_tls import write_certificate
-from slslab_ray.calls import Listener
+from slslab_ray.calls import Listener, Tasks
 from slslab_ray.connection import alive, connect, describe, reason
 from slslab_ray.messages import Opening
 from slslab_ray.node import Node
@@ -45,28 +45,19 @@ def budgets_mb() -> list[int]:
 class Cluster(Hosts):
     """The nodes of the cluster that this host belongs to; usable once they are open.
 
-    `refused` lists the unusable nodes, with the reason. Entering raises HostError without a cluster.
+    `settings` are those of each node's ProcessSandboxes. `refused` lists the unusable nodes, with the reason. Entering
+    raises HostError without a cluster.
     """
 
-    def __init__(
-        self,
-        session: Session,
-        limits: Limits,
-        *,
-        modules: tuple[str, ...] = (),
-        strict_packages: bool = False,
-        layer_packages: tuple[str, ...] = (),
-        pack: bool = False,
-    ) -> None:
-        self.template = ",".join(modules)
+    def __init__(self, session: Session, limits: Limits, *, pack: bool = False, **settings: Any) -> None:
+        self.template = ",".join(settings.get("modules", ()))
         self.pack = pack
         self.refused: dict[str, str] = {}
         self._session = session
-        self._opening = Opening(limits, modules, strict_packages, layer_packages, b"")
+        self._opening = Opening(limits, settings, b"")
         self._known: set[str] = set()
         self._nodes: dict[str, NodeHost] = {}
-        self._looking: asyncio.Task[None] | None = None
-        self._joining: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks()
 
     def _enter(self, stack: ExitStack) -> None:
         connect()
@@ -84,20 +75,19 @@ class Cluster(Hosts):
         self._on_changed = on_changed
         await self._listener.open()
         await self._look()
-        await asyncio.gather(*self._joining)
+        await asyncio.gather(*self._tasks)
         if not self._nodes:
             refused = "; ".join(f"{name}: {why}" for name, why in self.refused.items())
             raise HostError(
                 f"No node of the Ray cluster can run environments: {refused}.", "see `slslab doctor` there."
             )
-        self._looking = asyncio.ensure_future(self._keep_looking())
+        self._tasks.start(self._keep_looking())
 
     async def end(self) -> None:
         """Leave all nodes, and remove everything of ours from them."""
-        tasks = [*self._joining, *([] if self._looking is None else [self._looking])]
-        for task in tasks:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*(host.close() for host in self._nodes.values()))
         self._listener.close()
 
@@ -144,9 +134,7 @@ class Cluster(Hosts):
         self._known |= new.keys()
         # A node that is slow to open must not delay others.
         for node, about in new.items():
-            joining = asyncio.ensure_future(self._join(node, about))
-            self._joining.add(joining)
-            joining.add_done_callback(self._joining.discard)
+            self._tasks.start(self._join(node, about))
 
     async def _join(self, node: str, about: dict[str, Any]) -> None:
         try:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from slslab.aws.limits import Limits
 from slslab.lambda_.configuration import Function
@@ -14,31 +15,18 @@ EXITED = "exited"
 
 @dataclass(frozen=True)
 class Opening:
-    """Settings for a node's environments.
+    """Settings for a node's environments; `settings` are more of ProcessSandboxes.
 
     `name` is sent when the node connects to the emulator at `address`, with `key`, the content of a file with key and
     certificate. `relay` is the address of the emulator's relay, if the node needs it.
     """
 
     limits: Limits
-    template: tuple[str, ...]
-    strict_packages: bool
-    layer_packages: tuple[str, ...]
+    settings: Mapping[str, Any]
     key: bytes
     name: str = ""
     address: tuple[str, int] = ("", 0)
     relay: tuple[str, int] | None = None
-
-
-@dataclass(frozen=True)
-class Order:
-    """An environment to make: its number, log stream and variables; the function's code is named by its digest."""
-
-    function: Function
-    number: int
-    log_stream: str
-    shared: Mapping[str, str]
-    credentials: Mapping[str, str]
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from slslab.lambda_.packages import unpacked
 from slslab.lambda_.process_sandbox import ProcessSandboxes
 from slslab.lambda_.runtime_api import NextInvocation
 from slslab_ray.calls import Answerer, answer
-from slslab_ray.messages import EXITED, Done, Opening, Order, with_codes
+from slslab_ray.messages import EXITED, Done, Opening, with_codes
 from slslab_ray.relay import Relay
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -73,7 +73,7 @@ class Node:
         self._numbers = count()
         # Of environments that are being made.
         self._streams: dict[str, str] = {}
-        # From the latest order, and by function.
+        # Of the environment that was made last, and by function.
         self._variables: dict[str, str] = {}
         self._credentials: dict[str, Mapping[str, str]] = {}
 
@@ -87,15 +87,7 @@ class Node:
         raise_descriptor_limit()
         opening, parts = self._opening, self._parts
         self._session = parts.enter_context(Session())
-        self._sandboxes = parts.enter_context(
-            ProcessSandboxes(
-                self._session,
-                opening.limits,
-                modules=opening.template,
-                strict_packages=opening.strict_packages,
-                layer_packages=opening.layer_packages,
-            )
-        )
+        self._sandboxes = parts.enter_context(ProcessSandboxes(self._session, opening.limits, **opening.settings))
         self._sandboxes.share(
             emulator_id=self._session.id,
             home=self._session.home / "environments",
@@ -153,17 +145,21 @@ class Node:
         """Return the function's actual runtime here."""
         return await self._sandboxes.runtime(function)
 
-    async def make(self, order: Order) -> None:
-        """Make an environment; its packages have been stored."""
-        function = with_codes(
-            order.function, lambda code: replace(code, directory=self._packages[code.sha256], archive=None)
-        )
-        identifier = environment_id(function, order.number)
-
-        self._streams[identifier] = order.log_stream
-        self._variables |= order.shared
-        self._credentials[function.name] = order.credentials
-        self._environments[identifier] = Environment(self._sandboxes, function, order.number)
+    async def make(
+        self,
+        named: Function,
+        number: int,
+        log_stream: str,
+        variables: Mapping[str, str],
+        credentials: Mapping[str, str],
+    ) -> None:
+        """Make an environment of a function, which names its packages by their digests; they have been stored."""
+        function = with_codes(named, lambda code: replace(code, directory=self._packages[code.sha256], archive=None))
+        identifier = environment_id(function, number)
+        self._streams[identifier] = log_stream
+        self._variables |= variables
+        self._credentials[function.name] = credentials
+        self._environments[identifier] = Environment(self._sandboxes, function, number)
 
     def _open_log(self, function: Function, environment: str) -> ForwardedLog:
         stream, tail_bytes = self._streams.pop(environment), self._opening.limits.log_tail_bytes

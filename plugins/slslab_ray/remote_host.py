@@ -20,8 +20,8 @@ from slslab.lambda_.environment import FAULTS
 from slslab.lambda_.hosts import Ending, ExecutionEnvironment, Host, Hosts, PhaseEnd, State, environment_id
 from slslab.lambda_.packages import Code
 from slslab.lambda_.runtime_api import NextInvocation
-from slslab_ray.calls import Caller, CallError, Happened
-from slslab_ray.messages import EXITED, Order, with_codes
+from slslab_ray.calls import Caller, CallError, Happened, Tasks
+from slslab_ray.messages import EXITED, with_codes
 from slslab_ray.relay import Relay
 
 LOG = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class RemoteEnvironment:
         self._resting: asyncio.Task[None] | None = None
         # Called when it rests, unless it is used again before.
         self._rests: Callable[[ExecutionEnvironment], object] | None = None
-        self._signals: set[asyncio.Task[Any]] = set()
+        self._signals = Tasks()
         self._resting_mb = function.memory_mb
         self._is_ready, self._exited = True, False
         # From the latest sample of its clock: memory, and the host's delay since its start.
@@ -100,7 +100,7 @@ class RemoteEnvironment:
             if self._making is None:
                 await self._node.prepare(self.function)
                 self._check()
-                self._making = asyncio.ensure_future(self._node.call("make", self._order()))
+                self._making = asyncio.ensure_future(self._make())
             # Even if this is cancelled, `stop` has to know what exists on the node.
             await asyncio.shield(self._making)
             self._check()
@@ -117,10 +117,10 @@ class RemoteEnvironment:
         assert done.outcome is not None
         return shifted(done.outcome, self._offset_ns)
 
-    def _order(self) -> Order:
-        hosts, name = self._node.hosts, self.function.name
-        function = self._node.without_directories(self.function)
-        return Order(function, self._number, self.log.stream, dict(hosts.variables), hosts.credentials(name))
+    async def _make(self) -> None:
+        hosts, function = self._node.hosts, self._node.without_directories(self.function)
+        credentials = hosts.credentials(function.name)
+        await self._node.call("make", function, self._number, self.log.stream, dict(hosts.variables), credentials)
 
     def _become(self, state: State) -> None:
         if self.state is not State.STOPPED:
@@ -176,9 +176,7 @@ class RemoteEnvironment:
 
     def send_signal(self, number: int) -> None:
         """Send a signal to everything in the environment."""
-        sending = asyncio.ensure_future(self._send_signal(number))
-        self._signals.add(sending)
-        sending.add_done_callback(self._signals.discard)
+        self._signals.start(self._send_signal(number))
 
     async def _send_signal(self, number: int) -> None:
         try:
@@ -259,7 +257,7 @@ class NodeHost(Host):
         self._ports: set[int] = set()
         self._stored: dict[str, asyncio.Future[None]] = {}
         self._aligning: asyncio.Task[None] | None = None
-        self._telling: set[asyncio.Task[None]] = set()
+        self._telling = Tasks()
 
     async def begin(self) -> None:
         """Align the clocks, receive reports from the node, and make services reachable; OSError if one can't be."""
@@ -330,9 +328,7 @@ class NodeHost(Host):
 
     def tell(self, faults: set[int]) -> None:
         """Report faults of the plan that have happened elsewhere to the node."""
-        telling = asyncio.ensure_future(self._tell(faults))
-        self._telling.add(telling)
-        telling.add_done_callback(self._telling.discard)
+        self._telling.start(self._tell(faults))
 
     def document(self) -> dict[str, Any]:
         """Return the node's entry in a run's document; `clock_error_ms` is how exactly its clock is aligned."""

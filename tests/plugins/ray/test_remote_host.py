@@ -71,7 +71,7 @@ class TheseNodes(Hosts):
         self.remote: list[NodeHost] = []
         listener = Listener("127.0.0.1", self._key)
         await listener.open()
-        opening = Opening(LIMITS, template=(), strict_packages=False, layer_packages=(), key=self._key.read_bytes())
+        opening = Opening(LIMITS, {}, key=self._key.read_bytes())
         for number, budget_mb in enumerate(self._budgets_mb):
             node = Node(replace(opening, name=str(number), address=listener.address))
             self.nodes.append(node)
