@@ -222,7 +222,7 @@ class Control:
         body = await _body(request)
         run, by, databases = body.get("run"), body.get("by"), body.get("tensor_databases")
         channel = str(body.get("channel"))
-        address = self._network.channels.get(channel, "")
+        address = self._network.addresses.get(channel, ("",))[0]
         if not (isinstance(run, str) and isinstance(by, str) and isinstance(databases, int) and databases >= 0):
             return _refused(400, "A recording needs `run`, `by` and a number of `tensor_databases`.")
         while (other := self._recording) is not None:

@@ -6,7 +6,7 @@ All come from the variables that docker-compose.yml sets for the service `emulat
 import ipaddress
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 from urllib.parse import urlsplit
@@ -19,113 +19,96 @@ SERVICE = "emulator"
 HOST = "127.0.0.1"
 HINT = "docker-compose.yml shows the variables of the service `emulator`."
 ENVIRONMENTS = ("docker", "process")
-SCHEMES = {
-    "AWS_ENDPOINT_URL_S3": ("http",),
-    "AWS_ENDPOINT_URL_SFN": ("http",),
-    "SLSLAB_QUEUE_URL": ("amqp", "redis"),
-    "SLSLAB_TENSORS": ("redis",),
-    "SLSLAB_MEMCACHED_URL": ("memcached",),
-    "SLSLAB_REDIS_URL": ("redis",),
-    "AWS_ENDPOINT_URL_DYNAMODB": ("http",),
-    "SLSLAB_PARAMETER_SERVER_URL": ("parameter",),
+# For each part: the variable with its addresses, and their schemes.
+PARTS = {
+    "s3": ("AWS_ENDPOINT_URL_S3", ("http",)),
+    "states": ("AWS_ENDPOINT_URL_SFN", ("http",)),
+    "tensors": ("SLSLAB_TENSORS", ("redis",)),
+    "queue": ("SLSLAB_QUEUE_URL", ("amqp", "redis")),
+    "memcached": ("SLSLAB_MEMCACHED_URL", ("memcached",)),
+    "redis": ("SLSLAB_REDIS_URL", ("redis",)),
+    "dynamodb": ("AWS_ENDPOINT_URL_DYNAMODB", ("http",)),
+    "parameter-server": ("SLSLAB_PARAMETER_SERVER_URL", ("parameter",)),
 }
-# Optional servers of `--channel`, and the variables with their addresses.
-CHANNELS = {
-    "memcached": "SLSLAB_MEMCACHED_URL",
-    "redis": "SLSLAB_REDIS_URL",
-    "dynamodb": "AWS_ENDPOINT_URL_DYNAMODB",
-    "parameter-server": "SLSLAB_PARAMETER_SERVER_URL",
-}
-# Ports on the host, which the same variables change in docker-compose.yml.
+# Optional servers of `--channel`.
+CHANNELS = ("memcached", "redis", "dynamodb", "parameter-server")
+# For each part that the host reaches: the variable with its ports there, which also changes them in docker-compose.yml,
+# and its default.
 PORTS = {
-    "SLSLAB_EMULATOR_PORT": "9001",
-    "SLSLAB_LOCALSTACK_PORT": "4566",
-    "SLSLAB_S3_PORT": "9000",
-    "SLSLAB_QUEUE_PORT": "5672",
-    "SLSLAB_TENSORS_PORTS": "6379-6410",
-    "SLSLAB_DYNAMODB_PORT": "8000",
+    "lambda": ("SLSLAB_EMULATOR_PORT", "9001"),
+    "states": ("SLSLAB_LOCALSTACK_PORT", "4566"),
+    "s3": ("SLSLAB_S3_PORT", "9000"),
+    "queue": ("SLSLAB_QUEUE_PORT", "5672"),
+    "tensors": ("SLSLAB_TENSORS_PORTS", "6379-6410"),
+    "dynamodb": ("SLSLAB_DYNAMODB_PORT", "8000"),
 }
 
 
 @dataclass(frozen=True)
 class Network:
-    """The services in the emulator's variables.
+    """The services in the emulator's variables: by part, their `addresses` in the network and `ports` on the host.
 
-    Each address in `tensors` may stand for several databases, because a name has one network address per replica.
-    `channels` maps channels to addresses of servers that may run; the host reaches only DynamoDB. `ports` are the
-    host's, by part.
+    Each address of `tensors` may stand for several databases, because a name has one network address per replica. The
+    servers of channels may run or not; the host reaches only DynamoDB.
     """
 
     listen: tuple[str, int]
     advertise: str | None
     environment: str
-    s3: str
-    states: str
-    queue: str
-    tensors: tuple[str, ...]
-    channels: Mapping[str, str]
-    pair: Pair
+    addresses: Mapping[str, tuple[str, ...]]
     ports: Mapping[str, tuple[int, ...]]
+    pair: Pair
 
     @classmethod
     def from_variables(cls, variables: Mapping[str, str]) -> Self:
         """Read the environment variables; RequestError for a missing or wrong one."""
-        optional = {name for name in CHANNELS.values() if not variables.get(name)}
-        addresses = {name: _addresses(variables, name) for name in SCHEMES if name not in optional}
-        ports = {name: _ports(name, variables.get(name, "") or PORTS[name]) for name in PORTS}
+        given = [part for part, (name, _) in PARTS.items() if part not in CHANNELS or variables.get(name)]
+        addresses = {part: _addresses(variables, *PARTS[part]) for part in given}
+        ports = {part: _ports(name, variables.get(name, "") or default) for part, (name, default) in PORTS.items()}
         host, port = parse_listen(needed(variables, "SLSLAB_LISTEN"))
         environment = variables.get("SLSLAB_ENVIRONMENT", "") or ENVIRONMENTS[0]
         if environment not in ENVIRONMENTS:
             raise RequestError(f"SLSLAB_ENVIRONMENT is {environment!r}.", f"set it to {' or '.join(ENVIRONMENTS)}.")
         if environment == "docker":
             needed(variables, "SLSLAB_WORKER_IMAGE")
+        if not variables.get("SLSLAB_EMULATOR_PORT"):
+            ports["lambda"] = (port,)
+        # LocalStack may be the object store, too.
+        if urlsplit(addresses["s3"][0]).netloc == urlsplit(addresses["states"][0]).netloc:
+            ports["s3"] = ports["states"]
         everywhere = f"http://{SERVICE}:{port}" if host == "0.0.0.0" else None
-        s3, states = addresses["AWS_ENDPOINT_URL_S3"][0], addresses["AWS_ENDPOINT_URL_SFN"][0]
         return cls(
             listen=(host, port),
             advertise=variables.get("AWS_ENDPOINT_URL_LAMBDA", "") or everywhere,
             environment=environment,
-            s3=s3,
-            states=states,
-            queue=addresses["SLSLAB_QUEUE_URL"][0],
-            tensors=addresses["SLSLAB_TENSORS"],
-            channels={part: addresses[name][0] for part, name in CHANNELS.items() if name in addresses},
+            addresses=addresses,
+            ports=ports,
             pair=Pair(needed(variables, "AWS_ACCESS_KEY_ID"), needed(variables, "AWS_SECRET_ACCESS_KEY")),
-            ports={
-                "lambda": ports["SLSLAB_EMULATOR_PORT"] if variables.get("SLSLAB_EMULATOR_PORT") else (port,),
-                # LocalStack may be the object store, too.
-                "s3": ports[
-                    "SLSLAB_LOCALSTACK_PORT" if urlsplit(s3).netloc == urlsplit(states).netloc else "SLSLAB_S3_PORT"
-                ],
-                "states": ports["SLSLAB_LOCALSTACK_PORT"],
-                "queue": ports["SLSLAB_QUEUE_PORT"],
-                "tensors": ports["SLSLAB_TENSORS_PORTS"],
-                "dynamodb": ports["SLSLAB_DYNAMODB_PORT"],
-            },
         )
 
     def tensor_urls(self) -> tuple[str, ...]:
         """Return the address of every tensor database that runs now, in the order of their network addresses."""
-        return tuple(url for address in self.tensors for url in _replicas(address))
+        return tuple(url for address in self.addresses["tensors"] for url in _replicas(address))
 
     def inside(self) -> dict[str, tuple[str, ...]]:
         """Return the addresses for functions, by part, except channel servers that weren't started."""
-        parts: dict[str, tuple[str, ...]]
-        parts = {"s3": (self.s3,), "states": (self.states,), "tensors": self.tensor_urls(), "queue": (self.queue,)}
+        found = {**self.addresses, "tensors": self.tensor_urls()}
         # A container that doesn't run has no name in the network.
-        return parts | {channel: (url,) for channel, url in self.channels.items() if _replicas(url)}
+        return {part: urls for part, urls in found.items() if part not in CHANNELS or _replicas(urls[0])}
 
     def outside(self) -> dict[str, tuple[str, ...]]:
         """Return the addresses for programs on the host, by part; only some tensor databases are reachable there."""
-        inside = {"s3": self.s3, "states": self.states, "queue": self.queue, "tensors": self.tensors[0]}
-        inside |= {part: url for part, url in self.channels.items() if part in self.ports}
-        return {part: tuple(_at(url, HOST, port) for port in self.ports[part]) for part, url in inside.items()}
+        reached = [(part, urls[0]) for part, urls in self.addresses.items() if part in self.ports]
+        return {part: tuple(_at(url, HOST, port) for port in self.ports[part]) for part, url in reached}
 
     def client_environment(self) -> dict[str, str]:
         """Return the variables by which functions find the services, with the keys that they share with the owner."""
-        stack = Stack(self.s3, self.tensor_urls(), self.queue)
-        tables = {CHANNELS[part]: url for part, url in self.channels.items() if part == "dynamodb"}
-        return {**self.pair.variables(), **stack.client_environment(), **localstack_variables(self.states), **tables}
+        first = {part: urls[0] for part, urls in self.addresses.items()}
+        stack = Stack(first["s3"], self.tensor_urls(), first["queue"])
+        others = localstack_variables(first["states"])
+        if "dynamodb" in first:
+            others[PARTS["dynamodb"][0]] = first["dynamodb"]
+        return {**self.pair.variables(), **stack.client_environment(), **others}
 
 
 def localstack_variables(url: str) -> dict[str, str]:
@@ -140,16 +123,16 @@ def needed(variables: Mapping[str, str], name: str) -> str:
     return variables[name]
 
 
-def _addresses(variables: Mapping[str, str], name: str) -> tuple[str, ...]:
+def _addresses(variables: Mapping[str, str], name: str, schemes: Sequence[str]) -> tuple[str, ...]:
     addresses = tuple(needed(variables, name).split())
     for address in addresses:
         parts = urlsplit(address)
         try:
-            valid = parts.scheme in SCHEMES[name] and parts.hostname is not None and parts.port is not None
+            valid = parts.scheme in schemes and parts.hostname is not None and parts.port is not None
         except ValueError:  # the port is not a number
             valid = False
         if not valid:
-            forms = " or ".join(f"{scheme}://HOST:PORT" for scheme in SCHEMES[name])
+            forms = " or ".join(f"{scheme}://HOST:PORT" for scheme in schemes)
             raise RequestError(f"{name} is {address!r}, which is not an address.", f"set it to {forms}; {HINT}")
     return addresses
 
