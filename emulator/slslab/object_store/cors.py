@@ -47,17 +47,13 @@ def headers(rules: Rules, origin: str, method: str, asked: Iterable[str] = ()) -
             found = {
                 "access-control-allow-origin": "*" if pattern == "*" else origin,
                 "access-control-allow-methods": ", ".join(rule["AllowedMethods"]),
+                "access-control-allow-credentials": "" if pattern == "*" else "true",
+                "access-control-allow-headers": ", ".join(names),
+                "access-control-expose-headers": ", ".join(rule.get("ExposeHeaders", [])),
+                "access-control-max-age": str(rule.get("MaxAgeSeconds", "")),
                 "vary": "Origin, Access-Control-Request-Headers, Access-Control-Request-Method",
             }
-            if pattern != "*":
-                found["access-control-allow-credentials"] = "true"
-            if names:
-                found["access-control-allow-headers"] = ", ".join(names)
-            if rule.get("ExposeHeaders"):
-                found["access-control-expose-headers"] = ", ".join(rule["ExposeHeaders"])
-            if rule.get("MaxAgeSeconds") is not None:
-                found["access-control-max-age"] = str(rule["MaxAgeSeconds"])
-            return found
+            return {name: value for name, value in found.items() if value}
     return None
 
 

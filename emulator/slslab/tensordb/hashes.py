@@ -41,17 +41,13 @@ def _hmget(session: Session, args: list[bytes]) -> Reply:
 
 @command("hgetall", 2, bound={"kind": dict, "answer": dict})
 @command("hkeys", 2, bound={"kind": dict, "answer": list})
+@command("hvals", 2, bound={"kind": dict, "answer": lambda fields: list(fields.values())})
 @command("smembers", 2, bound={"kind": set, "answer": frozenset})
 @command("hlen", 2, bound={"kind": dict, "answer": len})
 @command("scard", 2, bound={"kind": set, "answer": len})
 @command("llen", 2, bound={"kind": deque, "answer": len})
 def _all(session: Session, args: list[bytes], kind: type[Any], answer: Callable[[Any], Reply]) -> Reply:
     return answer(session.store.elements(args[0], kind))
-
-
-@command("hvals", 2)
-def _hvals(session: Session, args: list[bytes]) -> Reply:
-    return list(session.store.elements(args[0], dict).values())
 
 
 @command("hexists", 3, bound={"kind": dict})

@@ -29,6 +29,7 @@ DTYPES = {
     )
 }
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
+FORMS = ("BLOB", "VALUES")
 # numpy 1's maximum.
 MAX_DIMENSIONS = 32
 NUMBER = re.compile(rb"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|inf(?:inity)?|nan)", re.IGNORECASE)
@@ -79,22 +80,14 @@ def parse_header(arguments: Sequence[Blob]) -> Header:
     dtype = DTYPES.get(bytes(arguments[1][:8]).upper().decode("latin-1"))
     if dtype is None:
         raise CommandError("ERR invalid data type")
-    shape: list[int] = []
-    form = None
-    at = 2
-    for at, argument in enumerate(arguments[2:], 2):
-        if bytes(argument[:7]).upper() in (b"BLOB", b"VALUES"):
-            form = bytes(argument).decode().upper()
-            at += 1
-            break
-        shape.append(_dimension(argument))
-        if len(shape) > MAX_DIMENSIONS:
-            raise CommandError(f"ERR invalid tensor shape: more than {MAX_DIMENSIONS} dimensions")
-    else:
-        at += 1
+    words = (bytes(argument[:7]).upper().decode("latin-1") for argument in arguments[2:])
+    form, at = next(((word, at) for at, word in enumerate(words, 2) if word in FORMS), (None, len(arguments)))
+    shape = tuple(_dimension(argument) for argument in arguments[2 : min(at, 3 + MAX_DIMENSIONS)])
+    if len(shape) > MAX_DIMENSIONS:
+        raise CommandError(f"ERR invalid tensor shape: more than {MAX_DIMENSIONS} dimensions")
     if not shape:
         raise CommandError(INVALID_SHAPE)
-    return Header(dtype, tuple(shape), math.prod(shape) * dtype.itemsize, form, at)
+    return Header(dtype, shape, math.prod(shape) * dtype.itemsize, form, at + 1)
 
 
 def parse_tensor(arguments: Sequence[Blob]) -> Tensor:
