@@ -13,19 +13,17 @@ When it is ready, it prints one JSON line, `{"endpoint": URL}`. SIGTERM, SIGINT 
 started. Exit codes: 2 for a wrong or missing variable, 3 if the host can't run it.
 """
 
-import fcntl
 import os
 import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
 from slslab.aws.keys import Pair
 from slslab.compose.control import Control
 from slslab.compose.network import Network, needed, parse_listen
-from slslab.errors import HostError, RequestError, SlslabError
+from slslab.errors import RequestError, SlslabError
 from slslab.host.service_process import serve
 from slslab.lambda_.emulator import Emulator
 
@@ -39,18 +37,19 @@ def main(arguments: Sequence[str]) -> None:
             _serve(_lambda())
             return
         network = Network.from_variables(os.environ)
-        with _home(os.environ.get("SLSLAB_HOME", "")):
-            host, port = network.listen
-            emulator = Emulator(
-                environment=network.environment,
-                variables=network.client_environment(),
-                listen=host,
-                port=port,
-                advertise=network.advertise,
-                on_record=lambda record: print(f"{record.function} {record.report.strip()}", file=sys.stderr),
-            )
-            emulator.add_routes(Control(emulator, network).routes())
-            _serve(emulator)
+        if directory := os.environ.get("SLSLAB_HOME"):
+            _use_home(directory)
+        host, port = network.listen
+        emulator = Emulator(
+            environment=network.environment,
+            variables=network.client_environment(),
+            listen=host,
+            port=port,
+            advertise=network.advertise,
+            on_record=lambda record: print(f"{record.function} {record.report.strip()}", file=sys.stderr),
+        )
+        emulator.add_routes(Control(emulator, network).routes())
+        _serve(emulator)
     except SlslabError as error:
         print(f"Error: {error.message}\nHint: {error.hint}", file=sys.stderr)
         sys.exit(error.exit_code)
@@ -72,27 +71,13 @@ def _serve(emulator: Emulator) -> None:
     serve(answering(), ends_with_parent=False, signals=ENDINGS)
 
 
-@contextmanager
-def _home(directory: str) -> Iterator[None]:
-    """Make temporary directories in this one, and lock it against other emulators."""
-    if not directory:
-        yield
-        return
-    home = Path(directory)
+def _use_home(directory: str) -> None:
+    """Make temporary directories in this one. Sessions there have locks of their own."""
     try:
-        home.mkdir(parents=True, exist_ok=True)
-        lock = (home / ".lock").open("w")
+        Path(directory).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RequestError(f"SLSLAB_HOME is {directory!r}: {error.strerror}.", "use a writable directory.") from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise HostError(
-                f"Another emulator uses the directory {directory}.", "end it, or set SLSLAB_HOME to another one."
-            ) from None
-        tempfile.tempdir = directory
-        yield
+    tempfile.tempdir = directory
 
 
 if __name__ == "__main__":

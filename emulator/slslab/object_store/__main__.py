@@ -2,12 +2,12 @@
 
 import json
 import os
-import resource
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 from slslab.aws.keys import Keyring
+from slslab.host.processes import raise_descriptor_limit
 from slslab.host.service_process import serve_child
 from slslab.lambda_.server import Server
 from slslab.object_store import SERVER, model
@@ -21,8 +21,7 @@ def service(listener: socket.socket, keys: Keyring, data: str, log: int | None) 
     `data` is an empty directory for the bodies of objects. The descriptor `log` gets a line for each request that AWS
     would bill.
     """
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    raise_descriptor_limit()
 
     def write(*request: str | int) -> None:
         if log is not None:

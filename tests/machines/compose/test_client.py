@@ -169,7 +169,7 @@ def composed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Composed]:
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0, stack.log.read_text()[-2000:]
         assert marked_processes(mark) == []
-        assert [path.name for path in stack.home.iterdir()] == [".lock"]
+        assert list(stack.home.iterdir()) == []
 
 
 @contextmanager
@@ -479,8 +479,7 @@ def test_without_a_stack_there_is_one_sentence_and_a_hint(composed: Composed, sl
         ({"AWS_ENDPOINT_URL_S3": "http://s3:port"}, 2, "AWS_ENDPOINT_URL_S3 is 'http://s3:port'"),
         ({"SLSLAB_TENSORS_PORTS": "6380-6379"}, 2, "SLSLAB_TENSORS_PORTS is '6380-6379'"),
         ({"SLSLAB_HOME": "/proc/nowhere"}, 2, "SLSLAB_HOME is '/proc/nowhere'"),
-        ({}, 3, "Another emulator uses the directory"),
-        ({"SLSLAB_HOME": ""}, 3, "is taken by"),
+        ({}, 3, "is taken by"),
     ],
 )
 def test_the_service_says_what_is_wrong_with_its_variables(
