@@ -11,6 +11,7 @@ from slslab_workers.channels.tensors import TensorDatabase
 from slslab_workers.kubeml.shares import Epoch, K
 from slslab_workers.option import Option
 from slslab_workers.plan import Plan
+from slslab_workers.training.keys import Key
 
 Vector = NDArray[np.float32]
 # The state_dict's entries, each flat and in float32, by name and in order.
@@ -30,6 +31,16 @@ TRAIN, TEST = "train", "test"
 NEXT, END, FAILED = "next", "end", "failed"
 # The driver's message to the job when training is over.
 STOP = "stop"
+# A document of a collection, TRAIN or TEST.
+document_key = Key("{run}/{collection}/{number}")
+# An entry of the reference model, and one of a function's model.
+reference_key = Key("{run}:{layer}")
+copy_key = Key("{run}:{layer}/{function}")
+# The queues for messages to the job, and from the job to the driver.
+job_queue = Key(scoped("{run}", "job"))
+client_queue = Key(scoped("{run}", "client"))
+# The queue for the job's answers to a function that waits for a merge.
+function_queue = Key(scoped("{run}", "f{function}"))
 
 
 def epoch_of(plan: Plan, functions: int) -> Epoch:
@@ -50,39 +61,9 @@ def job_rank(plan: Plan) -> int:
     return most_functions(plan)
 
 
-def document_key(plan: Plan, collection: str, number: int) -> str:
-    """Return the key of a document of a collection, `train` or `test`."""
-    return f"{plan.run}/{collection}/{number}"
-
-
-def reference_key(plan: Plan, layer: str) -> str:
-    """Return the key of an entry of the reference model."""
-    return f"{plan.run}:{layer}"
-
-
-def copy_key(plan: Plan, layer: str, function: int) -> str:
-    """Return the key of an entry of a function's model."""
-    return f"{plan.run}:{layer}/{function}"
-
-
 def get_reference(database: TensorDatabase, plan: Plan, layers: Sequence[str], phase: str) -> dict[str, Vector]:
     """Get all entries of the reference model."""
     return {layer: database.get(reference_key(plan, layer), phase, overhead=False) for layer in layers}
-
-
-def job_queue(plan: Plan) -> str:
-    """Return the queue for messages to the job."""
-    return scoped(plan.run, "job")
-
-
-def client_queue(plan: Plan) -> str:
-    """Return the queue for messages from the job to the driver."""
-    return scoped(plan.run, "client")
-
-
-def function_queue(plan: Plan, function: int) -> str:
-    """Return the queue for the job's answers to a function that waits for a merge."""
-    return scoped(plan.run, f"f{function}")
 
 
 def report(kind: str, epoch: int, functions: int, function: int, round_: int) -> dict[str, Any]:

@@ -2,12 +2,23 @@
 
 from slslab_workers.channels.queues import scoped
 from slslab_workers.plan import Plan, PlanError
+from slslab_workers.training.keys import Key
 
 END_STEPS = 10
 # The reason that a removed worker gives for ending its training.
 REMOVED = "removed"
 # The supervisor's rank as the sender of a message.
 SUPERVISOR = -1
+# The fan-out to all workers: updates (U), continue (C), a removed worker's model (D), finish (F).
+exchange_name = Key(scoped("{run}", "updates"))
+# A worker's queue, which is bound to the fan-out; here the supervisor tells it that it is removed (K).
+worker_queue = Key(scoped("{run}", "w{rank}"))
+# The queue for the workers' reports to the supervisor (I).
+supervisor_queue = Key(scoped("{run}", "supervisor"))
+# The queue for the supervisor's messages to the client (TD, T).
+client_queue = Key(scoped("{run}", "client"))
+# A removed worker's model, in the store of the updates.
+removed_model_key = Key("{run}/mlless/model_w{rank}")
 
 
 def check(plan: Plan) -> None:
@@ -34,26 +45,6 @@ def count_below(plan: Plan, loss: float, below: int) -> int:
     return below + 1 if loss <= float(plan.options["end-threshold"]) else 0
 
 
-def exchange_name(plan: Plan) -> str:
-    """Return the fan-out to all workers: updates (U), continue (C), a removed worker's model (D), finish (F)."""
-    return scoped(plan.run, "updates")
-
-
-def worker_queue(plan: Plan, rank: int) -> str:
-    """Return a worker's queue, which is bound to the fan-out; here the supervisor tells it that it is removed (K)."""
-    return scoped(plan.run, f"w{rank}")
-
-
-def supervisor_queue(plan: Plan) -> str:
-    """Return the queue for the workers' reports to the supervisor (I)."""
-    return scoped(plan.run, "supervisor")
-
-
-def client_queue(plan: Plan) -> str:
-    """Return the queue for the supervisor's messages to the client (TD, T)."""
-    return scoped(plan.run, "client")
-
-
 def update_key(plan: Plan, rank: int, step: int) -> str:
     """Return the key of a worker's update; steps count from the start of the run.
 
@@ -62,8 +53,3 @@ def update_key(plan: Plan, rank: int, step: int) -> str:
     """
     turn = step if plan.options["store"] == "s3" else step % 2
     return f"{plan.run}/mlless/up_w{rank}_i{turn}"
-
-
-def removed_model_key(plan: Plan, rank: int) -> str:
-    """Return the key of a removed worker's model, in the store of the updates."""
-    return f"{plan.run}/mlless/model_w{rank}"

@@ -1,9 +1,11 @@
 """The names of SPIRT's tensors and queues, and the input of an execution."""
 
 from dataclasses import dataclass
+from functools import partial
 
 from slslab_workers.channels.queues import scoped
 from slslab_workers.plan import InvocationInput, Plan
+from slslab_workers.training.keys import Key
 
 # A peer has failed if it doesn't answer three pings in a row, a second apart (docs/protocols.md, "SPIRT").
 PINGS = 3
@@ -45,57 +47,31 @@ class Keys:
         self.inactive = f"{plan.run}:inactive"
         self.early_stop = f"{plan.run}:earlystop"
         self.lineage = f"{plan.run}:lineage"
-
-    def gradient(self, epoch: int, batch: int) -> str:
-        """Return the key of a minibatch's gradient."""
-        return f"{self.prefix}gradient_{epoch}_{batch}"
-
-    def buffers(self, epoch: int) -> str:
-        """Return the key of the peer's buffers at the beginning of an epoch."""
-        return f"{self.prefix}buffers_{epoch}"
-
-    def json_gradients(self, epoch: int) -> str:
-        """Return the key of the list of the minibatches' gradients as JSON texts, as released."""
-        return f"{self.prefix}gradients_{epoch}"
-
-    def batch_buffers(self, epoch: int, batch: int) -> str:
-        """Return the key of the buffers (BatchNorm statistics) after a minibatch."""
-        return f"{self.prefix}batch_buffers_{epoch}_{batch}"
-
-    def average(self, epoch: int) -> str:
-        """Return the key of the peer's average."""
-        return f"{self.prefix}averaged_gradient_{epoch}"
-
-    def aggregate(self, epoch: int) -> str:
-        """Return the key of the aggregate over all peers."""
-        return f"{self.prefix}aggregated_gradient_{epoch}"
-
-    def received(self, epoch: int, rank: int) -> str:
-        """Return the key of another peer's average, copied for a rule that runs in the database."""
-        return f"{self.prefix}received_{epoch}_{rank}"
-
-    def losses(self, epoch: int) -> str:
-        """Return the key of a hash of losses by minibatch."""
-        return f"{self.prefix}losses_{epoch}"
-
-    def active(self, epoch: int) -> str:
-        """Return the key of the active ranks, which are aggregated in this epoch."""
-        return f"{self.prefix}active_{epoch}"
-
-    def lineages(self, epoch: int) -> str:
-        """Return the key of the lineages that the peers announced at this epoch's barrier, by rank."""
-        return f"{self.prefix}lineages_{epoch}"
+        # The other names are functions of what stands in braces. A minibatch's gradient:
+        self.gradient = partial(Key("{run}:gradient_{epoch}_{batch}"), plan)
+        # The peer's buffers (BatchNorm statistics) at the beginning of an epoch, and after a minibatch.
+        self.buffers = partial(Key("{run}:buffers_{epoch}"), plan)
+        self.batch_buffers = partial(Key("{run}:batch_buffers_{epoch}_{batch}"), plan)
+        # The list of the minibatches' gradients as JSON texts, as released.
+        self.json_gradients = partial(Key("{run}:gradients_{epoch}"), plan)
+        # The peer's average, and the aggregate over all peers.
+        self.average = partial(Key("{run}:averaged_gradient_{epoch}"), plan)
+        self.aggregate = partial(Key("{run}:aggregated_gradient_{epoch}"), plan)
+        # Another peer's average, copied for a rule that runs in the database.
+        self.received = partial(Key("{run}:received_{epoch}_{rank}"), plan)
+        # A hash of losses by minibatch.
+        self.losses = partial(Key("{run}:losses_{epoch}"), plan)
+        # The active ranks, which are aggregated in this epoch.
+        self.active = partial(Key("{run}:active_{epoch}"), plan)
+        # The lineages that the peers announced at this epoch's barrier, by rank.
+        self.lineages = partial(Key("{run}:lineages_{epoch}"), plan)
 
     def of_epoch(self, epoch: int) -> tuple[str, ...]:
         """Return the keys that aren't needed once all peers are at the next epoch's barrier."""
         return tuple(name(epoch) for name in (self.average, self.aggregate, self.active, self.lineages, self.buffers))
 
 
-def waiting_queue(plan: Plan, rank: int) -> str:
-    """Return the queue for requests to join that are sent to a peer."""
-    return scoped(plan.run, f"waiting{rank}")
-
-
-def password_queue(plan: Plan, rank: int) -> str:
-    """Return the queue for the database passwords that other peers send this one."""
-    return scoped(plan.run, f"password{rank}")
+# The queue for requests to join that are sent to a peer.
+waiting_queue = Key(scoped("{run}", "waiting{rank}"))
+# The queue for the database passwords that other peers send a peer.
+password_queue = Key(scoped("{run}", "password{rank}"))

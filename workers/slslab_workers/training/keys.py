@@ -1,5 +1,7 @@
 """Names of a run's objects. All start with the run's prefix, so runs never share an object."""
 
+import re
+
 from slslab_workers.plan import Plan
 
 # The end of the key of the global model, which workers replace without waiting for each other.
@@ -8,46 +10,38 @@ GLOBAL = "global"
 GO_ON, STOP = b"go on", b"stop"
 
 
-def minibatch_key(plan: Plan, epoch: int, step: int, rank: int) -> str:
-    """Return the key of a worker's minibatch."""
-    return f"{plan.run}/data/e{epoch}/s{step}/{rank}"
+class Key:
+    """A kind of key or queue of a run: `key(plan, value, …)` is the name of one.
+
+    The template's first field is the run. The others take the values in order.
+    """
+
+    def __init__(self, template: str) -> None:
+        self._format = re.sub(r"{\w+}", "%s", template)
+
+    def __call__(self, plan: Plan, *values: int | str) -> str:
+        """Return the name; TypeError unless there is a value for each field."""
+        return self._format % (plan.run, *values)
 
 
-def state_key(plan: Plan, rank: int) -> str:
-    """Return the key of a worker's state between two invocations."""
-    return f"{plan.run}/state/{rank}"
-
-
-def model_key(plan: Plan, epoch: int) -> str:
-    """Return the key of rank 0's parameters and buffers after an epoch."""
-    return f"{plan.run}/model/{epoch}"
-
-
-def result_key(plan: Plan, rank: int) -> str:
-    """Return the key of a worker's result."""
-    return f"{plan.run}/results/{rank}"
+# A worker's minibatch.
+minibatch_key = Key("{run}/data/e{epoch}/s{step}/{rank}")
+# A worker's state between two invocations.
+state_key = Key("{run}/state/{rank}")
+# Rank 0's parameters and buffers after an epoch.
+model_key = Key("{run}/model/{epoch}")
+# A worker's result.
+result_key = Key("{run}/results/{rank}")
+# A worker's log, named as in the authors' code (docs/protocols.md, "As released").
+log_key = Key("{run}/logs/{logged_as}_worker_{rank}_log.txt")
+# The images on which workers check whether they have converged.
+validation_key = Key("{run}/validation")
+# The driver's verdict after an epoch: whether workers that stay train another.
+verdict_key = Key("{run}/verdicts/{epoch}")
+# The object with rank 0's address, for its peers.
+rendezvous_key = Key("{run}/rendezvous")
 
 
 def global_key(plan: Plan) -> str:
     """Return the key of the global model, which all workers replace (S-ASP)."""
     return f"{plan.run}/{plan.architecture}/{GLOBAL}"
-
-
-def log_key(plan: Plan, rank: int, logged_as: str) -> str:
-    """Return the key of a worker's log, named as in the authors' code (docs/protocols.md, "As released")."""
-    return f"{plan.run}/logs/{logged_as}_worker_{rank}_log.txt"
-
-
-def validation_key(plan: Plan) -> str:
-    """Return the key of the images on which workers check whether they have converged."""
-    return f"{plan.run}/validation"
-
-
-def verdict_key(plan: Plan, epoch: int) -> str:
-    """Return the key of the driver's verdict after an epoch: whether workers that stay train another."""
-    return f"{plan.run}/verdicts/{epoch}"
-
-
-def rendezvous_key(plan: Plan) -> str:
-    """Return the key of the object with rank 0's address, for its peers."""
-    return f"{plan.run}/rendezvous"
