@@ -235,14 +235,6 @@ class Architecture(Interface):
         """Return how many functions the plan needs at once; by default the most environments of a phase."""
         return max(phase.environments for phase in self.resident_set(plan))
 
-    def memory_sizes(self, plan: Plan) -> dict[str, int]:
-        """Return the memory sizes of the plan's functions, MB, by the options that set them.
-
-        By default, sizes that the architecture itself chooses are left out.
-        """
-        own = [option for option in self.options if option.memory and (option.of(plan.options) or option.default)]
-        return {"memory": plan.memory_mb, **{option.name: int(option.of(plan.options)) for option in own}}
-
     def counts(
         self,
         workers: int,

@@ -1,10 +1,10 @@
 """An option of an architecture, as the command line offers it, and the choice that its value names."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from slslab_workers.plan import KINDS, PlanError, Value
+from slslab_workers.plan import KINDS, Plan, PlanError, Value
 
 Choice = TypeVar("Choice")
 
@@ -14,7 +14,7 @@ class Option:
     """One option of an architecture: its name on the command line, type, default, help and, if limited, its choices.
 
     `released` is the value that `--as-released` chooses, if the authors' code differs from the default. With `memory`,
-    the value is a function's memory size, MB; if the default is 0, the architecture chooses the size. `chosen` is what
+    the value is a function's memory size, MB; 0 chooses the size that a plan needs (`needed_mb`). `chosen` is what
     slslab says of a chosen size that doesn't exist: what needs it, and what the user can do.
     """
 
@@ -25,11 +25,16 @@ class Option:
     choices: tuple[str, ...] = ()
     released: Value | None = None
     memory: bool = False
+    needed_mb: Callable[[Plan], int] = lambda _plan: 0
     chosen: tuple[str, str] = ("functions of the plan need", "change the plan")
 
     def of(self, options: Mapping[str, Value]) -> Value:
         """Return this option's value in a plan's options, or the default if their architecture lacks it."""
         return options.get(self.name, self.default)
+
+    def size_mb(self, plan: Plan) -> int:
+        """Return the memory size of the plan's functions that the option sets or chooses, MB; 0 if there are none."""
+        return int(self.of(plan.options)) or self.needed_mb(plan)
 
     def check(self, value: Value) -> None:
         """Raise PlanError if the option can't have this value."""

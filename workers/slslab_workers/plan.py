@@ -9,9 +9,6 @@ SCHEMA = 2
 VCPU_MB = 1769
 # The variable of a function with the memory of its platform's GPU, MiB.
 GPU_MEMORY = "SLSLAB_GPU_MEMORY_MB"
-# The largest memory size that is chosen for a function. A run's account or platform may have a lower limit, which is
-# checked later.
-MOST_MEMORY_MB = 10_240
 Value = str | int | float | bool
 MEMORY_FORMATS = ("default", "channels-last")
 CHOICES = {

@@ -61,12 +61,11 @@ def check_limits(plan: Plan, architecture: Architecture) -> None:
     requirements = architecture.requirements(plan)
     if plan.platform is not None and requirements.instances is not None:
         raise RequestError(f"{plan.architecture} runs on instances, not on functions.", "leave out --platform.")
-    options = {option.name: option for option in architecture.options}
-    for name, size_mb in architecture.memory_sizes(plan).items():
-        says, hint = f"--{name} is", f"choose another --{name}"
-        if plan.options.get(name, size_mb) != size_mb:
-            says, hint = options[name].chosen
-        _check(plan, "functions", says, size_mb, "MB", limits.memory_mb, hint)
+    for option in architecture.options:
+        if option.memory and (size_mb := option.size_mb(plan)):
+            given = f"--{option.name} is", f"choose another --{option.name}"
+            says, hint = given if option.of(plan.options) else option.chosen
+            _check(plan, "functions", says, size_mb, "MB", limits.memory_mb, hint)
 
 
 def _check(plan: Plan, what: str, says: str, value: int, unit: str, limit: Range, hint: str) -> None:

@@ -44,6 +44,34 @@ MOST_SHARDS = 4096
 BUFFERS = buffers.option("averaged makes them the mean of all workers' in each exchange.", LOCAL, AVERAGED)
 
 
+def _parameters(plan: Plan) -> int:
+    """Return the length of a gradient, with the buffers behind it."""
+    return (int(plan.options["parameters"]) or spec_of(plan).parameters) + exchanged_buffers(plan)
+
+
+def _needed_mb(plan: Plan) -> int:
+    # The first slice is the largest.
+    largest = topology.slices(_parameters(plan), shards_of(plan))[0].stop
+    if robust.name_of(plan.options) is not None:
+        return robust.memory_mb(plan.workers, largest)
+    inputs = RESNET18_INPUTS if plan.model.endswith(RESNET18) else topology.INPUTS
+    return topology.memory_mb(4 * largest, inputs)
+
+
+AGGREGATOR_MEMORY = Option(
+    "aggregator-memory",
+    int,
+    0,
+    "Memory size of an aggregator, MB. 0 means the released rule: 3 × its largest input (2 × with resnet18) "
+    f"plus {topology.BASE_MIB} MB, at most {topology.MOST_MB:,} MB; or with a rule that withstands Byzantine "
+    f"clients {robust.HELD} × all its inputs plus {robust.BASE_MB} MB, less with more --shards. --memory is "
+    "for clients.",
+    memory=True,
+    needed_mb=_needed_mb,
+    chosen=("aggregators need", "give more --shards"),
+)
+
+
 class GradsShardingDeployment(Deployment):
     """Deploys the aggregators and, unless gradients are uploaded, the clients.
 
@@ -60,7 +88,7 @@ class GradsShardingDeployment(Deployment):
 
     def functions(self) -> list[FunctionSpec]:
         handler = "slslab_workers.gradssharding.aggregator.handler"
-        aggregator = FunctionSpec(self._aggregator, handler, _aggregator_mb(self.plan), OBJECTS)
+        aggregator = FunctionSpec(self._aggregator, handler, AGGREGATOR_MEMORY.size_mb(self.plan), OBJECTS)
         if self.plan.options["gradients"] == UPLOADED:
             return [aggregator]
         return [FunctionSpec(self.function, self.handler, self.plan.memory_mb, OBJECTS), aggregator]
@@ -158,17 +186,7 @@ class GradsSharding(FunctionArchitecture):
         ),
         robust.BYZANTINE,
         attacks.ATTACK,
-        Option(
-            "aggregator-memory",
-            int,
-            0,
-            "Memory size of an aggregator, MB. 0 means the released rule: 3 × its largest input (2 × with resnet18) "
-            f"plus {topology.BASE_MIB} MB, at most {topology.MOST_MB:,} MB; or with a rule that withstands Byzantine "
-            f"clients {robust.HELD} × all its inputs plus {robust.BASE_MB} MB, less with more --shards. --memory is "
-            "for clients.",
-            memory=True,
-            chosen=("aggregators need", "give more --shards"),
-        ),
+        AGGREGATOR_MEMORY,
         PARTITION,
         BUFFERS,
     )
@@ -208,12 +226,8 @@ class GradsSharding(FunctionArchitecture):
 
     def resident_set(self, plan: Plan) -> tuple[ResidentPhase, ...]:
         """Return one function of each kind: functions never wait for others that are running."""
-        aggregator = ResidentPhase("an aggregator", 0, _aggregator_mb(plan))
+        aggregator = ResidentPhase("an aggregator", 0, AGGREGATOR_MEMORY.size_mb(plan))
         return (aggregator,) if plan.options["gradients"] == UPLOADED else (ResidentPhase("a client", 1), aggregator)
-
-    def memory_sizes(self, plan: Plan) -> dict[str, int]:
-        """Return the memory sizes of clients and aggregators, MB."""
-        return {**super().memory_sizes(plan), "aggregator-memory": _aggregator_mb(plan)}
 
     def participant(self, plan: Plan, worker: int) -> str:
         own = worker < plan.workers
@@ -233,19 +247,3 @@ def random_gradient(plan: Plan, client: int) -> Iterator[NDArray[np.float32]]:
     generator = np.random.default_rng([plan.seed, client])
     for part in topology.slices(_parameters(plan), shards_of(plan)):
         yield generator.standard_normal(part.stop - part.start, dtype=np.float32)
-
-
-def _parameters(plan: Plan) -> int:
-    """Return the length of a gradient, with the buffers behind it."""
-    return (int(plan.options["parameters"]) or spec_of(plan).parameters) + exchanged_buffers(plan)
-
-
-def _aggregator_mb(plan: Plan) -> int:
-    if chosen := int(plan.options["aggregator-memory"]):
-        return chosen
-    # The first slice is the largest.
-    largest = topology.slices(_parameters(plan), shards_of(plan))[0].stop
-    if robust.name_of(plan.options) is not None:
-        return robust.memory_mb(plan.workers, largest)
-    inputs = RESNET18_INPUTS if plan.model.endswith(RESNET18) else topology.INPUTS
-    return topology.memory_mb(4 * largest, inputs)

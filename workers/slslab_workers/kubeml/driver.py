@@ -34,11 +34,20 @@ from slslab_workers.models import spec_of
 from slslab_workers.option import Option
 from slslab_workers.patterns import Counts
 from slslab_workers.patterns.messages import Recorded
-from slslab_workers.plan import MOST_MEMORY_MB, Plan, PlanError
+from slslab_workers.plan import Plan, PlanError
 from slslab_workers.training.options import OPTIMISER, PARTITION, uneven
 
 # Memory of the job without the models that it holds, MB: NumPy and boto3. It holds a sum and a part of one.
 JOB_MB, JOB_MODELS = 256, 3
+JOB_MEMORY = Option(
+    "job-memory",
+    int,
+    0,
+    f"Memory size of the job, which merges, MB. 0 means {JOB_MB} MB plus {JOB_MODELS} models.",
+    memory=True,
+    needed_mb=lambda plan: JOB_MB + JOB_MODELS * gradient_mb(plan),
+    chosen=("the job needs", "choose --job-memory"),
+)
 
 
 class KubeMLDeployment(Deployment):
@@ -61,7 +70,7 @@ class KubeMLDeployment(Deployment):
         return [
             FunctionSpec(self.function, self.handler, plan.memory_mb, ("s3:GetObject",)),
             FunctionSpec(self._init, self.handler, plan.memory_mb),
-            FunctionSpec(self._job, "slslab_workers.kubeml.job.handler", _job_mb(plan), (), self._job),
+            FunctionSpec(self._job, "slslab_workers.kubeml.job.handler", JOB_MEMORY.size_mb(plan), (), self._job),
         ]
 
     def bindings(self) -> dict[str, str]:
@@ -211,14 +220,7 @@ class KubeML(FunctionArchitecture):
         K,
         settings.PARALLELISM,
         OPTIMISER,
-        Option(
-            "job-memory",
-            int,
-            0,
-            f"Memory size of the job, which merges, MB. 0 means {JOB_MB} MB plus {JOB_MODELS} models.",
-            memory=True,
-            chosen=("the job needs", "choose --job-memory"),
-        ),
+        JOB_MEMORY,
         *QUEUE_OPTIONS,
         PARTITION,
     )
@@ -254,15 +256,11 @@ class KubeML(FunctionArchitecture):
         """Return the memory of the most functions that may run at once, the job, and a database with all their models
         and the reference."""
         functions = settings.most_functions(plan)
-        return (ResidentPhase(self.name, functions, _job_mb(plan) + (functions + 1) * gradient_mb(plan)),)
+        return (ResidentPhase(self.name, functions, JOB_MEMORY.size_mb(plan) + (functions + 1) * gradient_mb(plan)),)
 
     def concurrency(self, plan: Plan) -> int:
         """Return the most functions that may train at once, and the job."""
         return settings.most_functions(plan) + 1
-
-    def memory_sizes(self, plan: Plan) -> dict[str, int]:
-        """Return the memory sizes of functions and the job, MB."""
-        return {**super().memory_sizes(plan), "job-memory": _job_mb(plan)}
 
     def counts_in(self, run: Recorded, epochs: int) -> Counts:
         """Return the `counts` of a recorded run; PlanError if a function failed."""
@@ -295,9 +293,3 @@ def _check_partition(plan: Plan) -> None:
             "function would share one with the next function's.",
             f"give --batches and --batch-size with a product that {DOCUMENT} divides.",
         )
-
-
-def _job_mb(plan: Plan) -> int:
-    if chosen := int(plan.options["job-memory"]):
-        return chosen
-    return min(MOST_MEMORY_MB, JOB_MB + JOB_MODELS * gradient_mb(plan))

@@ -20,6 +20,7 @@ from slslab_workers.channels.stream import Unreachable
 from slslab_workers.channels.tensors import TensorDatabase
 from slslab_workers.driver.deployment import ROLE, Deployment, FunctionSpec, worker_failure
 from slslab_workers.driver.job import gradient_mb
+from slslab_workers.option import Option
 from slslab_workers.plan import Plan
 from slslab_workers.spirt.machine import STATES, definition
 from slslab_workers.spirt.roster import Roster
@@ -45,6 +46,23 @@ HANDING_OVER = ("auth", "average_gradients")
 TEXT, READ_TEXT, WRITTEN_TEXT = 6, 20, 32
 
 
+def has_texts(plan: Plan) -> bool:
+    """Return whether gradients are stored as JSON texts."""
+    return plan.options["gradients"] == "json"
+
+
+LIGHT_MEMORY = Option(
+    "light-memory",
+    int,
+    0,
+    "Memory size of functions without torch, MB: membership, average, aggregation, update, next "
+    "epoch. 0 means 256 MB plus four gradients, or plus twenty if a mean is read as JSON.",
+    memory=True,
+    # Enough to hold two vectors and transfer two more.
+    needed_mb=lambda plan: min(256 + (READ_TEXT if has_texts(plan) else 4) * gradient_mb(plan), plan.memory_mb),
+)
+
+
 class SpirtDeployment(Deployment):
     """Deploys the functions of all states, the state machine, and the queues between peers."""
 
@@ -68,7 +86,7 @@ class SpirtDeployment(Deployment):
         for name in ("init_peers", "init_model", *STATES.values()):
             heavy = name in LEARNING
             module = "membership" if name in MEMBERSHIP else "learning" if heavy else "rounds"
-            memory_mb = self.plan.memory_mb if heavy else light_mb(self.plan)
+            memory_mb = self.plan.memory_mb if heavy else LIGHT_MEMORY.size_mb(self.plan)
             actions = ACTIONS.get(name, ())
             if self._roster.joins and name in HANDING_OVER:
                 actions = ("states:StartExecution",)
@@ -305,14 +323,3 @@ def _execution_failure(rank: int, described: Mapping[str, Any]) -> RunFailed:
         if isinstance(payload, dict) and "errorType" in payload:
             return worker_failure(payload, rank)
     return RunFailed(str(described.get("error", described["status"])), cause, rank)
-
-
-def has_texts(plan: Plan) -> bool:
-    """Return whether gradients are stored as JSON texts."""
-    return plan.options["gradients"] == "json"
-
-
-def light_mb(plan: Plan) -> int:
-    """Return the memory, MB, of functions without torch: enough to hold two vectors and transfer two more."""
-    enough_mb = 256 + (READ_TEXT if has_texts(plan) else 4) * gradient_mb(plan)
-    return min(int(plan.options["light-memory"]) or enough_mb, plan.memory_mb)

@@ -11,7 +11,7 @@ from slslab_workers.patterns import Counts, Pattern, Workload
 from slslab_workers.patterns.messages import Recorded
 from slslab_workers.plan import Plan, PlanError, Value
 from slslab_workers.spirt.averaging import time_averaging
-from slslab_workers.spirt.deployment import TEXT, WRITTEN_TEXT, SpirtDeployment, has_texts, light_mb
+from slslab_workers.spirt.deployment import LIGHT_MEMORY, TEXT, WRITTEN_TEXT, SpirtDeployment, has_texts
 from slslab_workers.spirt.pattern import COVERED, pattern
 from slslab_workers.spirt.roster import JOIN, Roster
 from slslab_workers.spirt.settings import RESERVE_S
@@ -69,14 +69,7 @@ class Spirt(FunctionArchitecture):
         Option("accumulate", int, 1, "Parts of a minibatch; more parts need less memory and more time."),
         Option("barrier-timeout", float, 500.0, "A peer that is silent at the barrier for this time, s, is left out."),
         JOIN,
-        Option(
-            "light-memory",
-            int,
-            0,
-            "Memory size of functions without torch, MB: membership, average, aggregation, update, next "
-            "epoch. 0 means 256 MB plus four gradients, or plus twenty if a mean is read as JSON.",
-            memory=True,
-        ),
+        LIGHT_MEMORY,
         *QUEUE_OPTIONS,
         PARTITION,
     )
@@ -114,7 +107,7 @@ class Spirt(FunctionArchitecture):
         Roster.of(plan.workers, options).check(plan.epochs)
         why = "SPIRT's peers announce their averages before they read the others'"
         robust.check(plan, why, "choose gpu, or --attack sign-flip.")
-        light_mb = int(options["light-memory"])
+        light_mb = LIGHT_MEMORY.size_mb(plan)
         if light_mb > plan.memory_mb:
             raise PlanError(
                 f"light-memory is {light_mb} MB, more than the {plan.memory_mb} MB of functions with torch.",
@@ -129,7 +122,7 @@ class Spirt(FunctionArchitecture):
         gradients = TEXT * plan.batches + WRITTEN_TEXT if has_texts(plan) else plan.batches
         # Plus four vectors: parameters, momentum, average and aggregate.
         database_mb = (gradients + 4) * gradient_mb(plan)
-        return (ResidentPhase(self.name, 1, plan.workers * (light_mb(plan) + database_mb)),)
+        return (ResidentPhase(self.name, 1, plan.workers * (LIGHT_MEMORY.size_mb(plan) + database_mb)),)
 
     def concurrency(self, plan: Plan) -> int:
         """Return the functions of all peers' minibatches, or of the start, where one function of a peer calls another.

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from slslab_workers.models import ROW_MODELS, SPECS, ModelSpec, exchanged_buffers, registered, spec, spec_of
-from slslab_workers.plan import MOST_MEMORY_MB, Plan, PlanError, Value
+from slslab_workers.plan import Plan, PlanError, Value
 from slslab_workers.training import datasets, partitions, robust
 from slslab_workers.training.algorithms import ALGORITHM, CLUSTERS, is_asynchronous
 from slslab_workers.training.arrays import failed, load_object
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # Memory of PyTorch and a minibatch of rows or images, MB, and the number of copies of a model.
 ROWS_MB, OTHERS_MB, COPIES = 1024, 3008, 6
+# The largest default: a run's account or platform may have another limit, which is checked when a plan is admitted.
+MOST_MB = 10_240
 
 
 def fit(name: str | None, dataset: str, source: Source, options: Mapping[str, Value]) -> ModelSpec:
@@ -112,7 +114,7 @@ def measure(known: ModelSpec, source: Source) -> ModelSpec:
     return replace(
         known,
         parameters=count,
-        memory_mb=max(known.memory_mb, min(memory_mb, MOST_MEMORY_MB)),
+        memory_mb=max(known.memory_mb, min(memory_mb, MOST_MB)),
         tensors=len(model.state_dict()),
         buffers=sum(buffer.numel() for buffer in model.buffers()),
     )
