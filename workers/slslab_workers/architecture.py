@@ -48,11 +48,13 @@ class ResidentPhase:
     """The memory that a phase needs at once, because its functions wait for each other.
 
     `environments` counts those with the plan's memory size; `beside_mb` adds smaller functions and databases, MB.
+    `companions` counts the smaller functions that run all the time.
     """
 
     name: str
     environments: int
     beside_mb: int = 0
+    companions: int = 0
 
 
 @dataclass(frozen=True)
@@ -232,8 +234,8 @@ class Architecture(Interface):
         return (ResidentPhase(self.name, plan.workers),)
 
     def concurrency(self, plan: Plan) -> int:
-        """Return how many functions the plan needs at once; by default the most environments of a phase."""
-        return max(phase.environments for phase in self.resident_set(plan))
+        """Return how many functions the plan needs at once; by default the most of a phase."""
+        return max(phase.environments + phase.companions for phase in self.resident_set(plan))
 
     def counts(
         self,

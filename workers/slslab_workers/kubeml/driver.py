@@ -256,11 +256,8 @@ class KubeML(FunctionArchitecture):
         """Return the memory of the most functions that may run at once, the job, and a database with all their models
         and the reference."""
         functions = settings.most_functions(plan)
-        return (ResidentPhase(self.name, functions, JOB_MEMORY.size_mb(plan) + (functions + 1) * gradient_mb(plan)),)
-
-    def concurrency(self, plan: Plan) -> int:
-        """Return the most functions that may train at once, and the job."""
-        return settings.most_functions(plan) + 1
+        beside_mb = JOB_MEMORY.size_mb(plan) + (functions + 1) * gradient_mb(plan)
+        return (ResidentPhase(self.name, functions, beside_mb, companions=1),)
 
     def counts_in(self, run: Recorded, epochs: int) -> Counts:
         """Return the `counts` of a recorded run; PlanError if a function failed."""

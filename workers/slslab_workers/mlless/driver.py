@@ -218,11 +218,7 @@ class MLLess(FunctionArchitecture):
         if plan.options["store"] == "tensordb":
             vectors = 2 * plan.workers + (plan.workers - 1 if settings.scales_in(plan) else 0)
             beside_mb += vectors * gradient_mb(plan)
-        return (ResidentPhase(self.name, plan.workers, beside_mb),)
-
-    def concurrency(self, plan: Plan) -> int:
-        """Return the number of workers, and the supervisor."""
-        return plan.workers + 1
+        return (ResidentPhase(self.name, plan.workers, beside_mb, companions=1),)
 
     def counts_in(self, run: Recorded, epochs: int) -> Counts:
         """Return the `counts` of a recorded run; PlanError if a filter or the tuner decided them."""
