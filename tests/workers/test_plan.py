@@ -31,7 +31,7 @@ def test_plan_travels_unchanged(more: dict[str, Any]) -> None:
 
 
 def test_assignment_travels_unchanged() -> None:
-    assignment = Assignment(Plan.from_document(DOCUMENT), "bucket", 3, 5, 10, True, False, 2)
+    assignment = Assignment(Plan.from_document(DOCUMENT), "bucket", 3, 5, 10, False)
     assert Assignment.from_event(json.loads(json.dumps(assignment.to_event()))) == assignment
 
 

@@ -209,9 +209,7 @@ class Assignment(InvocationInput):
     rank: int
     first: int
     until: int
-    resume: bool
     keep: bool
-    generation: int
 
 
 def thread_count(memory_mb: int) -> int:

@@ -265,7 +265,7 @@ def test_what_a_worker_waits_for_in_vain_its_time_out_says(make: Make) -> None:
 
     context = Context()
     objects = Objects(None, "bucket", Tracer(lambda _event: None))
-    assignment = Assignment(plan, "bucket", 0, 0, 2, False, False, 0)
+    assignment = Assignment(plan, "bucket", 0, 0, 2, False)
     worker = MLLessWorker(assignment, context, objects, Silent())  # type: ignore[arg-type]
     with pytest.raises(TimeoutError, match="Step 3 waited for C of the supervisor, D of worker 2 until the function"):
         worker._await(3, {("C", -1), ("D", 2)})

@@ -46,7 +46,7 @@ def test_resumed_workers_follow_the_same_trajectory(
 
 def invoke(objects: Objects, plan: Plan, first: int, kind: type[ScatterReduceWorker] = ScatterReduceWorker) -> Any:
     """Train one step in an invocation of its own, as worker 0."""
-    return kind(Assignment(plan, "bucket", 0, first, first + 1, first > 0, True, 0), CONTEXT, objects).run()
+    return kind(Assignment(plan, "bucket", 0, first, first + 1, True), CONTEXT, objects).run()
 
 
 def stored(plan: Plan) -> Objects:

@@ -56,7 +56,7 @@ def test_allreduce_over_it_gives_the_parameters_of_one_process() -> None:
     def work(rank: int) -> dict[str, Any]:
         objects = InMemory(shared, Tracer(events.append, PLAN.run, rank))
         context = SimpleNamespace(get_remaining_time_in_millis=lambda: 900_000)
-        return AllReduceWorker(Assignment(PLAN, "", rank, 0, 6, False, False, 0), context, objects).run()
+        return AllReduceWorker(Assignment(PLAN, "", rank, 0, 6, False), context, objects).run()
 
     with ThreadPoolExecutor(PLAN.workers) as pool:
         results = list(pool.map(work, range(PLAN.workers)))

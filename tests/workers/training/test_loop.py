@@ -81,7 +81,7 @@ def test_watchdog_leaves_while_a_step_and_its_checkpoint_still_fit(
 ) -> None:
     plan = make_plan(timeout=timeout)
     objects = Objects(None, "bucket", Tracer(lambda _event: None))
-    worker = worker_module.Worker(Assignment(plan, "bucket", 0, 0, 2, False, False, 0), Context(remaining_s), objects)
+    worker = worker_module.Worker(Assignment(plan, "bucket", 0, 0, 2, False), Context(remaining_s), objects)
     worker.longest_step_s, worker.step_began = longest_s, time.monotonic() - elapsed_s
     assert worker.is_short_of_time() is leaves
 

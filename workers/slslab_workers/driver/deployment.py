@@ -202,7 +202,7 @@ class Deployment(Job):
         return answer
 
     def _invoke(self, rank: int, first: int, until: int, kind: str, *, keep: bool) -> dict[str, Any]:
-        assignment = Assignment(self.plan, self.bucket, rank, first, until, first > 0, keep, generation=0)
+        assignment = Assignment(self.plan, self.bucket, rank, first, until, keep)
         return self.call(self.function, assignment.to_event(), kind, rank)
 
     def call(self, function: str, event: Mapping[str, Any], kind: str, rank: int | None) -> dict[str, Any]:

@@ -27,7 +27,7 @@ class Client(Worker):
     def run(self) -> dict[str, Any]:
         """Do both parts. At the end of an epoch, return the worker's result."""
         assignment = self.assignment
-        state = self._resume() if assignment.resume else self._fresh()
+        state = self._resume() if assignment.first else self._fresh()
         if state.position < assignment.first:
             self.enter_step(state)
             self.end_step(state, self.get_mean(state))

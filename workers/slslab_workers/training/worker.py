@@ -48,7 +48,7 @@ class Worker(Trainer):
     def run(self) -> dict[str, Any]:
         """Train from `first` to `until`; return the worker's result, or that another invocation continues."""
         assignment = self.assignment
-        state = self._resume() if assignment.resume else self._fresh()
+        state = self._resume() if assignment.first else self._fresh()
         if state.position != assignment.first:
             # AWS may deliver an asynchronous event twice.
             raise ValueError(
@@ -109,9 +109,7 @@ class Worker(Trainer):
 
     def _go_on_elsewhere(self, state: WorkerState) -> dict[str, Any]:
         self._save(state)
-        generation = self.assignment.generation + 1
-        following = replace(self.assignment, first=state.position, resume=True, generation=generation)
-        invoke_again(following, self.context, self.tracer)
+        invoke_again(replace(self.assignment, first=state.position), self.context, self.tracer)
         return {"status": "continued", "rank": self.rank, "position": state.position}
 
 
