@@ -3,6 +3,7 @@
 import json
 from collections import deque
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from slslab_workers.architecture import architectures
 from slslab_workers.channels.events import Tracer
-from slslab_workers.kubeml.job import Job, Task, hand_over_s
+from slslab_workers.kubeml.job import Job, Task
 from slslab_workers.kubeml.settings import END, FAILED, NEXT, STOP, Vector, copy_key, reference_key, report
 from slslab_workers.plan import Plan
 
@@ -159,8 +160,10 @@ def test_a_hand_over_in_the_middle_of_a_round_changes_nothing(plan: Plan) -> Non
 
 
 def test_the_job_leaves_in_time_and_does_not_wait_for_ever(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert hand_over_s(900) == 60
-    assert hand_over_s(8) == 2
+    for left_ms, heard in ((60_000, 0), (60_010, 1)):
+        context: Any = SimpleNamespace(get_remaining_time_in_millis=iter([left_ms, 0]).__next__)
+        _, queues, _ = run(plan, reports((NEXT, 0, 0)), context=context)
+        assert len(queues.overheads) == heard
     rest, *_ = run(plan, [], context=Context(0))
     assert (rest.epoch, rest.active) == (0, None)
     monkeypatch.setattr("slslab_workers.training.lifetime.PATIENCE_S", -1.0)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from slslab_workers.architecture import architectures
-from slslab_workers.mlless.supervisor import Supervision, Supervisor, hand_over_s
+from slslab_workers.mlless.supervisor import Supervision, Supervisor
 from slslab_workers.mlless.tuner import Decision, Tuner
 from slslab_workers.plan import Plan
 
@@ -152,7 +152,10 @@ def test_short_of_time_it_leaves_what_it_heard_to_the_next_invocation() -> None:
 
 @pytest.mark.parametrize(("timeout", "kept_s"), [(900, 30), (120, 30), (60, 15), (7, 1.75), (1, 0.25)])
 def test_time_to_hand_over_is_kept_of_any_time_out(timeout: int, kept_s: float) -> None:
-    assert hand_over_s(timeout) == kept_s
+    for left_s, heard in ((kept_s, 0), (kept_s + 0.01, 1)):
+        queues = Memory([report(0, 0)])
+        supervise(queues, Context(left_s, kept_s), Supervision(make_plan(timeout=timeout), 0, 2))
+        assert len(queues.repeated) == heard
 
 
 def test_an_hour_of_silence_ends_even_a_supervisor_that_nobody_ends(monkeypatch: pytest.MonkeyPatch) -> None:

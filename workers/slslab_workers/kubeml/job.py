@@ -16,7 +16,7 @@ from slslab_workers.channels.tensors import TensorDatabase
 from slslab_workers.kubeml import settings
 from slslab_workers.kubeml.merging import Mean
 from slslab_workers.plan import InvocationInput
-from slslab_workers.training.lifetime import accompany, receive_report, remaining_s
+from slslab_workers.training.lifetime import Companion, accompany
 
 PHASE = "synchronise"
 
@@ -37,14 +37,13 @@ class Task(InvocationInput):
     heard: float = 0.0
 
 
-class Job:
-    """The job in one invocation."""
+class Job(Companion[Task]):
+    """The job in one invocation. It also keeps time for finishing a merge."""
+
+    keeps_s = 60.0
 
     def __init__(self, task: Task, context: Any, queues: Queues, database: TensorDatabase) -> None:
-        self._task = task
-        self._plan = task.plan
-        self._context = context
-        self._queues = queues
+        super().__init__(task, context, queues)
         self._database = database
         self._epoch, self._round = task.epoch, task.round
         self._active = None if task.active is None else set(task.active)
@@ -53,10 +52,7 @@ class Job:
         self._mean = Mean()
 
     def run(self) -> Task | None:
-        """Merge until the driver says stop, and return None; or until time is short, and return the next input.
-
-        Functions don't notice: the reports that they send meanwhile wait in the queue.
-        """
+        """Merge until the driver says stop, and return None; or until time is short, and return the next input."""
         while (message := self._receive()) is not None:
             if message["type"] == settings.STOP:
                 return None
@@ -65,7 +61,7 @@ class Job:
             if self._active is not None and self._active <= self._reports.keys():
                 self._merge()
         return replace(
-            self._task,
+            self.task,
             epoch=self._epoch,
             round=self._round,
             active=None if self._active is None else tuple(sorted(self._active)),
@@ -75,17 +71,14 @@ class Job:
 
     def _receive(self) -> dict[str, Any] | None:
         """Return the next new message; None if time is too short, TimeoutError after an hour without messages."""
-        queue, silent = settings.job_queue(self._plan), f"Nothing was reported in epoch {self._epoch}"
-        while message := receive_report(self._queues, queue, self._left_s, self._heard, silent, self._is_no_report):
+        queue, silent = settings.job_queue(self.plan), f"Nothing was reported in epoch {self._epoch}"
+        while message := self.receive(queue, self._heard, silent, self._is_no_report):
             acknowledge(message)
             content: dict[str, Any] = json.loads(message.body)
             if content["type"] in (settings.STOP, settings.FAILED) or not self._is_no_report(message.body):
                 self._heard = time.time()
                 return content
         return None
-
-    def _left_s(self) -> float:
-        return remaining_s(self._context) - hand_over_s(self._plan.timeout)
 
     def _is_no_report(self, body: bytes) -> bool:
         content = json.loads(body)
@@ -114,7 +107,7 @@ class Job:
                 continue
             if function not in self._reports:
                 return
-            keys = {layer: settings.copy_key(self._plan, layer, function) for layer in self._task.layers}
+            keys = {layer: settings.copy_key(self.plan, layer, function) for layer in self.task.layers}
             tensors = {layer: self._database.get(key, PHASE, overhead=False) for layer, key in keys.items()}
             with self._database.tracer.span("reduce", PHASE) as span:
                 span.bytes = sum(vector.nbytes for vector in tensors.values())
@@ -126,22 +119,17 @@ class Job:
             with self._database.tracer.span("reduce", PHASE):
                 merged = self._mean.take()
             for layer, vector in merged.items():
-                self._database.set(settings.reference_key(self._plan, layer), vector, PHASE, overhead=False)
+                self._database.set(settings.reference_key(self.plan, layer), vector, PHASE, overhead=False)
         waiting = sorted(function for function, kind in self._reports.items() if kind == settings.NEXT)
         body = json.dumps({"merged": [self._epoch, self._round]}).encode()
         for function in waiting:
-            self._queues.publish(settings.function_queue(self._plan, function), body, PHASE, overhead=False)
+            self.queues.publish(settings.function_queue(self.plan, function), body, PHASE, overhead=False)
         self._active &= set(waiting)
         self._reports, self._round = {}, self._round + 1
         if not self._active:
             ended = json.dumps({"epoch": self._epoch}).encode()
-            self._queues.publish(settings.client_queue(self._plan), ended, "other")
+            self.queues.publish(settings.client_queue(self.plan), ended, "other")
             self._epoch, self._round, self._active = self._epoch + 1, 0, None
-
-
-def hand_over_s(timeout_s: int) -> float:
-    """Return the time that the job reserves for finishing a merge and invoking itself, s."""
-    return min(60.0, timeout_s / 4)
 
 
 def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:

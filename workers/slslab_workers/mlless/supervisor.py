@@ -16,7 +16,7 @@ from slslab_workers.mlless import settings
 from slslab_workers.mlless.schedule import Removal, Schedule
 from slslab_workers.mlless.tuner import Decision, Tuner
 from slslab_workers.plan import InvocationInput
-from slslab_workers.training.lifetime import accompany, receive_report, remaining_s
+from slslab_workers.training.lifetime import Companion, accompany
 
 
 @dataclass(frozen=True)
@@ -42,33 +42,29 @@ class Supervision(InvocationInput):
     tuner: Mapping[str, Any] | None = None
 
 
-class Supervisor:
-    """The supervisor in one invocation."""
+class Supervisor(Companion[Supervision]):
+    """The supervisor in one invocation. Its only state is its event."""
+
+    keeps_s = 30.0
 
     def __init__(self, supervision: Supervision, context: Any, queues: Queues) -> None:
-        self._task = supervision
-        self._plan = supervision.plan
-        self._context = context
-        self._queues = queues
+        super().__init__(supervision, context, queues)
         self._position = supervision.first
         self._below = supervision.below
         self._reports = {int(report["worker"]): report for report in supervision.reports}
         self._began = supervision.began
         self._reported = supervision.reported or time.time()
         self._decided = supervision.decided
-        self._schedule = Schedule(self._plan.workers, self._plan.batches, supervision.removals)
+        self._schedule = Schedule(self.plan.workers, self.plan.batches, supervision.removals)
         self._tuner = _make_tuner(supervision)
 
     def run(self) -> Supervision | None:
-        """Supervise to the end and return None; or stop when time is short and return the input of the next invocation.
-
-        Workers don't notice: the reports that they send meanwhile wait in the queue.
-        """
+        """Supervise to the end, and return None; or until time is short, and return the next input."""
         end = None
-        while self._position < self._schedule.actual(self._task.until) and end is None:
+        while self._position < self._schedule.actual(self.task.until) and end is None:
             if not self._collect_reports():
                 return replace(
-                    self._task,
+                    self.task,
                     first=self._position,
                     below=self._below,
                     reports=tuple(self._reports.values()),
@@ -83,18 +79,15 @@ class Supervisor:
 
     def _collect_reports(self) -> bool:
         """Receive all reports of this step; False if time is too short, TimeoutError after an hour without reports."""
-        queue = settings.supervisor_queue(self._plan)
+        queue = settings.supervisor_queue(self.plan)
         while missing := sorted(set(self._schedule.ranks) - self._reports.keys()):
             silent = f"Workers {missing} reported nothing in step {self._position}"
-            message = receive_report(self._queues, queue, self._left_s, self._reported, silent, self._is_repeated)
+            message = self.receive(queue, self._reported, silent, self._is_repeated)
             if message is None:
                 return False
             self._note(json.loads(message.body))
             acknowledge(message)
         return True
-
-    def _left_s(self) -> float:
-        return remaining_s(self._context) - hand_over_s(self._plan.timeout)
 
     def _note(self, report: Mapping[str, Any]) -> None:
         if report["step"] > self._position:
@@ -116,7 +109,7 @@ class Supervisor:
         position, reports = self._position, [self._reports[rank] for rank in sorted(self._reports)]
         loss = sum(report["loss"] for report in reports) / len(reports)
         end = self._judge(loss)
-        last = end is not None or position + 1 == self._schedule.actual(self._task.until)
+        last = end is not None or position + 1 == self._schedule.actual(self.task.until)
         tuned = self._tune(loss, end)
         removed = None
         if tuned is not None and tuned.remove:
@@ -150,13 +143,13 @@ class Supervisor:
         return self._tuner.decide(self._position) if end is None else None
 
     def _judge(self, loss: float) -> str | None:
-        self._below = settings.count_below(self._plan, loss, self._below)
+        self._below = settings.count_below(self.plan, loss, self._below)
         if self._below >= settings.END_STEPS:
             return "loss"
-        max_time = float(self._plan.options["max-time"])
-        if max_time and time.time() - self._task.since >= max_time:
+        max_time = float(self.plan.options["max-time"])
+        if max_time and time.time() - self.task.since >= max_time:
             return "time"
-        return "epochs" if self._position + 1 == self._schedule.start(self._plan.epochs) else None
+        return "epochs" if self._position + 1 == self._schedule.start(self.plan.epochs) else None
 
     def _decide(self, reports: list[Mapping[str, Any]], end: str | None, last: bool, removed: int | None) -> None:
         """Tell the removed worker, if any (K), and then all workers which updates to expect, whether to continue, and
@@ -164,14 +157,14 @@ class Supervisor:
         updates = [report["worker"] for report in reports if report["update"]]
         if removed is not None:
             told = self._message("K", updates=updates)
-            self._queues.publish(settings.worker_queue(self._plan, removed), told, "synchronise")
+            self.queues.publish(settings.worker_queue(self.plan, removed), told, "synchronise")
         leaving = not last and any(report["leaving"] for report in reports if report["worker"] != removed)
         decision = self._message("C", updates=updates, end=end, leaving=leaving, removed=removed)
-        self._queues.fan_out(settings.exchange_name(self._plan), decision, "synchronise", overhead=False)
+        self.queues.fan_out(settings.exchange_name(self.plan), decision, "synchronise", overhead=False)
 
     def _finish(self, end: str) -> None:
-        self._queues.fan_out(settings.exchange_name(self._plan), self._message("F"), "other")
-        seconds = time.time() - self._task.since
+        self.queues.fan_out(settings.exchange_name(self.plan), self._message("F"), "other")
+        seconds = time.time() - self.task.since
         self._inform_client({"type": "T", "step": self._position, "seconds": seconds, "end": end}, overhead=True)
 
     def _message(self, kind: str, **content: Any) -> bytes:
@@ -179,7 +172,7 @@ class Supervisor:
 
     def _inform_client(self, content: dict[str, Any], *, overhead: bool) -> None:
         body = json.dumps(content).encode()
-        self._queues.publish(settings.client_queue(self._plan), body, "other", overhead=overhead)
+        self.queues.publish(settings.client_queue(self.plan), body, "other", overhead=overhead)
 
 
 def _make_tuner(supervision: Supervision) -> Tuner | None:
@@ -190,11 +183,6 @@ def _make_tuner(supervision: Supervision) -> Tuner | None:
     if supervision.tuner is None:
         return Tuner(threshold, interval_s, plan.workers)
     return Tuner.from_document(supervision.tuner, threshold, interval_s)
-
-
-def hand_over_s(timeout_s: int) -> float:
-    """Return how much time the supervisor reserves for invoking itself, s; its only state is its event."""
-    return min(30.0, timeout_s / 4)
 
 
 def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:

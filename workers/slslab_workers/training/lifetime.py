@@ -9,7 +9,7 @@ import struct
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Generic, TypeVar
 
 from slslab_workers.channels import endpoints
 from slslab_workers.channels.events import Tracer
@@ -20,6 +20,7 @@ from slslab_workers.plan import InvocationInput
 # An hour: workers report sooner even on a busy host, and a companion must not invoke itself forever after its driver
 # was killed.
 PATIENCE_S = 3600.0
+Task = TypeVar("Task", bound=InvocationInput)
 
 
 def remaining_s(context: Any) -> float:
@@ -75,23 +76,31 @@ def accompany(
     return {"status": "finished" if rest is None else "continued"}
 
 
-def receive_report(
-    queues: Queues,
-    queue: str,
-    left_s: Callable[[], float],
-    heard: float,
-    silent: str,
-    overhead: Callable[[bytes], bool],
-) -> Message | None:
-    """Return the companion's next message; None once no time is left.
+class Companion(Generic[Task]):
+    """A companion in one invocation. It keeps up to `keeps_s` of its time for invoking itself, s.
 
-    TimeoutError, which begins with `silent`, an hour after the last report was heard (wall time, s).
+    Workers don't notice its next invocation: the reports that they send meanwhile wait in the queue.
     """
-    while (patience_s := left_s()) > 0:
-        silent_s = time.time() - heard
-        if silent_s > PATIENCE_S:
-            raise TimeoutError(f"{silent} for {silent_s:.0f} s.")
-        patience_s = min(patience_s, PATIENCE_S - silent_s + 1)
-        if (message := queues.consume(queue, patience_s, "synchronise", overhead=overhead)) is not None:
-            return message
-    return None
+
+    keeps_s: ClassVar[float]
+
+    def __init__(self, task: Task, context: Any, queues: Queues) -> None:
+        self.task = task
+        self.plan = task.plan
+        self.queues = queues
+        self._context = context
+
+    def receive(self, queue: str, heard: float, silent: str, overhead: Callable[[bytes], bool]) -> Message | None:
+        """Return the next message; None once no time is left.
+
+        TimeoutError, which begins with `silent`, an hour after the last report was heard (wall time, s).
+        """
+        kept_s = min(self.keeps_s, self.plan.timeout / 4)
+        while (patience_s := remaining_s(self._context) - kept_s) > 0:
+            silent_s = time.time() - heard
+            if silent_s > PATIENCE_S:
+                raise TimeoutError(f"{silent} for {silent_s:.0f} s.")
+            patience_s = min(patience_s, PATIENCE_S - silent_s + 1)
+            if (message := self.queues.consume(queue, patience_s, "synchronise", overhead=overhead)) is not None:
+                return message
+        return None
