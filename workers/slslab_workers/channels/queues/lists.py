@@ -31,7 +31,8 @@ class RedisLists:
         self._url = url
         self._client: Any = None
         self._id = 0
-        self._held: dict[str, list[Message]] = {}
+        # Queues with messages that this connection may hold.
+        self._held: set[str] = set()
 
     def declare(self, queue: str) -> None:
         with self._connected() as client:
@@ -90,7 +91,7 @@ class RedisLists:
             for holder in client.smembers(_holders(queue)):
                 client.delete(_taken(queue, int(holder)))
             client.delete(_ready(queue), _bindings(queue), _holders(queue))
-            self._held.pop(queue, None)
+            self._held.discard(queue)
 
     def delete_exchange(self, exchange: str) -> None:
         with self._connected() as client:
@@ -133,7 +134,7 @@ class RedisLists:
             socket_keepalive=True,
         )
         self._id = int(self._client.client_id())
-        self._held = {}
+        self._held = set()
 
     def _drop(self) -> None:
         client, self._client = self._client, None
@@ -162,33 +163,20 @@ class RedisLists:
             except NoQueue:
                 client.srem(_holders(queue), self._id)
                 raise
-            self._held[queue] = []
+            self._held.add(queue)
 
     def _message(self, queue: str, stored: bytes | None) -> Message | None:
         if stored is None:
             return None
-        holder, held = self._id, self._held[queue]
+        holder = self._id
 
         def ack() -> None:
             if self._client is None or self._id != holder:
                 raise ConnectionLost("The message can no longer be acknowledged: its connection ended.")
             with self._connected() as client:
-                self._forget(client, queue, held, message)
+                client.lrem(_taken(queue, holder), 1, stored)
 
-        message = Message(stored[:ID_BYTES].decode(), stored[ID_BYTES:], ack)
-        held.append(message)
-        return message
-
-    def _forget(self, client: Any, queue: str, held: list[Message], message: Message) -> None:
-        position = next((n for n, other in enumerate(held) if other is message), None)
-        if position is None or self._held.get(queue) is not held:
-            return  # acknowledged before, or deleted with its queue
-        # By position, so that the body isn't sent back to find it.
-        with client.pipeline(transaction=True) as together:
-            together.lset(_taken(queue, self._id), position, b"")
-            together.lrem(_taken(queue, self._id), 1, b"")
-            together.execute()
-        del held[position]
+        return Message(stored[:ID_BYTES].decode(), stored[ID_BYTES:], ack)
 
 
 def _ready(queue: str) -> str:
