@@ -8,7 +8,6 @@ import numpy as np
 import torch
 
 from slslab_workers.channels.stream import Unreachable
-from slslab_workers.driver.stopping import PATIENCE_EPOCHS
 from slslab_workers.models import spec_of
 from slslab_workers.plan import thread_count
 from slslab_workers.spirt.arithmetic import accumulated, has_buffers, read_buffers, write_buffers
@@ -21,7 +20,7 @@ from slslab_workers.training.keys import model_key, validation_key
 
 
 @on_peer
-def init_model(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
+def init_model(peer: Peer, _event: Mapping[str, Any]) -> None:
     """Store the initial parameters and buffers, the same for all peers, and start the first epoch."""
     with peer.tracer.span("build", "other"):
         model = models.build(spec_of(peer.plan), peer.plan.seed)
@@ -34,11 +33,10 @@ def init_model(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
         peer.database.set(peer.keys.velocity, np.zeros(count, np.float32), "other")
     peer.set_lineage(0, "")
     peer.start(peer.execution)
-    return {"rank": peer.rank}
 
 
 @on_peer
-def compute_gradients(peer: Peer, event: Mapping[str, Any]) -> dict[str, Any]:
+def compute_gradients(peer: Peer, event: Mapping[str, Any]) -> None:
     """Compute one minibatch: read the parameters from the database and store the gradient there."""
     batch = int(event["batch"])
     peer.tracer.step = batch
@@ -66,12 +64,11 @@ def compute_gradients(peer: Peer, event: Mapping[str, Any]) -> dict[str, Any]:
     if has_buffers(model):
         peer.database.set(peer.keys.batch_buffers(peer.epoch, batch), read_buffers(model).numpy(), "synchronise")
     peer.database.command("HSET", peer.keys.losses(peer.epoch), batch, repr(loss))
-    return {"batch": batch, "loss": loss}
 
 
 @on_peer
-def check_convergence(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
-    """Run CheckConvergence: compute the loss on the validation images, decide whether patience is over, and store both.
+def check_convergence(peer: Peer, _event: Mapping[str, Any]) -> None:
+    """Run CheckConvergence: compute the loss on the validation images, and store the best and its age.
 
     All peers use the buffers (BatchNorm statistics) of the lowest living rank, so that they decide alike. That peer
     stores the model for the driver.
@@ -91,7 +88,10 @@ def check_convergence(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
             body = bytearray(gradients.as_bytes(parameters)) + state_module.buffers_to_bytes(model)
             span.bytes = len(body)
         peer.objects.put(model_key(plan, peer.epoch), body, "other")
-    return {"loss": loss, "converged": _out_of_patience(peer, loss)}
+    # As released, training stops after ten epochs in a row without a better loss (docs/protocols.md, "SPIRT").
+    state = peer.stop_state()
+    state = {"best": loss, "since": 0} if loss < state["best"] else {**state, "since": state["since"] + 1}
+    database.command("SET", peer.keys.early_stop, json.dumps(state))
 
 
 def _take_buffers(peer: Peer, model: torch.nn.Module) -> int:
@@ -106,11 +106,3 @@ def _take_buffers(peer: Peer, model: torch.nn.Module) -> int:
         write_buffers(model, torch.from_numpy(vector))
         return rank
     raise AssertionError("a peer is always among its own active peers")
-
-
-def _out_of_patience(peer: Peer, loss: float) -> bool:
-    """Apply the released rule: stop after ten epochs in a row without a better loss (docs/protocols.md, "SPIRT")."""
-    state = peer.stop_state()
-    state = {"best": loss, "since": 0} if loss < state["best"] else {**state, "since": state["since"] + 1}
-    peer.database.command("SET", peer.keys.early_stop, json.dumps(state))
-    return bool(state["since"] >= PATIENCE_EPOCHS)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 from slslab_workers.channels.objects import aws_client
-from slslab_workers.channels.stream import Unreachable
 from slslab_workers.spirt import joining
 from slslab_workers.spirt.peer import LOOK_S, Peer
 from slslab_workers.spirt.settings import RESERVE_S, Execution, password_queue, waiting_queue
@@ -17,10 +16,10 @@ from slslab_workers.training.lifetime import remaining_s
 JOIN, PASSWORD = "join", "password"
 
 
-def on_peer(work: Callable[[Peer, Mapping[str, Any]], dict[str, Any]]) -> Callable[[Mapping[str, Any], Any], Any]:
+def on_peer(work: Callable[[Peer, Mapping[str, Any]], object]) -> Callable[[Mapping[str, Any], Any], Any]:
     """Wrap `work` in a Lambda handler that runs it on the peer named in the event."""
 
-    def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
+    def handler(event: Mapping[str, Any], context: Any) -> object:
         with Peer(Execution.from_event(event["input"]), context) as peer:
             return work(peer, event)
 
@@ -68,7 +67,7 @@ def init_peers(peer: Peer, event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @on_peer
-def auth(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
+def auth(peer: Peer, _event: Mapping[str, Any]) -> None:
     """Run Authentification: hand newcomers the model, admit peers that ask, and exchange passwords.
 
     In its first epoch a peer waits until every other peer has answered or failed. Later it waits a while for peers that
@@ -79,7 +78,7 @@ def auth(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
     first = peer.first_epochs()[peer.rank] == peer.epoch
     others = (peer.taking_part() | set(roster.founders if peer.epoch == 0 else ())) - {peer.rank} if first else set()
     asking = roster.asking(peer.epoch) - peer.failed().keys()
-    admitted = _collect(
+    _collect(
         peer,
         waiting_queue(peer.plan, peer.rank),
         others - peer.trusted().keys(),
@@ -87,21 +86,19 @@ def auth(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
         asking - peer.trusted().keys(),
     )
     unknown = peer.trusted().keys() - set(joining.reachable(peer))
-    learnt = _collect(
+    _collect(
         peer,
         password_queue(peer.plan, peer.rank),
         others & unknown,
         lambda body: _learn(peer, identity, body),
         asking & unknown,
     )
-    return {"admitted": admitted, "learnt": learnt}
 
 
 @on_peer
-def check_heartbeat(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
+def check_heartbeat(peer: Peer, _event: Mapping[str, Any]) -> None:
     """Run CheckHeartbeat: ping all active peers' databases, its own included, and delete the minibatches' gradients."""
-    active = [rank for rank in peer.active() if _is_still_there(peer, rank)]
-    peer.set_active(active)
+    peer.set_active([rank for rank in peer.active() if peer.is_alive(rank)])
     batches = range(peer.plan.batches)
     unneeded = [
         *(peer.keys.gradient(peer.epoch, batch) for batch in batches),
@@ -109,16 +106,6 @@ def check_heartbeat(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
         *(peer.keys.batch_buffers(peer.epoch, batch) for batch in batches),
     ]
     peer.database.delete(unneeded, "other", overhead=False)
-    return {"active": active}
-
-
-def _is_still_there(peer: Peer, rank: int) -> bool:
-    if peer.is_alive(rank):
-        return True
-    if rank == peer.rank:
-        raise Unreachable(f"Peer {rank}'s own database does not answer.")
-    peer.mark_failed(rank)
-    return False
 
 
 def _own_record(peer: Peer, kind: str, to: int) -> dict[str, Any]:
@@ -139,9 +126,8 @@ def _send(peer: Peer, queue: str, record: Mapping[str, Any]) -> None:
 
 def _collect(
     peer: Peer, queue: str, awaited: Set[int], accept: Callable[[bytes], int], hoped_for: Set[int] = frozenset()
-) -> list[int]:
-    """Take records from a queue until all awaited ranks are accepted, or only the available ones; return the accepted
-    ranks.
+) -> None:
+    """Take records from a queue until all awaited ranks are accepted, or only the available ones.
 
     It waits at most PATIENCE_S for the ranks in `hoped_for`. Records by other senders aren't trusted: they are dropped
     and logged. An admitted peer that has lost its database has failed, so it isn't waited for.
@@ -160,14 +146,14 @@ def _collect(
                 print(f"A record in {queue} was dropped: {error}.")
             message.ack()
             if expected and expected <= accepted:
-                return sorted(accepted)
+                return
         elif not missing:
-            return sorted(accepted)
+            return
         elif left_s <= 0:
             raise TimeoutError(f"Peer {peer.rank} received records only from peers {sorted(accepted)}.")
         else:
             admitted = missing & peer.trusted().keys()
-            failed |= {rank for rank in admitted if not _is_still_there(peer, rank)} | peer.failed().keys()
+            failed |= {rank for rank in admitted if not peer.is_alive(rank)} | peer.failed().keys()
 
 
 def _admit(peer: Peer, identity: Identity, body: bytes) -> int:

@@ -14,6 +14,7 @@ from slslab_workers.channels import endpoints
 from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.objects import Objects, aws_client, connected
 from slslab_workers.channels.queues import Queues, open_queues
+from slslab_workers.channels.stream import Unreachable
 from slslab_workers.channels.tensors import TensorDatabase
 from slslab_workers.spirt.roster import Roster
 from slslab_workers.spirt.settings import PING_INTERVAL_S, PINGS, Execution, Keys
@@ -112,7 +113,8 @@ class Peer(ExitStack):
         return self._others[rank]
 
     def is_alive(self, rank: int, *, busy: bool = False) -> bool:
-        """Return whether a peer's database answers one of three pings, a second apart; False for an untrusted peer.
+        """Return whether a peer's database answers one of three pings, a second apart. If it doesn't, or the peer isn't
+        trusted, record its failure; Unreachable if it is this peer's own.
 
         A database that may be `busy` only has to accept connections, because a running Lua script blocks all other
         clients.
@@ -123,6 +125,9 @@ class Peer(ExitStack):
                     time.sleep(PING_INTERVAL_S)
             if self._takes_connections(rank) if busy else self._answers(rank):
                 return True
+        if rank == self.rank:
+            raise Unreachable(f"Peer {rank}'s own database does not answer.")
+        self.mark_failed(rank)
         return False
 
     def first_alive(self, ranks: Iterable[int]) -> int:

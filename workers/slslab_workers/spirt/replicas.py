@@ -8,7 +8,7 @@ import torch
 from slslab_workers.channels import scripts
 from slslab_workers.spirt.arithmetic import accumulated, has_buffers, read_buffers, write_buffers
 from slslab_workers.spirt.roster import Roster
-from slslab_workers.spirt.rounds import step_outside
+from slslab_workers.spirt.rounds import has_momentum, step_outside, update_script
 from slslab_workers.training import aggregation, gradients, robust
 from slslab_workers.training.replicas import Replicas
 
@@ -27,7 +27,7 @@ class SpirtReplicas(Replicas):
         if has_buffers(model):
             for state in self.states:
                 state.memory[BUFFERS] = read_buffers(model).cpu()
-        if self.plan.options["update-rule"] == "sgd-momentum":
+        if has_momentum(self.plan):
             self.states[0].memory[VELOCITY] = torch.zeros_like(self.parameters())
 
     def advance(self) -> None:
@@ -83,21 +83,17 @@ class SpirtReplicas(Replicas):
         return mean
 
     def _step(self, aggregate: torch.Tensor) -> None:
-        plan, memory = self.plan, self.states[0].memory
-        parameters = self.parameters()
-        velocity: torch.Tensor | None = memory.get(VELOCITY)
+        memory = self.states[0].memory
+        vectors = [self.parameters(), aggregate, *([memory[VELOCITY]] if VELOCITY in memory else [])]
         if self.plan.options["update"] == "naive":
-            step_outside(plan, parameters.numpy(), aggregate.numpy(), None if velocity is None else velocity.numpy())
-            velocity = aggregate
-        elif velocity is not None:
-            rates = [repr(rate) for rate in (plan.lr, plan.momentum, plan.weight_decay)]
-            run = scripts.eager_functions()["sgd_momentum"]
-            parameters, velocity = run([parameters, aggregate, velocity], [], rates)
+            step_outside(self.plan, *(vector.numpy() for vector in vectors))
         else:
-            parameters = scripts.eager_functions()["sgd"]([parameters, aggregate], [], [repr(plan.lr)])
-        if velocity is not None and VELOCITY in memory:
-            memory[VELOCITY] = velocity
-        gradients.write_parameters(self.states[0].model, parameters)
+            function, rates = update_script(self.plan)
+            made = scripts.eager_functions()[function](vectors, [], list(map(repr, rates)))
+            vectors = made if VELOCITY in memory else [made]
+        gradients.write_parameters(self.states[0].model, vectors[0])
+        if VELOCITY in memory:
+            memory[VELOCITY] = vectors[1]
 
     def _hand_over(self, epoch: int) -> None:
         for rank, first in self._roster.joins.items():

@@ -29,7 +29,7 @@ CHANGING_S = 0.05
 
 
 @on_peer
-def average_gradients(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
+def average_gradients(peer: Peer, _event: Mapping[str, Any]) -> None:
     """Run AverageGradients: average the minibatches' gradients, then wait for the other peers at the barrier."""
     _average(peer)
     _attack(peer)
@@ -39,7 +39,6 @@ def average_gradients(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
     lineages = _pass_barrier(peer)
     peer.database.command("SET", peer.keys.lineages(peer.epoch), json.dumps(lineages))
     peer.set_active(list(lineages))
-    return {"active": sorted(lineages)}
 
 
 def _average(peer: Peer) -> None:
@@ -67,13 +66,11 @@ def _attack(peer: Peer) -> None:
 
 
 @on_peer
-def aggregation(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
+def aggregation(peer: Peer, _event: Mapping[str, Any]) -> None:
     """Run Aggregation: average the averages of all active peers, in rank order, and divide by their number. A rule that
     withstands Byzantine peers runs in the database."""
     rule = robust.name_of(peer.options)
-    reached = _withstand(peer, rule) if rule is not None else _average_averages(peer)
-    peer.set_active(reached)
-    return {"active": reached}
+    peer.set_active(_withstand(peer, rule) if rule is not None else _average_averages(peer))
 
 
 def _average_averages(peer: Peer) -> list[int]:
@@ -112,7 +109,7 @@ def _withstand(peer: Peer, rule: str) -> list[int]:
 
 
 @on_peer
-def update_model(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
+def update_model(peer: Peer, _event: Mapping[str, Any]) -> None:
     """Run Update: apply one SGD step with the aggregate, in the database.
 
     Peers that aggregated the same ranks in every epoch have the same parameters. Parameters can differ when a peer
@@ -128,12 +125,11 @@ def update_model(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
         if taken_over is not None and taken_over["epoch"] > peer.epoch:
             # The lowest active rank has made this update already, and perhaps later ones.
             peer.set_lineage(taken_over["epoch"], taken_over["digest"])
-            return {"epoch": peer.epoch, "taken_over": leader}
+            return
         digest = digest if taken_over is None else taken_over["digest"]
     peer.set_lineage(peer.epoch, digest, changing=True)
     _step(peer)
     peer.set_lineage(peer.epoch + 1, hashlib.sha256(f"{digest} {ranks}".encode()).hexdigest())
-    return {"epoch": peer.epoch}
 
 
 @on_peer
@@ -182,7 +178,6 @@ def _pass_barrier(peer: Peer) -> dict[int, str]:
             break
         for rank in sorted(missing):
             if not peer.is_alive(rank, busy=peer.options["gradients"] == "json"):
-                peer.mark_failed(rank)
                 expected.discard(rank)
         late = [rank for rank in newcomers if rank in missing & expected]
         joining.hand_over(peer, late)
@@ -204,39 +199,40 @@ def _average_of(peer: Peer, rank: int) -> Vector | None:
         except (NoTensor, Unreachable) as error:
             if rank == peer.rank:
                 raise
-            if isinstance(error, NoTensor):
-                break
             # A connection may break while both peers are alive, so try once more.
-            if not peer.is_alive(rank):
-                peer.mark_failed(rank)
+            if isinstance(error, NoTensor) or not peer.is_alive(rank):
                 break
     return None
 
 
 def _step(peer: Peer) -> None:
-    plan, keys, database = peer.plan, peer.keys, peer.database
-    aggregate = keys.aggregate(peer.epoch)
-    momentum = peer.options["update-rule"] == "sgd-momentum"
-    if peer.options["update"] == "naive":
-        parameters = database.get(keys.parameters, "update", overhead=False)
-        change = database.get(aggregate, "update", overhead=False)
-        velocity = database.get(keys.velocity, "update", overhead=False) if momentum else None
-        with peer.tracer.span("update", "update"):
-            step_outside(plan, parameters, change, velocity)
-        if velocity is not None:
-            database.set(keys.velocity, change, "update", overhead=False)
-        database.set(keys.parameters, parameters, "update", overhead=False)
-    elif momentum:
-        inputs, outputs = [keys.parameters, aggregate, keys.velocity], [keys.parameters, keys.velocity]
-        rates = (plan.lr, plan.momentum, plan.weight_decay)
-        database.execute("sgd_momentum", inputs, outputs, "update", arguments=rates, overhead=False)
-    else:
-        database.execute(
-            "sgd", [keys.parameters, aggregate], [keys.parameters], "update", arguments=(plan.lr,), overhead=False
-        )
+    keys, database = peer.keys, peer.database
+    outputs = [keys.parameters, keys.velocity] if has_momentum(peer.plan) else [keys.parameters]
+    inputs = [keys.parameters, keys.aggregate(peer.epoch), *outputs[1:]]
+    if peer.options["update"] == "in-database":
+        function, rates = update_script(peer.plan)
+        database.execute(function, inputs, outputs, "update", arguments=rates, overhead=False)
+        return
+    vectors = [database.get(key, "update", overhead=False) for key in inputs]
+    with peer.tracer.span("update", "update"):
+        step_outside(peer.plan, *vectors)
+    for key, vector in zip(outputs, vectors, strict=False):
+        database.set(key, vector, "update", overhead=False)
 
 
-def step_outside(plan: Plan, parameters: Vector, change: Vector, velocity: Vector | None) -> None:
+def has_momentum(plan: Plan) -> bool:
+    """Return whether peers keep a velocity."""
+    return plan.options["update-rule"] == "sgd-momentum"
+
+
+def update_script(plan: Plan) -> tuple[str, tuple[float, ...]]:
+    """Return the function in `channels/scripts.py` that updates a model, and its arguments."""
+    if has_momentum(plan):
+        return "sgd_momentum", (plan.lr, plan.momentum, plan.weight_decay)
+    return "sgd", (plan.lr,)
+
+
+def step_outside(plan: Plan, parameters: Vector, change: Vector, velocity: Vector | None = None) -> None:
     """Apply one SGD step to `parameters` (P,) in place, with momentum if there is a velocity. `change` is the gradient;
     with momentum it is overwritten with the new velocity."""
     if velocity is not None:
@@ -246,9 +242,7 @@ def step_outside(plan: Plan, parameters: Vector, change: Vector, velocity: Vecto
 
 
 def _take_over(peer: Peer, rank: int) -> dict[str, Any] | None:
-    names = [peer.keys.parameters]
-    if peer.options["update-rule"] == "sgd-momentum":
-        names.append(peer.keys.velocity)
+    names = [peer.keys.parameters, *([peer.keys.velocity] if has_momentum(peer.plan) else [])]
     try:
         other = peer.database_of(rank)
         while True:
