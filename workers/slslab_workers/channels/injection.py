@@ -42,12 +42,13 @@ class Injector:
 
     def __init__(self, plan: FaultPlan, sink: Callable[[dict[str, Any]], None]) -> None:
         self._seed = plan.seed
-        self._deaths, self._stragglers = plan.of_kinds(*DEATHS), plan.of_kinds("straggler")
-        self._losses, self._requests = plan.of_kinds(*LOSSES), plan.of_kinds(*REQUESTS)
+        # A database is lost before its worker dies.
+        self._once = (*plan.of_kinds(*LOSSES), *plan.of_kinds(*DEATHS))
+        self._stragglers, self._requests = plan.of_kinds("straggler"), plan.of_kinds(*REQUESTS)
         self._messages = plan.of_kinds(*MESSAGES)
         self._sink = sink
-        # Faults of databases that happened in this process.
-        self._lost: set[int] = set()
+        # Faults that happened in this process and don't happen again.
+        self._past: set[int] = set()
         # The previous event, and the process's CPU time when it began, ns.
         self._last: Event | None = None
         self._cpu_ns = time.process_time_ns()
@@ -60,15 +61,13 @@ class Injector:
         """Inject the faults that belong before this event."""
         self._slow_down(event)
         self._last = event
-        for fault in self._losses:
-            if _is_at(fault, event) and fault.number not in self._lost and not _has_happened(fault):
-                self._lost.add(fault.number)
+        for fault in self._once:
+            if _is_at(fault, event) and fault.number not in self._past and not _has_happened(fault):
+                self._past.add(fault.number)
                 self._record(fault, event, time.monotonic_ns())
+                if fault.kind in DEATHS:
+                    _die(fault.kind)
                 _lose_database(fault)
-        for fault in self._deaths:
-            if _is_at(fault, event) and not _has_happened(fault):
-                self._record(fault, event, time.monotonic_ns())
-                _die(fault.kind)
 
     def request(self, event: Event) -> None:
         """Delay this request, or raise the error that its client would raise."""
