@@ -63,8 +63,7 @@ class Channel(Protocol):
     @contextmanager
     def request(self, op: str, phase: str, resource: str, *, overhead: bool) -> Iterator[Event]:
         """Record the block, one request, as an event. Failed ones aren't part of the training protocol."""
-        with self.tracer.span(op, phase, resource, overhead=overhead) as event:
-            event.requests = 1
+        with self.tracer.span(op, phase, resource, overhead=overhead, requests=1) as event:
             try:
                 if Channel.fault is not None:
                     Channel.fault(event)

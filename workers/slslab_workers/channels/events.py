@@ -33,7 +33,9 @@ class Tracer:
         self._sink = sink if sink is not None else environment_sink()
 
     @contextmanager
-    def span(self, op: str, phase: str, resource: str = "", *, overhead: bool = True) -> Iterator[Event]:
+    def span(
+        self, op: str, phase: str, resource: str = "", *, overhead: bool = True, bytes: int = 0, requests: int = 0
+    ) -> Iterator[Event]:
         """Measure the block as an event, which the block may complete; also emitted if the block raises.
 
         `overhead=False` marks the training protocol.
@@ -46,6 +48,8 @@ class Tracer:
             step=self.step,
             op=op,
             phase=phase,
+            bytes=bytes,
+            requests=requests,
             resource=resource,
             overhead=overhead,
         )

@@ -46,8 +46,7 @@ class ParameterServer(KeyedChannel):
             _, leaving, size = answer.split(b" ")
             body = self._connection.stream.body(int(size))
             event.bytes = len(body)
-        with self.tracer.span("deserialise", phase) as span:
-            span.bytes = len(body)
+        with self.tracer.span("deserialise", phase, bytes=len(body)):
             return SERIALISATIONS[self._serialisation].read(body), leaving == b"1"
 
     def store(self, key: str, metadata: bytes, body: memoryview) -> None:

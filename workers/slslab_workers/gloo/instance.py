@@ -36,12 +36,12 @@ class GlooWorker(InstanceWorker):
         workers, (epoch, step) = self.plan.workers, self.place(state)
         if self.peers is not None:
             resource = f"{self.plan.run}/gloo/e{epoch}_s{step}"
-            with self.tracer.span(ALL_REDUCE, "synchronise", resource, overhead=False) as span:
-                span.requests = ring.messages(workers)
-                span.bytes = ring.sent_bytes(gradient.numel(), workers, self.rank)
+            sent = ring.sent_bytes(gradient.numel(), workers, self.rank)
+            with self.tracer.span(
+                ALL_REDUCE, "synchronise", resource, overhead=False, bytes=sent, requests=ring.messages(workers)
+            ):
                 self.peers.all_reduce(gradient, f"the all-reduce of epoch {epoch + 1}, step {step + 1}")
-        with self.tracer.span("reduce", "synchronise", "mean") as span:
-            span.bytes = gradient.nbytes
+        with self.tracer.span("reduce", "synchronise", "mean", bytes=gradient.nbytes):
             return self.combine(gradient, workers, workers)
 
 

@@ -43,8 +43,7 @@ class GpuWorker(InstanceWorker):
                     total.add_(part)
                 span.bytes = 0 if total is part else part.nbytes
         assert total is not None
-        with self.tracer.span("reduce", "synchronise", "mean") as span:
-            span.bytes = total.nbytes
+        with self.tracer.span("reduce", "synchronise", "mean", bytes=total.nbytes):
             return self.combine(total, self.plan.workers, self.plan.workers)
 
     def _get(self, position: int, rank: int) -> torch.Tensor:

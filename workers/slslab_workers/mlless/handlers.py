@@ -92,8 +92,7 @@ class MLLessWorker(Worker):
             return None
         if self.robust is not None:
             return self.withstand(state, received)
-        with self.tracer.span("reduce", "synchronise", "sum") as span:
-            span.bytes = len(received) * gradient.nbytes
+        with self.tracer.span("reduce", "synchronise", "sum", bytes=len(received) * gradient.nbytes):
             parts = [self._filter.decode(stored, gradient.numel()) for stored in received]
             return self.combine(aggregation.sum_in_rank_order(parts), len(self._schedule(state).ranks), len(parts))
 
@@ -162,8 +161,7 @@ class MLLessWorker(Worker):
             self._leave(position, own)
             return
         model = self._get(self._await(position, {("D", removed)})["D", removed]["key"], overhead=True)
-        with self.tracer.span("reduce", "synchronise", "add") as span:
-            span.bytes = own.nbytes
+        with self.tracer.span("reduce", "synchronise", "add", bytes=own.nbytes):
             gradients.write_parameters(state.model, own.add_(model).div_(2))
 
     def _leave(self, position: int, model: torch.Tensor) -> None:

@@ -65,8 +65,7 @@ class ScatterReduceWorker(ObjectWorker):
         parts[self.rank] = own
         if self.robust is not None:
             return self.withstand(state, [parts[rank] for rank in sorted(parts)])
-        with self.tracer.span("reduce", "synchronise", "sum") as span:
-            span.bytes = len(parts) * own.nbytes
+        with self.tracer.span("reduce", "synchronise", "sum", bytes=len(parts) * own.nbytes):
             return aggregation.sum_in_rank_order(parts[rank] for rank in sorted(parts))
 
     def publish_own(self, state: WorkerState, own: torch.Tensor) -> None:
@@ -79,8 +78,7 @@ class ScatterReduceWorker(ObjectWorker):
             self._chunk(aggregate, owner)[:] = merged
         if self.robust is not None:
             return
-        with self.tracer.span("reduce", "synchronise", "mean") as span:
-            span.bytes = aggregate.nbytes
+        with self.tracer.span("reduce", "synchronise", "mean", bytes=aggregate.nbytes):
             self.combine(aggregate, self.plan.workers, self.plan.workers)
 
     def _others(self) -> list[int]:

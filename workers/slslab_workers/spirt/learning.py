@@ -14,9 +14,8 @@ from slslab_workers.spirt.arithmetic import accumulated, has_buffers, read_buffe
 from slslab_workers.spirt.membership import on_peer
 from slslab_workers.spirt.peer import Peer
 from slslab_workers.training import evaluation, gradients, models, step
-from slslab_workers.training import state as state_module
 from slslab_workers.training.attacks import Attack
-from slslab_workers.training.keys import model_key, validation_key
+from slslab_workers.training.keys import validation_key
 
 
 @on_peer
@@ -75,19 +74,15 @@ def check_convergence(peer: Peer, _event: Mapping[str, Any]) -> None:
     """
     plan, database = peer.plan, peer.database
     torch.set_num_threads(thread_count(plan.memory_mb))
-    parameters = torch.from_numpy(database.get(peer.keys.parameters, "other", overhead=False))
+    parameters = database.get(peer.keys.parameters, "other", overhead=False)
     model = models.kept(plan, peer.tracer)
-    gradients.write_parameters(model, parameters)
+    gradients.write_parameters(model, torch.from_numpy(parameters))
     judge = _take_buffers(peer, model) if has_buffers(model) else peer.first_alive(peer.active())
     stored = peer.objects.get(validation_key(plan), "other")
-    with peer.tracer.span("validate", "other") as span:
-        span.bytes = len(stored.body)
+    with peer.tracer.span("validate", "other", bytes=len(stored.body)):
         loss = evaluation.validation_loss(model, stored)
     if judge == peer.rank:
-        with peer.tracer.span("serialise", "other") as span:
-            body = bytearray(gradients.as_bytes(parameters)) + state_module.buffers_to_bytes(model)
-            span.bytes = len(body)
-        peer.objects.put(model_key(plan, peer.epoch), body, "other")
+        step.store_model(peer.objects, plan, peer.epoch, model)
     # As released, training stops after ten epochs in a row without a better loss (docs/protocols.md, "SPIRT").
     state = peer.stop_state()
     state = {"best": loss, "since": 0} if loss < state["best"] else {**state, "since": state["since"] + 1}

@@ -289,10 +289,8 @@ def _mean(peer: Peer, vectors: Iterator[Vector]) -> Vector:
     """Return the mean of at least one vector (P,), added in order; only two are in memory at a time."""
     total, count = next(vectors), 1
     for count, vector in enumerate(vectors, 2):  # noqa: B007
-        with peer.tracer.span("reduce", "synchronise", "add") as span:
-            span.bytes = total.nbytes
+        with peer.tracer.span("reduce", "synchronise", "add", bytes=total.nbytes):
             total += vector
-    with peer.tracer.span("reduce", "synchronise", "mean") as span:
-        span.bytes = total.nbytes
+    with peer.tracer.span("reduce", "synchronise", "mean", bytes=total.nbytes):
         total /= np.float32(count)
     return total

@@ -97,8 +97,7 @@ class ObjectWorker(Worker):
         server.push(key, self.rank, workers, vector.numpy(), "synchronise", leaving=self.leaving)
         total, leaving = server.pull(key, workers, "synchronise")
         self.leaving |= leaving
-        with self.tracer.span("reduce", "synchronise", "mean") as span:
-            span.bytes = vector.nbytes
+        with self.tracer.span("reduce", "synchronise", "mean", bytes=vector.nbytes):
             return self.combine(torch.from_numpy(total), workers, workers)
 
     def put_vector(self, key: str, vector: torch.Tensor) -> None:

@@ -14,11 +14,11 @@ from slslab_workers.channels.objects import ObjectChannel
 from slslab_workers.plan import Plan, thread_count
 from slslab_workers.training import aggregation, buffers, gradients, robust
 from slslab_workers.training.attacks import Attack
-from slslab_workers.training.keys import model_key, result_key
+from slslab_workers.training.keys import result_key
 from slslab_workers.training.local import local_training
 from slslab_workers.training.options import COMBINE
 from slslab_workers.training.state import WorkerState, buffers_to_bytes
-from slslab_workers.training.step import compute_gradient, fetch_minibatch
+from slslab_workers.training.step import compute_gradient, fetch_minibatch, store_model
 
 
 class Trainer:
@@ -83,7 +83,7 @@ class Trainer:
         state.position += 1
         self.tracer.epoch = self.tracer.step = -1
         if self.stores_model(state) and (self.place(state)[1] == 0 or self.ended is not None):
-            self._store_model(state, epoch)
+            store_model(self.objects, self.plan, epoch, state.model)
 
     def with_buffers(self, state: WorkerState, vector: torch.Tensor) -> torch.Tensor:
         """Return a vector (P,) to exchange, followed by the model's buffers if the plan exchanges them."""
@@ -111,8 +111,7 @@ class Trainer:
     def withstand(self, state: WorkerState, vectors: list[torch.Tensor]) -> torch.Tensor:
         """Apply the robust rule to all workers' vectors (P,), in rank order, and return the aggregate (P,)."""
         assert self.robust is not None
-        with self.tracer.span("reduce", "synchronise", self.robust) as span:
-            span.bytes = sum(vector.nbytes for vector in vectors)
+        with self.tracer.span("reduce", "synchronise", self.robust, bytes=sum(vector.nbytes for vector in vectors)):
             return robust.applied(self.plan, vectors, state.model, self.trusted)
 
     def update(self, state: WorkerState, aggregate: torch.Tensor | None) -> None:
@@ -160,13 +159,6 @@ class Trainer:
         result = self._result(state)
         self.objects.put(result_key(self.plan, self.rank), json.dumps(result).encode(), "other")
         return result
-
-    def _store_model(self, state: WorkerState, epoch: int) -> None:
-        with self.tracer.span("serialise", "other") as span:
-            body = bytearray(gradients.as_bytes(gradients.flatten(state.model.parameters()).cpu()))
-            body += buffers_to_bytes(state.model)
-            span.bytes = len(body)
-        self.objects.put(model_key(self.plan, epoch), body, "other")
 
     def _result(self, state: WorkerState) -> dict[str, Any]:
         flat, own = gradients.flatten(state.model.parameters()).cpu(), buffers_to_bytes(state.model)

@@ -23,18 +23,14 @@ def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
     tracer = Tracer(run=plan.run, worker=0, invocation=context.aws_request_id)
     combine = aggregation.rule(str(COMBINE.of(plan.options)))
     vectors = [torch.rand(int(event["parameters"])) for _ in range(VECTORS)]
-    summands = min(plan.workers, SUMMANDS)
+    size, summands = vectors[0].nbytes, min(plan.workers, SUMMANDS)
     for number in range(TIMES):
-        with tracer.span("reduce", "synchronise", "copy") as span:
+        with tracer.span("reduce", "synchronise", "copy", bytes=size):
             total = vectors[number % VECTORS].clone()
-            span.bytes = total.nbytes
-        with tracer.span("reduce", "synchronise", "add") as span:
+        with tracer.span("reduce", "synchronise", "add", bytes=size):
             total.add_(vectors[(number + 1) % VECTORS])
-            span.bytes = total.nbytes
-        with tracer.span("reduce", "synchronise", "sum") as span:
+        with tracer.span("reduce", "synchronise", "sum", bytes=summands * size):
             total = aggregation.sum_in_rank_order(islice(cycle(vectors), summands))
-            span.bytes = summands * total.nbytes
-        with tracer.span("reduce", "synchronise", "mean") as span:
+        with tracer.span("reduce", "synchronise", "mean", bytes=size):
             combine(total, plan.workers, plan.workers)
-            span.bytes = total.nbytes
     return {"status": "finished"}

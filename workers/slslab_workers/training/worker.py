@@ -93,8 +93,7 @@ class Worker(Trainer):
         except Unchanged:
             assert kept is not None
             return kept[2]
-        with self.tracer.span("restore", "fetch") as span:
-            span.bytes = len(stored.body)
+        with self.tracer.span("restore", "fetch", bytes=len(stored.body)):
             state = kept[2] if kept else WorkerState.fresh(self.plan, self.rank, self.device)
             state.restore(stored.body)
             return state

@@ -121,8 +121,7 @@ class Queues(Channel):
             left = deadline - time.monotonic()
             message = self._broker.wait(queue, left) if left > 0 else None
         if message is not None:
-            with self.tracer.span("queue.deliver", phase, queue) as event:
-                event.requests = 1
+            with self.tracer.span("queue.deliver", phase, queue, requests=1) as event:
                 _describe(event, message, overhead)
         return message
 
