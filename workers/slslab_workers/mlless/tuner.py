@@ -117,10 +117,9 @@ class Tuner:
 
     def to_document(self) -> dict[str, Any]:
         """Return a mapping safe for JSON: about 40 bytes a step until the first removal, and 10 afterwards."""
-        document = asdict(self)
-        for given in ("threshold", "interval_s", "clock"):
-            del document[given]
-        return {**document, "seconds": list(document["seconds"].items())}
+        given = ("threshold", "interval_s", "clock")
+        kept = {name: value for name, value in asdict(self).items() if name not in given}
+        return {**kept, "seconds": list(self.seconds.items())}
 
     def record(self, step: int, loss: float, seconds: float | None) -> None:
         """Record a step's mean loss if it is finite, and its seconds if they are known."""
@@ -144,9 +143,7 @@ class Tuner:
         early = self.knee.found is None or now - self.decided < self.interval_s
         if self.workers < 2 or early or not self.steps or self.steps[-1] != step:
             return None
-        # The speed first: it is quicker to fit, and without it no curve helps.
-        speed = self._speed()
-        decision = None if speed is None else (self._first if self.base is None else self._later)(step, speed)
+        decision = self._decision(step)
         if decision is not None:
             self.decided = now
             if decision.remove:
@@ -155,33 +152,26 @@ class Tuner:
                 self.steps, self.losses = [], []
         return decision
 
-    def _first(self, step: int, speed: float) -> Decision | None:
-        curve = fit_base(self.steps, self.losses)
+    def _decision(self, step: int) -> Decision | None:
+        # The speed first: it is quicker to fit, and without it no curve helps.
+        a, b = fit_seconds(self.seconds) or (0.0, 0.0)
+        seconds = a + (self.workers - 1) * b
+        if seconds <= 0:
+            return None
+        curve = (fit_base if self.base is None else fit_recent)(self.steps, self.losses)
         if curve is None:
             return None
-        self.base = (curve.tolist(), speed)
-        return Decision(step, self.workers, True, int(self.knee.found or 0), speed)
-
-    def _later(self, step: int, speed: float) -> Decision | None:
-        assert self.base is not None
-        curve = fit_recent(self.steps, self.losses)
-        if curve is None:
-            return None
+        speed, knee = 1 / seconds, int(self.knee.found or 0)
+        if self.base is None:
+            self.base = (curve.tolist(), speed)
+            return Decision(step, self.workers, True, knee, speed)
         coefficients, base_speed = self.base
         loss_base = project(base_curve, np.array(coefficients), step, base_speed)
         loss_now = project(recent_curve, curve, step, speed)
         if not (0 < loss_base < math.inf and loss_now < math.inf):
             return None
         r = 100 * (loss_base - loss_now) / loss_base
-        remove = r > -self.threshold
-        return Decision(step, self.workers, remove, int(self.knee.found or 0), speed, r, loss_base, loss_now)
-
-    def _speed(self) -> float | None:
-        fitted = fit_seconds(self.seconds)
-        if fitted is None:
-            return None
-        seconds = fitted[0] + (self.workers - 1) * fitted[1]
-        return 1 / seconds if seconds > 0 else None
+        return Decision(step, self.workers, r > -self.threshold, knee, speed, r, loss_base, loss_now)
 
 
 def smoothed(values: Sequence[float] | Vector) -> Vector:
@@ -246,17 +236,8 @@ def recent_curve(coefficients: Vector, x: Vector) -> tuple[Vector, Vector]:
 
 def fit_base(steps: Sequence[int], losses: Sequence[float]) -> Vector | None:
     """Return non-negative coefficients (4,) of `base_curve`. A step's weight is its index, from one."""
-    if len(steps) < MIN_POINTS:
-        return None
-    x, scale = _scaled(steps)
-    y = np.asarray(losses, np.float64)
-    weights = np.arange(1.0, len(y) + 1)
-    columns = {exponent: np.stack([np.power(x, exponent), np.ones_like(x)], axis=1) for exponent in EXPONENTS}
-    starts = [
-        np.insert(_linearised(columns[exponent], y, weights, share), 2, exponent)
-        for exponent, share in itertools.product(EXPONENTS, ASYMPTOTES)
-    ]
-    best = _best(base_curve, starts, x, y, weights)
+    powers: dict[float | None, tuple[float, ...]] = {exponent: (exponent, 0.0) for exponent in EXPONENTS}
+    best, scale = _fit(base_curve, steps, losses, np.arange(1.0, len(losses) + 1), powers)
     if best is None:
         return None
     with np.errstate(over="ignore"):
@@ -267,14 +248,7 @@ def fit_base(steps: Sequence[int], losses: Sequence[float]) -> Vector | None:
 
 def fit_recent(steps: Sequence[int], losses: Sequence[float]) -> Vector | None:
     """Return non-negative coefficients (4,) of `recent_curve`. All steps weigh the same."""
-    if len(steps) < MIN_POINTS:
-        return None
-    x, scale = _scaled(steps)
-    y = np.asarray(losses, np.float64)
-    weights = np.ones_like(y)
-    columns = np.stack([x**2, x, np.ones_like(x)], axis=1)
-    starts = [_linearised(columns, y, weights, share) for share in ASYMPTOTES]
-    best = _best(recent_curve, starts, x, y, weights)
+    best, scale = _fit(recent_curve, steps, losses, np.ones(len(losses)), {None: (2.0, 1.0, 0.0)})
     return None if best is None else best / np.array([scale**2, scale, 1.0, 1.0])
 
 
@@ -349,11 +323,32 @@ def fit_non_negative(
     return coefficients, error
 
 
-def _scaled(steps: Sequence[int]) -> tuple[Vector, float]:
-    """Return steps (N,) divided by the last one, and the last one: powers of large steps would lose precision."""
-    x = np.asarray(steps, np.float64)
-    scale = max(float(x[-1]), 1.0)
-    return x / scale, scale
+def _fit(
+    curve: Curve,
+    steps: Sequence[int],
+    losses: Sequence[float],
+    weights: Vector,
+    powers: Mapping[float | None, tuple[float, ...]],
+) -> tuple[Vector | None, float]:
+    """Return a curve's coefficients (4,) for steps divided by the last one, if there are enough, and the last one:
+    powers of large steps would lose precision.
+
+    The fit starts from curves with these powers of a step, by the coefficient that is their exponent, if one is.
+    """
+    y = np.asarray(losses, np.float64)
+    if len(y) < MIN_POINTS:
+        return None, 1.0
+    scale = max(float(steps[-1]), 1.0)
+    x = np.asarray(steps, np.float64) / scale
+    starts: list[Vector] = []
+    for exponent, own in powers.items():
+        columns = np.power(x[:, None], own)
+        linear = [_linearised(columns, y, weights, share) for share in ASYMPTOTES]
+        starts += linear if exponent is None else [np.insert(start, 2, exponent) for start in linear]
+    promising = sorted(starts, key=lambda start: fit_non_negative(curve, start, x, y, weights, 0)[1])
+    ends = [fit_non_negative(curve, start, x, y, weights) for start in promising[:POLISHED_STARTS]]
+    best, error = min(ends, key=lambda end: end[1])
+    return best if math.isfinite(error) else None, scale
 
 
 def _linearised(columns: Vector, y: Vector, weights: Vector, share: float) -> Vector:
@@ -363,10 +358,3 @@ def _linearised(columns: Vector, y: Vector, weights: Vector, share: float) -> Ve
     # This turns an error of the inverse into one of y.
     factors = weights * above**2
     return np.append(non_negative_least_squares(columns * factors[:, None], factors / above), asymptote)
-
-
-def _best(curve: Curve, starts: Sequence[Vector], x: Vector, y: Vector, weights: Vector) -> Vector | None:
-    promising = sorted(starts, key=lambda start: fit_non_negative(curve, start, x, y, weights, 0)[1])
-    ends = [fit_non_negative(curve, start, x, y, weights) for start in promising[:POLISHED_STARTS]]
-    best, error = min(ends, key=lambda end: end[1])
-    return best if math.isfinite(error) else None
