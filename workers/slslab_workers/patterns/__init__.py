@@ -185,8 +185,7 @@ class Role:
 
     def activities(self) -> Iterator[Activity]:
         """Yield all of its activities."""
-        for part in (*self.start, *itertools.chain.from_iterable(self.steps), *self.epoch, *self.end):
-            yield from (part,) if isinstance(part, Activity) else itertools.chain.from_iterable(part.groups)
+        yield from activities((*self.start, *itertools.chain.from_iterable(self.steps), *self.epoch, *self.end))
 
 
 @dataclass(frozen=True)
@@ -257,11 +256,11 @@ def slots(role: Role, workload: Workload) -> Iterator[tuple[Slot, tuple[Part, ..
         yield Slot(-1, -1, 0, 1), role.end
 
 
-def activities(parts: Iterable[Part], slot: Slot) -> Iterator[Activity]:
-    """Yield the activities of these parts that run in this slot."""
+def activities(parts: Iterable[Part], slot: Slot | None = None) -> Iterator[Activity]:
+    """Yield the activities of these parts, or those that run in this slot."""
     for part in parts:
         for activity in (part,) if isinstance(part, Activity) else itertools.chain.from_iterable(part.groups):
-            if activity.runs_in(slot):
+            if slot is None or activity.runs_in(slot):
                 yield activity
 
 
