@@ -13,7 +13,7 @@ from slslab_workers.plan import thread_count
 from slslab_workers.spirt.arithmetic import accumulated, has_buffers, read_buffers, write_buffers
 from slslab_workers.spirt.membership import on_peer
 from slslab_workers.spirt.peer import Peer
-from slslab_workers.training import evaluation, gradients, models, step
+from slslab_workers.training import datasets, evaluation, gradients, models, step
 from slslab_workers.training.attacks import Attack
 from slslab_workers.training.keys import validation_key
 
@@ -80,7 +80,7 @@ def check_convergence(peer: Peer, _event: Mapping[str, Any]) -> None:
     judge = _take_buffers(peer, model) if has_buffers(model) else peer.first_alive(peer.active())
     stored = peer.objects.get(validation_key(plan), "other")
     with peer.tracer.span("validate", "other", bytes=len(stored.body)):
-        loss = evaluation.validation_loss(model, stored)
+        _, loss = evaluation.judge(model, *datasets.decode_minibatch(stored.body, stored.metadata))
     if judge == peer.rank:
         step.store_model(peer.objects, plan, peer.epoch, model)
     # As released, training stops after ten epochs in a row without a better loss (docs/protocols.md, "SPIRT").

@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 
-from slslab_workers.channels.objects import Object
 from slslab_workers.training import datasets, gradients, models
 from slslab_workers.training.state import buffers_from_bytes
 
@@ -18,11 +17,6 @@ def evaluate(
     gradients.write_parameters(model, gradients.from_bytes(memoryview(stored)[: 4 * count]))
     buffers_from_bytes(model, memoryview(stored)[4 * count :])
     return judge(model, images, labels, policy)
-
-
-def validation_loss(model: torch.nn.Module, stored: Object) -> float:
-    """Return a model's mean loss on stored validation images, which `datasets.encode_minibatch` wrote."""
-    return judge(model, *datasets.decode_minibatch(stored.body, stored.metadata))[1]
 
 
 def judge(model: torch.nn.Module, images: Any, labels: Any, policy: datasets.Policy | None) -> tuple[float, float]:

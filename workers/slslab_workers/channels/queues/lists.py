@@ -7,7 +7,7 @@ queue put back the messages of connections that have ended. Messages last as lon
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import redis
@@ -67,6 +67,7 @@ class RedisLists:
             stored = client.lmove(_ready(queue), _taken(queue, self._id), "LEFT", "RIGHT")
             if stored is None:
                 self._require(client, queue)
+                return None
             return self._message(queue, stored)
 
     def wait(self, queue: str, timeout_s: float) -> Message | None:
@@ -100,14 +101,11 @@ class RedisLists:
             client.delete(_exchange(exchange))
 
     def close(self) -> None:
-        if self._client is None:
-            return
-        try:
-            with self._connected() as client:
+        if self._client is not None:
+            # Otherwise the next consumer puts its messages back.
+            with suppress(ConnectionLost), self._connected() as client:
                 for queue in self._held:
                     _put_back(client, queue, self._id)
-        except ConnectionLost:
-            return  # the next consumer puts its messages back
         self._drop()
 
     @contextmanager
@@ -165,9 +163,7 @@ class RedisLists:
                 raise
             self._held.add(queue)
 
-    def _message(self, queue: str, stored: bytes | None) -> Message | None:
-        if stored is None:
-            return None
+    def _message(self, queue: str, stored: bytes) -> Message:
         holder = self._id
 
         def ack() -> None:
