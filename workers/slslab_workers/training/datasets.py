@@ -329,12 +329,10 @@ def prepare(
     Samples without a policy stay unchanged; sparse rows become a sparse tensor. Augmentation crops the zero-padded
     image at random, then mirrors half of the images on average. It depends only on (seed, epoch, rank, step).
     """
-    import torch
-
     if policy is None:
         return prepare_test(images, labels, policy)
     generator = np.random.default_rng([seed, epoch, rank, step])
-    count, channels, height, width = images.shape
+    count, _, height, width = images.shape
     pad = policy.pad
     padded = np.pad(images, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, (height, width), axis=(2, 3))
@@ -343,7 +341,7 @@ def prepare(
     if policy.flip:
         mirrored = generator.random((count, 1, 1, 1)) < 0.5
         cropped = np.where(mirrored, cropped[..., ::-1], cropped)
-    return _normalised(cropped, policy, channels), torch.from_numpy(labels)
+    return prepare_test(cropped, labels, policy)
 
 
 def prepare_test(images: Inputs, labels: Labels, policy: Policy | None) -> tuple["torch.Tensor", "torch.Tensor"]:
@@ -354,12 +352,6 @@ def prepare_test(images: Inputs, labels: Labels, policy: Policy | None) -> tuple
         return images.to_tensor(), torch.from_numpy(labels)
     if policy is None:
         return torch.from_numpy(images), torch.from_numpy(labels)
-    return _normalised(images, policy, images.shape[1]), torch.from_numpy(labels)
-
-
-def _normalised(images: Images, policy: Policy, channels: int) -> "torch.Tensor":
-    import torch
-
-    scale = (1 / (255 * np.array(policy.std))).astype(np.float32).reshape(1, channels, 1, 1)
-    shift = (np.array(policy.mean) / np.array(policy.std)).astype(np.float32).reshape(1, channels, 1, 1)
-    return torch.from_numpy(images.astype(np.float32) * scale - shift)
+    scale = (1 / (255 * np.array(policy.std))).astype(np.float32).reshape(1, -1, 1, 1)
+    shift = (np.array(policy.mean) / np.array(policy.std)).astype(np.float32).reshape(1, -1, 1, 1)
+    return torch.from_numpy(images.astype(np.float32) * scale - shift), torch.from_numpy(labels)
