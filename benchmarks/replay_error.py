@@ -52,6 +52,7 @@ from slslab_lab.replay.programs.scaling import generate
 from slslab_lab.replay.programs.step_costs import measure
 from slslab_lab.replay.whatif import with_memory
 from slslab_lab.runs.planning import architectures
+from slslab_lab.studies.atlas.costs import with_samples
 from slslab_workers.architecture import workload_of
 
 ARCHITECTURES = ("allreduce", "scatterreduce", "mlless", "spirt", "gpu")
@@ -173,7 +174,7 @@ def predict(fitted: Sequence[Run], case: Case) -> Timeline:
     costs = measure(programs, architecture, workload_of(first.plan, int(first.summary()["parameters"])))
     plan = {**BASE, **case.options}
     samples = plan["batch-size"] / BASE["batch-size"]
-    program: Program = generate(costs, plan["workers"], plan["batches"], plan["epochs"], samples)
+    program: Program = generate(with_samples(costs, samples), plan["workers"], plan["batches"], plan["epochs"])
     if plan["memory"] != BASE["memory"]:
         program = with_memory(program, BASE["memory"], plan["memory"])
     return play(program, fit(fitted, BASE["epochs"], datetime.now(UTC).date()))

@@ -14,27 +14,23 @@ from slslab_lab.replay.programs.step_costs import StepCosts, is_first, is_reques
 from slslab_workers import patterns
 from slslab_workers.patterns import OWN, Activity, Part, Pattern, Role, Signal, Slot
 
-# Operations whose CPU time grows with the samples of a minibatch.
-SAMPLED = ("compute", "prepare")
 # Steps without an event: an instance's time before its first event, an invocation's after its last one.
 BEFORE, AFTER = ("start", "init"), ("return", "other")
 
 
-def generate(costs: StepCosts, workers: int, batches: int, epochs: int, samples: float = 1.0) -> Program:
-    """Return the program for these numbers of workers, batches per worker and epoch, and epochs. Minibatches are
-    `samples` times as large as the recorded ones."""
+def generate(costs: StepCosts, workers: int, batches: int, epochs: int) -> Program:
+    """Return the program for these numbers of workers, batches per worker and epoch, and epochs."""
     workload = replace(costs.workload, workers=workers, batches=batches, epochs=epochs)
     pattern = costs.architecture.pattern(workload)
     assert pattern is not None
-    return _Generator(pattern, costs, samples).program()
+    return _Generator(pattern, costs).program()
 
 
 class _Generator:
-    def __init__(self, pattern: Pattern, costs: StepCosts, samples: float) -> None:
+    def __init__(self, pattern: Pattern, costs: StepCosts) -> None:
         self.pattern = pattern
         self.workload = pattern.workload
         self.costs = costs
-        self.samples = samples
         self.needed = pattern.needed()
         self.gates: list[int] = []
         self.known: dict[tuple[str, int, int], int] = {}
@@ -160,14 +156,12 @@ class _Generator:
         if activity.optional and (unit, op, phase) in self.costs.left_out:
             return None
         cost = self.costs.of(unit, op, phase, first)
-        # A minibatch is fetched, prepared and used in a computation.
-        samples = self.samples if (phase == "fetch" and activity.bytes is None) or op in SAMPLED else 1.0
-        size = round(cost.bytes * activity.times * samples) if activity.bytes is None else activity.bytes
+        size = round(cost.bytes * activity.times) if activity.bytes is None else activity.bytes
         cpu_ns = cost.fixed * activity.times + cost.per_byte * size + cost.per_work * activity.work
         return Step(
             op,
             phase,
-            round(cpu_ns * (samples if op in SAMPLED else 1.0)),
+            round(cpu_ns),
             cost.parallel,
             activity.times if is_request(op) else 0,
             size,

@@ -17,7 +17,6 @@ from scipy.optimize import nnls
 
 from slslab.errors import RunError
 from slslab_lab.replay.measured import Measured
-from slslab_lab.replay.programs.scaling import SAMPLED
 from slslab_lab.replay.programs.step_costs import RATIO, Cost, Key, StepCosts, is_request
 from slslab_lab.studies.atlas.recordings import COMPUTES, Recordings
 from slslab_lab.studies.atlas.systems import System
@@ -28,6 +27,8 @@ from slslab_workers.plan import Value
 FIGURES = ("fixed", "per_work", "server_fixed", "server_per_work", "bytes")
 COMPUTE = "compute"
 OF_REQUESTS = ("server_fixed", "server_per_work", "bytes")
+# Operations whose CPU time grows with the samples of a minibatch.
+SAMPLED = ("compute", "prepare")
 
 
 @dataclass(frozen=True)
@@ -130,10 +131,12 @@ def measure(system: System, recordings: Recordings, batch_size: int) -> SystemCo
 
 
 def _recorded(run: Measured, batch_size: int) -> Recorded:
-    return Recorded(int(run.document["parameters"]), _scaled(run.costs, batch_size / run.plan.batch_size), run)
+    return Recorded(int(run.document["parameters"]), with_samples(run.costs, batch_size / run.plan.batch_size), run)
 
 
-def _scaled(costs: StepCosts, samples: float) -> StepCosts:
+def with_samples(costs: StepCosts, samples: float) -> StepCosts:
+    """Return the costs with minibatches that are `samples` times as large."""
+
     def scale(key: Key, cost: Cost) -> Cost:
         unit, op, phase, first = key
         if op in SAMPLED:

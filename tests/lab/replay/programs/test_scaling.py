@@ -24,6 +24,7 @@ from slslab_lab.replay.programs.recording import read_recording
 from slslab_lab.replay.programs.scaling import generate
 from slslab_lab.replay.programs.step_costs import measure
 from slslab_lab.runs.planning import architectures
+from slslab_lab.studies.atlas.costs import with_samples
 from slslab_workers.architecture import workload_of
 from slslab_workers.patterns import OWN, Activity, Pattern, Role, Signal, Workload
 from slslab_workers.training import released_log
@@ -262,7 +263,7 @@ def test_two_workers_of_allreduce_take_what_they_take_by_hand() -> None:
 
 def test_minibatches_of_twice_the_samples_take_twice_as_long_to_compute() -> None:
     costs = make_costs("gpu")
-    once, twice = (list(steps_of(generate(costs, 1, 1, 1, samples=samples))) for samples in (1.0, 2.0))
+    once, twice = (list(steps_of(generate(each, 1, 1, 1))) for each in (costs, with_samples(costs, 2.0)))
     changed = {one.op: (one.cpu_ns, other.cpu_ns) for one, other in zip(once, twice, strict=True) if one != other}
     assert set(changed) == {"object.get", "prepare", "compute"}
     assert changed["prepare"] == changed["compute"] == (MS, 2 * MS)
