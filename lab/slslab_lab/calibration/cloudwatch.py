@@ -4,11 +4,10 @@ import json
 import re
 import statistics
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,13 @@ from slslab.predict.invocation import Predictor, Request
 from slslab.predict.profiles.profile import Figure, Profile, with_speed
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.kernel.program import Program
-from slslab_lab.replay.kernel.timeline import Call
 from slslab_lab.replay.speeds import FASTEST, SLOWEST, find_speed
 
 STDIN = Path("-")
 SEARCHED = "tried while searching for a speed"
-# Returns the median duration and the median init on a profile, in ms.
+# The duration of each invocation and the init of a cold start (None of another), in ms.
+Times = Iterable[tuple[float, float | None]]
+# Returns the median duration, and the median init (None without a cold start), on a profile, in ms.
 Medians = Callable[[Profile], tuple[float, float | None]]
 MARK = "REPORT RequestId:"
 PLATFORM_REPORT = "platform.report"
@@ -146,19 +146,16 @@ class Replayed:
     program: Program
     function: str
 
-    def medians(self, memory_mb: int, profile: Profile) -> tuple[float, float | None]:
-        """Replay the run with this memory size; return the function's median duration and the median init of its cold
-        starts in ms (None without a cold start)."""
+    def times(self, memory_mb: int, profile: Profile) -> Times:
+        """Replay the run with this memory size; return the times of the function."""
         tracks = (replace(t, memory_mb=memory_mb) if t.kind == "invocation" else t for t in self.program.tracks)
         program = replace(self.program, tracks=tuple(tracks))
-        calls: list[Call] = [
-            call
-            for track, call in zip(program.tracks, play(program, profile).calls, strict=True)
+        calls = zip(program.tracks, play(program, profile).calls, strict=True)
+        return [
+            ((call.ended - call.began) / 1e6, call.init_ns / 1e6 if call.cold else None)
+            for track, call in calls
             if track.kind == "invocation" and track.name == self.function
         ]
-        colds = [call.init_ns / 1e6 for call in calls if call.cold]
-        duration = statistics.median((call.ended - call.began) / 1e6 for call in calls)
-        return duration, statistics.median(colds) if colds else None
 
 
 @dataclass(frozen=True)
@@ -169,14 +166,15 @@ class Metered:
     records: Sequence[tuple[Mapping[str, Any], Sequence[Request]]]
     predictor: Predictor
 
-    def medians(self, memory_mb: int, profile: Profile) -> tuple[float, float | None]:
-        """Predict the invocations with this memory size; return the same medians."""
+    def times(self, memory_mb: int, profile: Profile) -> Times:
+        """Predict the invocations with this memory size; return their times."""
         predictor = replace(self.predictor, profile=profile)
         found = [predictor.predict({**record, "memory_mb": memory_mb}, made) for record, made in self.records]
-        predictions = [prediction for prediction in found if prediction is not None]
-        colds = [prediction.init_ms.value for prediction in predictions if prediction.init_ms is not None]
-        duration = statistics.median(prediction.duration_ms.value for prediction in predictions)
-        return duration, statistics.median(colds) if colds else None
+        return [
+            (each.duration_ms.value, None if each.init_ms is None else each.init_ms.value)
+            for each in found
+            if each is not None
+        ]
 
 
 def fit_reports(
@@ -199,10 +197,12 @@ def fit_reports(
             f"The REPORT lines have several memory sizes: {', '.join(map(str, sizes))} MB.",
             "take the log of one function between two changes of its memory size.",
         )
-    medians = partial(recorded.medians, sizes[0])
-    colds = [line.init_ms for line in done if line.init_ms is not None]
-    real = statistics.median(line.duration_ms for line in done), statistics.median(colds) if colds else None
-    before = medians(base)
+
+    def medians(profile: Profile) -> tuple[float, float | None]:
+        return _medians(recorded.times(sizes[0], profile))
+
+    cold = sum(line.init_ms is not None for line in done)
+    real, before = _medians((line.duration_ms, line.init_ms) for line in done), medians(base)
     speed = _find_speed(medians, recorded.function, base, real[0])
     profile = with_speed(
         base, Figure(value=speed, status="measured", source=f"{source}: median of {counted(len(done), 'line')}")
@@ -216,7 +216,7 @@ def fit_reports(
         figure = Figure(
             value=round(max(0.0, real[1] - spent_ms), 2),
             status="measured",
-            source=f"{source}: median of {counted(len(colds), 'cold start')}",
+            source=f"{source}: median of {counted(cold, 'cold start')}",
         )
         profile = profile.model_copy(update={"functions": base_functions.model_copy(update={"init_wait_ms": figure})})
         after = medians(profile)
@@ -235,7 +235,7 @@ def fit_reports(
             "unread": reports.unread,
             "failed": len(reports.lines) - len(done),
             "fitted": len(done),
-            "cold": len(colds),
+            "cold": cold,
             "billed_as_here": sum(line.billed_as_here for line in done),
         },
         "duration_ms": {"real": real[0], "before": before[0], "after": after[0]},
@@ -258,16 +258,22 @@ def choose_function(names: list[str], function: str | None) -> str:
     return function
 
 
+def _medians(times: Times) -> tuple[float, float | None]:
+    durations, inits = zip(*times, strict=True)
+    colds = [init_ms for init_ms in inits if init_ms is not None]
+    return statistics.median(durations), statistics.median(colds) if colds else None
+
+
 def _find_speed(medians: Medians, function: str, base: Profile, duration_ms: float) -> float:
     def duration(speed: float) -> float:
         return medians(with_speed(base, Figure(value=speed, status="measured", source=SEARCHED)))[0]
 
-    for speed, short, bound in ((FASTEST, False, "even without computing"), (SLOWEST, True, "at most")):
-        modelled = duration(speed)
-        if (modelled < duration_ms) == short:
-            raise RequestError(
-                f"No speed of processors fits: replayed, {function} takes {bound} {modelled:,.0f} ms, and the REPORT "
-                f"lines say {duration_ms:,.0f} ms.",
-                "take the log of the same plan as the recorded run's, or another base (--profile).",
-            )
-    return float(f"{find_speed(lambda speed: duration(speed) - duration_ms):.4g}")
+    speed = find_speed(lambda speed: duration(speed) - duration_ms)
+    if speed in (FASTEST, SLOWEST):
+        bound = "even without computing" if speed == FASTEST else "at most"
+        raise RequestError(
+            f"No speed of processors fits: replayed, {function} takes {bound} {duration(speed):,.0f} ms, and the "
+            f"REPORT lines say {duration_ms:,.0f} ms.",
+            "take the log of the same plan as the recorded run's, or another base (--profile).",
+        )
+    return float(f"{speed:.4g}")
