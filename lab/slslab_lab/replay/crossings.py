@@ -8,20 +8,20 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from fnmatch import fnmatchcase
 from itertools import pairwise
 
 import numpy as np
 
 from slslab.errors import RequestError
 from slslab.predict.environment import NS
-from slslab.predict.profiles.profile import Figure, Profile
+from slslab.predict.profiles.profile import Figure, Profile, with_figures
 from slslab.run.bill import Bill, Book, Hosts, Usage, compute_bill
 from slslab.run.metrics import grouped
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.kernel.program import Program
 from slslab_lab.replay.kernel.timeline import Timeline
 from slslab_lab.replay.outcome import Totals
-from slslab_lab.replay.speeds import with_figures
 
 TIE = 0.15
 # Object store latencies to try, as multiples of the profile's.
@@ -44,10 +44,12 @@ def step_seconds(timeline: Timeline) -> float:
 def with_latency(profile: Profile, factor: float) -> Profile:
     """Return the profile with the latency of the object store's requests multiplied by `factor`."""
 
-    def slower(figure: Figure) -> Figure:
+    def slower(entry: str, figure: Figure) -> Figure:
+        if not fnmatchcase(entry, "channels.object.operations.*.latency_ms"):
+            return figure
         return Figure(value=figure.value * factor, status="assumed", source="a multiple of the profile's")
 
-    return with_figures(profile, "object", "latency_ms", slower)
+    return with_figures(profile, slower)
 
 
 def pipe_share(profile: Profile, size: int) -> float:

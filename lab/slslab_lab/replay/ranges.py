@@ -4,17 +4,15 @@ To find a figure's sensitivity to a source, the program is played again with tha
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
-
-from pydantic import BaseModel
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from slslab.predict import uncertainty
 from slslab.predict.accuracy import mean_errors, speed_deviation
 from slslab.predict.anchors import Z80
 from slslab.predict.processor import SHARED, UNANCHORED, Processor
 from slslab.predict.profiles import DEFAULT_PROFILE
-from slslab.predict.profiles.profile import Figure, Profile
+from slslab.predict.profiles.profile import Figure, Profile, with_figures
 from slslab.run.bill import Bill
 from slslab_lab.replay.measured import Measured
 from slslab_lab.replay.outcome import Totals
@@ -23,8 +21,10 @@ from slslab_workers.trace.kinds import COMPUTE, KINDS, Kind
 # Figures of a profile that lengthen a run as they grow, and those that shorten it.
 LONGER, SHORTER = (
     ("_ms", "_ms_per_mb", "_ms_per_kb", "boot_s", "idle_s"),
-    ("_mb_s", "burst_mb", COMPUTE, "compute_speed"),
+    ("_mb_s", "burst_mb", "_speed", *KINDS),
 )
+# Parts of a profile whose figures have errors of their own.
+APART = ("compute.", "instances.", "containers.")
 # The figures that may have ranges of their own, by source of error.
 RANGED = {
     uncertainty.GPU: (COMPUTE, "compute_speed"),
@@ -33,6 +33,8 @@ RANGED = {
     uncertainty.IDLE: ("idle_s",),
 }
 Figures = Mapping[str, float]
+# Returns how far a figure's logarithm moves, by its entry and the figure.
+Moves = Callable[[str, Figure], float]
 Played = TypeVar("Played")
 
 
@@ -90,34 +92,38 @@ def find_uncertainties(
     # A platform whose starts have ranges is tested by nothing; it errs at least as much as the profile it is based on.
     untested = profile.containers is not None or any(each.boot_s.half_range for each in profile.instances.values())
     errors = mean_errors(DEFAULT_PROFILE if untested else profile.name, instances=instances)
+    compute = profile.compute
+    speeds = {kind: compute.kinds.get(kind, compute.speed) for kind in KINDS}
+    own_speeds = profile.model_copy(update={"compute": compute.model_copy(update={"kinds": speeds})})
     shared: dict[str, dict[str, float]] = {name: {} for name in plain}
     host: dict[str, list[float]] = {name: [] for name in plain}
     processor = processor or UNANCHORED
 
-    def shifts(moved: Profile) -> Iterator[tuple[str, float]]:
-        found = play(moved)
+    def shifts(moves: Moves, moved: Profile = profile) -> Iterator[tuple[str, float]]:
+        found = play(_slower(moved, moves))
         return ((name, math.log(found[name] / value) if value > 0 else 0.0) for name, value in plain.items())
 
     for kinds in _errors(profile, processor):
         factor = processor.factor(kinds[0])
         common = math.hypot(*(factor.deviations[source] for source in SHARED))
-        for name, shift in shifts(_slower(profile, kinds, factor.deviation)):
+        moves = _at([f"compute.kinds.{kind}" for kind in kinds], factor.deviation)
+        for name, shift in shifts(moves, own_speeds):
             sensitivity = shift / factor.deviation
             shared[name] |= {f"{kind}{uncertainty.ON_LAMBDA}": sensitivity * common for kind in kinds}
             host[name].append(sensitivity * factor.deviations["host"])
     if errors.profile is not None:
         deviation = max(errors.profile.values()) * uncertainty.PER_MEAN_ERROR
-        for name, shift in shifts(_slower_platform(profile, math.exp(deviation))):
+        for name, shift in shifts(lambda entry, _: 0.0 if entry.startswith(APART) else deviation):
             sensitivity = shift / deviation
             shared[name][uncertainty.PROFILE] = sensitivity * errors.profile[like[name]] * uncertainty.PER_MEAN_ERROR
-    slower: dict[str, Profile] = {}
+    slower: dict[str, Moves] = {}
     if instances:
-        slower[uncertainty.GPU] = _slower_instances(profile, True, speed_deviation("gpu"))
-        slower[uncertainty.INSTANCE] = _slower_instances(profile, False, speed_deviation("instance"))
+        slower[uncertainty.GPU] = _at(_assumed_speeds(profile, True), speed_deviation("gpu"))
+        slower[uncertainty.INSTANCE] = _at(_assumed_speeds(profile, False), speed_deviation("instance"))
     if _has_ranges(profile):
-        slower |= {source: _slower_figures(profile, names) for source, names in RANGED.items()}
-    for source, moved in slower.items():
-        for name, shift in shifts(moved):
+        slower |= {source: _to_range_ends(names) for source, names in RANGED.items()}
+    for source, moves in slower.items():
+        for name, shift in shifts(moves):
             shared[name][source] = shift
     return {
         name: uncertainty.Uncertainty(
@@ -140,38 +146,18 @@ def _errors(profile: Profile, processor: Processor) -> list[Sequence[Kind]]:
     return [(kind,) for kind in kinds] if processor.anchored else [kinds]
 
 
-def _slower(profile: Profile, kinds: Sequence[Kind], deviation: float) -> Profile:
-    compute = profile.compute
-    speeds = {kind: compute.kinds.get(kind, compute.speed) for kind in kinds}
-    moved = {
-        kind: speed.model_copy(update={"value": speed.value * math.exp(-deviation)}) for kind, speed in speeds.items()
-    }
-    return profile.model_copy(update={"compute": compute.model_copy(update={"kinds": {**compute.kinds, **moved}})})
-
-
-def _slower_instances(profile: Profile, gpus: bool, deviation: float) -> Profile:
-    """Return the profile with slower GPUs, or slower processors of instances, where their speed is assumed.
+def _assumed_speeds(profile: Profile, gpus: bool) -> list[str]:
+    """Return the entries of the instances' assumed speeds: of GPUs, or of processors.
 
     An instance that computes faster than its host has a GPU.
     """
-
-    def slower(name: str, speed: Figure, has_gpu: bool) -> Figure:
-        on_gpu = has_gpu and name == "compute_speed"
-        if speed.status != "assumed" or on_gpu != gpus:
-            return speed
-        return speed.model_copy(update={"value": speed.value * math.exp(-deviation)})
-
-    moved = {}
+    entries = []
     for kind, instance in profile.instances.items():
         has_gpu = instance.compute_speed.value > instance.host_speed.value
-        speeds = {name: slower(name, getattr(instance, name), has_gpu) for name in ("compute_speed", "host_speed")}
-        moved[kind] = instance.model_copy(update=speeds)
-    return profile.model_copy(update={"instances": moved})
-
-
-def _slower_platform(profile: Profile, factor: float) -> Profile:
-    parts = {name: value for name, value in profile if name not in ("compute", "instances", "containers")}
-    return profile.model_copy(update={name: _scaled(name, value, lambda *_: factor) for name, value in parts.items()})
+        for name, on_gpu in (("compute_speed", has_gpu), ("host_speed", False)):
+            if getattr(instance, name).status == "assumed" and on_gpu == gpus:
+                entries.append(f"instances.{kind}.{name}")
+    return entries
 
 
 def _has_ranges(profile: Profile) -> bool:
@@ -180,21 +166,19 @@ def _has_ranges(profile: Profile) -> bool:
     )
 
 
-def _slower_figures(profile: Profile, names: Sequence[str]) -> Profile:
-    """Return the profile with each of these figures at the slow side of its range, one standard deviation off."""
-
-    def factor(name: str, figure: Figure) -> float:
-        return math.exp(figure.half_range / Z80) if name in names else 1.0
-
-    return profile.model_copy(update={name: _scaled(name, value, factor) for name, value in profile})
+def _at(entries: Container[str], deviation: float) -> Moves:
+    return lambda entry, _: deviation if entry in entries else 0.0
 
 
-def _scaled(name: str, value: Any, factor: Callable[[str, Figure], float]) -> Any:
-    if isinstance(value, Figure):
-        power = name.endswith(LONGER) - name.endswith(SHORTER)
-        return value.model_copy(update={"value": value.value * factor(name, value) ** power}) if power else value
-    if isinstance(value, BaseModel):
-        return value.model_copy(update={inner: _scaled(inner, each, factor) for inner, each in value})
-    if isinstance(value, Mapping):
-        return {inner: _scaled(inner, each, factor) for inner, each in value.items()}
-    return value
+def _to_range_ends(names: Container[str]) -> Moves:
+    return lambda entry, figure: figure.half_range / Z80 if entry.rpartition(".")[2] in names else 0.0
+
+
+def _slower(profile: Profile, moves: Moves) -> Profile:
+    """Return the profile with each figure's logarithm moved to the slow side."""
+
+    def slower(entry: str, figure: Figure) -> Figure:
+        power = entry.endswith(LONGER) - entry.endswith(SHORTER)
+        return figure.model_copy(update={"value": figure.value * math.exp(power * moves(entry, figure))})
+
+    return with_figures(profile, slower)

@@ -1,24 +1,10 @@
-"""Profiles with other speeds, and the processor speed at which a replay takes as long as the measurement."""
+"""The processor speed at which a replay takes as long as the measurement."""
 
 from collections.abc import Callable
 from functools import cache
 
-from slslab.predict.profiles.profile import Figure, Profile
-
 # The range of speeds to search, and the relative error at which the search stops.
 SLOWEST, FASTEST, PRECISION = 1 / 64, 64.0, 1e-4
-
-
-def with_figures(profile: Profile, channel: str, name: str, change: Callable[[Figure], Figure]) -> Profile:
-    """Return the profile with one figure of a channel's operations changed: latency_ms, or bandwidth_mb_s where it
-    exists."""
-    known = profile.channels[channel]
-    operations = {
-        of: operation.model_copy(update={name: (figure := getattr(operation, name)) and change(figure)})
-        for of, operation in known.operations.items()
-    }
-    changed = known.model_copy(update={"operations": operations})
-    return profile.model_copy(update={"channels": {**profile.channels, channel: changed}})
 
 
 def find_speed(excess: Callable[[float], float]) -> float:

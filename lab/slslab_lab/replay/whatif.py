@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from slslab.aws.accounts import NEW, account_limits
 from slslab.errors import RequestError
-from slslab.predict.profiles.profile import Containers, Figure, Profile
+from slslab.predict.profiles.profile import Containers, Figure, Profile, with_figures
 from slslab.predict.uncertainty import Uncertainty
 from slslab.run.bill import METERS, OBJECT_OPERATIONS, Bill, Book, Usage, compute_bill
 from slslab_lab.replay.kernel.kernel import ReplayError, play
@@ -156,14 +156,14 @@ def with_arch(profile: Profile, recorded: str, arch: str) -> Profile:
         raise RequestError(
             f"The profile {profile.name} doesn't say how fast arm64 is.", "add [compute.arm_speed] to it."
         )
-    factor, compute = arm.value if arch == "arm64" else 1 / arm.value, profile.compute
+    factor = arm.value if arch == "arm64" else 1 / arm.value
 
-    def on_arch(speed: Figure) -> Figure:
-        return Figure(value=speed.value * factor, status=arm.status, source=f"speed, on {arch}: {arm.source}")
+    def on_arch(entry: str, figure: Figure) -> Figure:
+        if not entry.startswith(("compute.speed", "compute.kinds.")):
+            return figure
+        return Figure(value=figure.value * factor, status=arm.status, source=f"speed, on {arch}: {arm.source}")
 
-    kinds = {kind: on_arch(speed) for kind, speed in compute.kinds.items()}
-    changed = compute.model_copy(update={"speed": on_arch(compute.speed), "kinds": kinds})
-    return profile.model_copy(update={"compute": changed})
+    return with_figures(profile, on_arch)
 
 
 def with_concurrency(profile: Profile, concurrency: int) -> Profile:

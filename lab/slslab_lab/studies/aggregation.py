@@ -8,18 +8,19 @@ profile. CPU time per byte was measured on this project's host and scaled, as it
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from itertools import chain
 from statistics import NormalDist, fmean
 
 from scipy.optimize import minimize
 
 from slslab.predict.environment import NS
-from slslab.predict.profiles.profile import Figure, Network, Profile
+from slslab.predict.profiles.profile import Figure, Network, Profile, with_figures
 from slslab.run.metrics import grouped
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.kernel.program import Program, Step, Track
 from slslab_lab.replay.outcome import outcome
-from slslab_lab.replay.speeds import with_figures
+from slslab_lab.replay.whatif import with_concurrency
 from slslab_workers.gradssharding.topology import Aggregator, levels, slices
 
 # Common to the papers' rounds: clients, and the concurrency of the account.
@@ -114,10 +115,8 @@ def play_round(
     `spread` is the standard deviation of the logarithm of the times of equal functions. A level of the tree takes the
     expected time of its slowest function.
     """
-    limit = profile.functions.concurrency.model_copy(update={"value": CONCURRENCY})
-    functions = profile.functions.model_copy(update={"concurrency": limit})
     program = make_program(setting, add_s_per_gb, cold=cold)
-    timeline = play(program, profile.model_copy(update={"functions": functions}))
+    timeline = play(program, with_concurrency(profile, CONCURRENCY))
     tracks = zip(timeline.program.tracks, timeline.calls, strict=True)
     of_levels = grouped((track.name.partition("-")[0], call) for track, call in tracks if track.epoch == 0)
     wall = slowest = 0.0
@@ -180,8 +179,9 @@ class Fitted:
 
         network = Network(rate_mb_s=figure(self.refill_mb_s), burst_mb=figure(self.burst_mb))
         functions = base.functions.model_copy(update={"network": network})
+        rate, rates = figure(self.connection_mb_s), "channels.object.operations.*.bandwidth_mb_s"
         changed = base.model_copy(update={"functions": functions})
-        return with_figures(changed, "object", "bandwidth_mb_s", lambda _: figure(self.connection_mb_s))
+        return with_figures(changed, lambda entry, each: rate if fnmatchcase(entry, rates) else each)
 
 
 def fit_network(observed: Sequence[Observed], base: Profile) -> Fitted:

@@ -288,6 +288,22 @@ def figures(value: Any, entry: str = "") -> Iterator[tuple[str, Figure]]:
             yield from figures(inner, f"{entry}.{name}" if entry else name)
 
 
+def with_figures(profile: Profile, change: Callable[[str, Figure], Figure]) -> Profile:
+    """Return the profile with each figure changed; `change` receives its entry, as in `figures`, and the figure."""
+
+    def changed(value: Any, entry: str) -> Any:
+        if isinstance(value, Figure):
+            return change(entry, value)
+        if not isinstance(value, BaseModel | Mapping):
+            return value
+        entries = value.items() if isinstance(value, Mapping) else value
+        inner = {name: changed(each, f"{entry}.{name}" if entry else name) for name, each in entries}
+        return inner if isinstance(value, Mapping) else value.model_copy(update=inner)
+
+    moved: Profile = changed(profile, "")
+    return moved
+
+
 _FILES = DataFiles(Profile, "profile", RequestError, PROFILES, SCHEMA)
 profile_names, load_profile = _FILES.names, _FILES.load
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from itertools import pairwise
 from statistics import fmean
 from typing import Any
@@ -10,13 +11,12 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from slslab.predict.environment import NS
-from slslab.predict.profiles.profile import Profile
+from slslab.predict.profiles.profile import Figure, Profile, with_figures
 from slslab.report.formats import percent
 from slslab_lab.papers.paper import Paper, Row
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.programs.scaling import generate
 from slslab_lab.replay.rounds import without_compute
-from slslab_lab.replay.speeds import with_figures
 from slslab_lab.studies.accuracy_by_time import whole
 from slslab_lab.studies.documents import Cell, ReproducedRow, make_curve, make_document
 from slslab_lab.studies.study import Setup
@@ -106,8 +106,12 @@ def merging_seconds(epoch: Epoch, profile: Profile) -> float:
 
 def with_rate(profile: Profile, rate_mb_s: float) -> Profile:
     """Return the profile with tensors that move at this rate, in 10⁶ bytes a second."""
-    change = {"value": rate_mb_s}
-    return with_figures(profile, "tensor", "bandwidth_mb_s", lambda figure: figure.model_copy(update=change))
+
+    def changed(entry: str, figure: Figure) -> Figure:
+        is_rate = fnmatchcase(entry, "channels.tensor.operations.*.bandwidth_mb_s")
+        return figure.model_copy(update={"value": rate_mb_s}) if is_rate else figure
+
+    return with_figures(profile, changed)
 
 
 def merging(settings: Sequence[Setting], profile: Profile) -> Callable[[float], list[float]]:
