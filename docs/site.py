@@ -15,7 +15,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from pydantic import TypeAdapter
 
-from slslab.run.document import EndedDocument
+from slslab.run.document import RunDocument
 
 ROOT = Path(__file__).parent.parent
 # Files of the root, and their names in the site.
@@ -69,7 +69,7 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     overview = files.get_file_from_path("README.md")
     assert overview is not None
     files.remove(overview)
-    schema = TypeAdapter(EndedDocument).json_schema()
+    schema = TypeAdapter(RunDocument).json_schema()
     texts = {
         "overview.md": (ROOT / "docs" / "README.md").read_text(encoding="utf-8"),
         "commands.md": COMMANDS,
@@ -106,7 +106,7 @@ def describe_schema(schema: Mapping[str, Any]) -> str:
         "`slslab run --json` and `slslab show --json` print it, and a run leaves it as `run.json`. Objects are named "
         "as in `slslab.run.document`; [its JSON Schema](document.schema.json) is for validators.",
     ]
-    for name, found in {"EndedDocument": schema, **schema["$defs"]}.items():
+    for name, found in {"RunDocument": schema, **schema["$defs"]}.items():
         if "properties" not in found:
             continue
         parts += [f"## {name}", found.get("description", "").partition("\n\nParameters")[0]]

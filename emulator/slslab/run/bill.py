@@ -187,22 +187,6 @@ class Usage:
 
 
 @dataclass(frozen=True)
-class Line:
-    """A line of a bill; amount = quantity × price exactly.
-
-    `status` is documented or assumed (the price); `assumed` is true if no paper names the type of this host.
-    """
-
-    item: str
-    quantity: Decimal
-    unit: str
-    price: Decimal
-    amount: Decimal
-    status: str
-    assumed: bool = False
-
-
-@dataclass(frozen=True)
 class Unpriced:
     """Usage that the book has no price for."""
 
@@ -211,32 +195,42 @@ class Unpriced:
     unit: str
 
 
+@dataclass(frozen=True)
+class Line(Unpriced):
+    """A line of a bill; amount = quantity × price exactly.
+
+    `status` is documented or assumed (the price); `assumed` is true if no paper names the type of this host.
+    """
+
+    price: Decimal
+    amount: Decimal
+    status: str
+    assumed: bool = False
+
+
 # Decimals in a document are strings.
 Decimals = Annotated[str, StringConstraints(pattern=r"^-?[0-9]+(\.[0-9]+)?(E[+-]?[0-9]+)?$")]
 
 
-class BillLine(TypedDict):
-    """What one meter costs; decimals are strings.
+class NotBilled(TypedDict):
+    """Usage that the book has no price for; decimals are strings."""
+
+    item: str
+    quantity: Decimals
+    unit: str
+
+
+class BillLine(NotBilled):
+    """What one meter costs.
 
     `status` tells whether the price is documented or assumed. `assumed` exists, and is true, only if no paper names the
     type of a database's or queue's host.
     """
 
-    item: str
-    quantity: Decimals
-    unit: str
     price: Decimals
     amount: Decimals
     status: str
     assumed: NotRequired[bool]
-
-
-class NotBilled(TypedDict):
-    """Usage that the book has no price for."""
-
-    item: str
-    quantity: Decimals
-    unit: str
 
 
 class Dated(TypedDict):
@@ -269,9 +263,7 @@ class Bill:
     to itself, so that it pays for each period of a host that has begun.
     """
 
-    book: str
-    date: date
-    currency: str
+    book: Book
     lines: tuple[Line, ...]
     not_billed: tuple[Unpriced, ...]
     alone: Decimal
@@ -285,8 +277,8 @@ class Bill:
     def as_document(self) -> dict[str, Any]:
         """Return a mapping safe for JSON, every decimal a plain string (`Cost`)."""
         return {
-            "book": {"name": self.book, "date": self.date.isoformat()},
-            "currency": self.currency,
+            "book": {"name": self.book.name, "date": self.book.date.isoformat()},
+            "currency": self.book.currency,
             "total": _plain(self.total),
             **({"total_alone": _plain(self.alone)} if self.alone != self.total else {}),
             "lines": [_document(line) for line in self.lines],
@@ -320,7 +312,7 @@ def compute_bill(usage: Usage, book: Book) -> Bill:
         alone = sum((line.amount for line in lines), Decimal(0))
         for instance_type, seconds in (*usage.service_hosts, *usage.hosts):
             alone += _rest_of_period(book.prices.get(HOST + instance_type), Decimal(seconds))
-    return Bill(book.name, book.date, book.currency, tuple(lines), tuple(not_billed), alone)
+    return Bill(book, tuple(lines), tuple(not_billed), alone)
 
 
 def total_alone(cost: Mapping[str, Any]) -> Decimal:
@@ -406,7 +398,7 @@ def _plain(number: Decimal) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def _document(entry: Line | Unpriced) -> dict[str, str | bool]:
+def _document(entry: Unpriced) -> dict[str, str | bool]:
     """Return the entry safe for JSON; `assumed` only if it is true."""
     values = {name: _plain(value) if isinstance(value, Decimal) else value for name, value in vars(entry).items()}
     return {name: value for name, value in values.items() if value is not False}

@@ -264,13 +264,10 @@ class RunDirectory:
         return size
 
     def _replace(self, name: str, text: str) -> None:
-        self._check_unfinished()
-        with writing(self.path / name) as file:
-            file.write(text.encode())
-
-    def _check_unfinished(self) -> None:
         if (self.path / DOCUMENT).exists():
             raise RunError(f"{self.path} is a finished run, which is never modified.", "make a new run.")
+        with writing(self.path / name) as file:
+            file.write(text.encode())
 
 
 def _sha256(path: Path) -> str:

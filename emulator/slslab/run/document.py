@@ -192,7 +192,7 @@ class MemorySize(TypedDict):
     cost: Decimals
 
 
-class Crossing(TypedDict):
+class Crossing(Range):
     """A limit that a function kept on the recording host but may exceed on Lambda, or the other way round.
 
     `limit` is the limit of `init` or the `timeout`. `low` and `high` are the 80 % range, s, of the function's longest
@@ -203,8 +203,6 @@ class Crossing(TypedDict):
     limit: Literal["init", "timeout"]
     limit_seconds: float
     kept_here: bool
-    low: float
-    high: float
 
 
 class Modelled(TypedDict):
@@ -213,7 +211,7 @@ class Modelled(TypedDict):
     `ranges` are 80 % ranges of seconds, billed seconds and cost, and `uncertainty` their sources
     (`slslab_lab.replay.ranges`); older documents lack them. `memory_sizes` are all sizes that the functions fit into,
     including the run's own; documents before 0.2 lack them. `limits` are Lambda's limits that the run may cross on
-    Lambda but not here, or the other way round (`slslab_lab.replay.limits`).
+    Lambda but not here, or the other way round (`slslab_lab.replay.modelled.crossings`).
     """
 
     status: Literal["modelled"]
@@ -334,7 +332,7 @@ class Page(TypedDict):
     error: str | None
 
 
-class Totals(TypedDict):
+class Totals(Traffic):
     """Figures computed from trace, invocations and instances.
 
     `peak_memory_limit_mb` is the memory size of the function with the highest peak; runs before 0.2 don't record it,
@@ -350,8 +348,6 @@ class Totals(TypedDict):
     instances: list[Instance]
     device: str | None
     phases: Phases
-    counts: dict[str, int]
-    bytes: Moved
     overheads: Traffic
     orchestration_seconds: float | None
     per_worker: list[Worker]
@@ -408,21 +404,13 @@ class RunDocument(Totals, OnLambda):
     faults: NotRequired[list[Injected]]
     cost: Cost
     trace_torn: bool
-
-
-class StoredDocument(RunDocument):
-    """A document in a run's directory; `files` has the SHA-256 of its files by name (older documents lack it)."""
-
+    # The page of a run that is done or failed; a killed one has none.
+    report: NotRequired[Page]
+    # The SHA-256 of its directory's files by name; runs before 0.2 lack it.
     files: NotRequired[dict[str, str]]
 
 
-class EndedDocument(StoredDocument):
-    """The document of a run that is done or failed, and so has a page."""
-
-    report: Page
-
-
-_CHECKED: TypeAdapter[StoredDocument] = TypeAdapter(StoredDocument)
+_CHECKED: TypeAdapter[RunDocument] = TypeAdapter(RunDocument)
 
 
 def check_document(document: Any) -> dict[str, Any]:

@@ -133,12 +133,9 @@ def load(directory: Path) -> Trace:
 
     Without pyarrow a log isn't compacted, nor is a service's log, which may still grow.
     """
-    if (directory / SERVICE).exists():
-        return _tabulated(directory / LOG)[0]
-    if (directory / LOG).exists() and installed("pyarrow"):
-        return compact(directory)
-    if (directory / LOG).exists():
-        return _tabulated(directory / LOG)[0]
+    is_service = (directory / SERVICE).exists()
+    if is_service or (directory / LOG).exists():
+        return compact(directory) if installed("pyarrow") and not is_service else _tabulated(directory / LOG)[0]
     if not (directory / TABLE).exists():
         raise RunError(f"{directory} has no trace.", "the run ended before it began; run the plan again.")
     from slslab.run.parquet import read_table  # as above

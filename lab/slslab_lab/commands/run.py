@@ -17,7 +17,7 @@ from slslab_workers.option import Option
 from slslab_workers.plan import CHOICES, Plan
 
 if TYPE_CHECKING:
-    from slslab.run.document import EndedDocument
+    from slslab.run.document import RunDocument
 
 # A plan field's default is the option's default.
 DEFAULTS = {field.name: None if field.default is MISSING else field.default for field in fields(Plan)}
@@ -289,7 +289,7 @@ def _output_options(default: str) -> list[click.Parameter]:
     ]
 
 
-def _run(start: "Callable[[Bar], EndedDocument]", json_: bool) -> None:
+def _run(start: "Callable[[Bar], RunDocument]", json_: bool) -> None:
     from slslab.report import run as tables
     from slslab_lab.runs.processor import measure_first
 

@@ -17,7 +17,7 @@ from slslab.lambda_.emulator import PACKAGES_OF_IMAGES
 from slslab.predict.profiles.profile import load_platform
 from slslab.run.bill import Book, load_book
 from slslab.run.directory import BILL, RunDirectory, root
-from slslab.run.document import Alone, EndedDocument, NotAlone
+from slslab.run.document import Alone, NotAlone, RunDocument
 from slslab.run.log import TraceWriter
 from slslab.run.run import Run, bill_document
 from slslab.stack.instances.fleet import check_fleet
@@ -59,7 +59,7 @@ def run_plan(
     reuse: bool = False,
     strict: bool = False,
     say: Say = print_warning,
-) -> EndedDocument:
+) -> RunDocument:
     """Run an architecture, as `slslab run ARCH` does, and return the run's document, of status `failed` if it failed.
 
     `named` has the name and processor of a host other than the command's; with `reuse`, a solo profile of the same work
@@ -81,7 +81,7 @@ def run(
     reuse: bool = False,
     strict: bool = False,
     say: Say = print_warning,
-) -> EndedDocument:
+) -> RunDocument:
     """Run a plan; see `run_plan`."""
     architecture, prices = architectures()[plan.architecture], load_book(plan.prices)
     with refused_plans():
@@ -133,7 +133,7 @@ def execute(
     system: System,
     named: Mapping[str, str] | None = None,
     reuse: bool = False,
-) -> EndedDocument:
+) -> RunDocument:
     """Run the plan to its end and return the run's document (status `done`, `failed` or `interrupted`)."""
     lock = directory.lock()
     began = False
@@ -174,7 +174,7 @@ def execute(
         made["lambda"] = play(ended, book)
         directory.write(BILL, bill_document(made["lambda"], made["cost"]))
         page = leave_page(directory.path / PAGE, ended)
-        return cast(EndedDocument, directory.finish({**made, "report": page}))
+        return cast(RunDocument, directory.finish({**made, "report": page}))
     except (PlanError, HostError, KeyboardInterrupt) as error:
         # A plan that turned out wrong, or a system that did not start, leaves no run behind.
         if isinstance(error, PlanError) or not began:

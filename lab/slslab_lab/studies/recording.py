@@ -12,7 +12,7 @@ from slslab.errors import RequestError, RunError, counted
 from slslab.installation import RECORDINGS, plugin
 from slslab.run.bill import DEFAULT_BOOK
 from slslab.run.directory import RunDirectory
-from slslab.run.document import EndedDocument
+from slslab.run.document import RunDocument
 from slslab_lab.runs.accuracy.curve import Watcher
 from slslab_lab.runs.execution import Order, run_plan
 from slslab_lab.runs.sweeps.sweep import RAY
@@ -57,7 +57,7 @@ def is_done(directory: Path) -> bool:
 
 def make_run(
     directory: Path | None, architecture: str, values: Mapping[str, Any], options: Mapping[str, Any], progress: Progress
-) -> EndedDocument:
+) -> RunDocument:
     """Make a run, replacing the one in `directory` or (None) among all other runs; return its document, even if it
     failed.
 

@@ -365,7 +365,7 @@ def test_a_book_of_ones_own(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(GOOD)
     bill = compute_bill(Usage([record()] * 11), load_book(str(path)))
-    assert (bill.book, bill.currency, str(bill.total)) == ("mine", "EUR", "0.0000021")
+    assert (bill.book.name, bill.book.currency, str(bill.total)) == ("mine", "EUR", "0.0000021")
     assert [line.status for line in bill.lines] == ["documented", "assumed"]
 
 
