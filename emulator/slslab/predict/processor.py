@@ -169,18 +169,17 @@ class Processor:
         ratio, deviation = self.arm64[kind if kind in self.factors else UNKNOWN]
         return factor.scaled(ratio, "anchors", deviation)
 
-    def drifted(self, before: Mapping[str, float], after: Mapping[str, float]) -> "Processor":
+    def drifted(self, before: Mapping[Kind, float], after: Mapping[Kind, float]) -> "Processor":
         """Return the processor's state between two probes, each of CPU seconds then ÷ when it was measured, by kind.
 
-        Half of the difference between the probes is one standard deviation of the host's.
+        Half of the difference between the probes is one standard deviation of the host's. So is half of the correction,
+        because another guest may slow work down more or less than the probe.
         """
         factors = dict(self.factors)
-        for kind in KINDS:
-            if kind in before and kind in after:
-                middle = math.sqrt(before[kind] * after[kind])
-                half = math.log(after[kind] / before[kind]) / 2
-                factor = factors[kind]
-                factors[kind] = Factor(factor.value / middle, factor.deviations).scaled(1.0, "host", half)
+        for kind in before.keys() & after.keys():
+            middle = math.sqrt(before[kind] * after[kind])
+            deviation = math.hypot(math.log(after[kind] / before[kind]), math.log(middle)) / 2
+            factors[kind] = factors[kind].scaled(1 / middle, "host", deviation)
         return replace(self, factors=factors)
 
     def to_dict(self) -> dict[str, Any]:

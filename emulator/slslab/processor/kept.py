@@ -18,6 +18,7 @@ from slslab.predict.processor import UNANCHORED, Processor, Timing, make_process
 from slslab.processor import workloads
 from slslab.processor.measurement import Measurement, Progress, measure, read_versions, run_probe
 from slslab.run.log import replacing
+from slslab_workers.trace.kinds import Kind
 
 NAME, SCHEMA = "processors.json", 1
 # Fields of /proc/cpuinfo, on x86-64 and on arm64.
@@ -103,7 +104,7 @@ def measure_processor(short: bool = False, progress: Progress = lambda *_: None)
     return processor
 
 
-def probe() -> dict[str, float]:
+def probe() -> dict[Kind, float]:
     """Run about a second of each kind of work; return its CPU seconds now ÷ the kept ones, by kind.
 
     It is empty if nothing is kept. Above 1, this host is slower than when it was measured.

@@ -60,7 +60,7 @@ class Measurement:
 
     whole: Mapping[str, Timing]
     short: Mapping[str, Timing]
-    probe: Mapping[str, float]
+    probe: Mapping[Kind, float]
     load: float
 
     @property
@@ -135,7 +135,7 @@ def measure(short: bool, progress: Progress) -> Measurement:
     return Measurement(timings["whole"], timings["short"], probe, load)
 
 
-def run_probe() -> dict[str, float]:
+def run_probe() -> dict[Kind, float]:
     """Return the CPU seconds of about a second of work now, by kind of work; omit kinds that can't run.
 
     If a kind has several probes, this is their geometric mean.

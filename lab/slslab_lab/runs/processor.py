@@ -1,14 +1,13 @@
 """Measure this host's processor, and probe its speed before and after a run."""
 
 from contextlib import suppress
-from dataclasses import replace
-from math import log
 from typing import Any
 
 from slslab.errors import HostError
 from slslab.processor.kept import load_processor, measure_processor, probe
 from slslab_workers.architecture import Progress
 from slslab_workers.plan import Plan
+from slslab_workers.trace.kinds import Kind
 
 
 def measure_first(progress: Progress) -> None:
@@ -34,21 +33,12 @@ class ProcessorWatch:
         self._before = self._probe(1)
 
     def end(self) -> dict[str, Any] | None:
-        """Return the processor's document, corrected by both probes; None if the workers compute on other hosts.
-
-        Another guest may slow a run's work down more or less than the probe, so half of the correction is added as one
-        standard deviation.
-        """
+        """Return the processor's document, corrected by both probes; None if the workers compute on other hosts."""
         if self._processor is None:
             return None
-        drifted = self._processor.drifted(self._before, self._probe(2))
-        factors = {
-            kind: factor.scaled(1.0, "host", log(self._processor.factors[kind].value / factor.value) / 2)
-            for kind, factor in drifted.factors.items()
-        }
-        return replace(drifted, factors=factors).to_dict()
+        return self._processor.drifted(self._before, self._probe(2)).to_dict()
 
-    def _probe(self, number: int) -> dict[str, float]:
+    def _probe(self, number: int) -> dict[Kind, float]:
         if self._processor is None or not self._processor.anchored:
             return {}
         self._progress.report("probe", number - 1, 2)
