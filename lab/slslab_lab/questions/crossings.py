@@ -26,8 +26,7 @@ from slslab_lab.replay.crossings import (
 )
 from slslab_lab.replay.kernel.program import Program
 from slslab_lab.replay.outcome import outcome
-from slslab_lab.replay.programs.scaling import generate
-from slslab_lab.replay.programs.transfers import transfer
+from slslab_lab.replay.programs.scaling import generate, transfer
 from slslab_lab.replay.ranges import play_with_ranges
 from slslab_lab.replay.whatif import LARGEST_FLEET, play_within, vary_profile
 from slslab_workers.architecture import architectures, on_gpus, with_chains

@@ -1,8 +1,6 @@
 """Questions about one variant of a run: its waiting and the cost of that, its critical path, its timeline as a file."""
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -17,29 +15,32 @@ from slslab_lab.pages.pictures import draw_timeline
 from slslab_lab.questions.setup import Asked, ReplaySetup, figure, read_memory
 from slslab_lab.replay.kernel.timeline import Timeline
 from slslab_lab.replay.outcome import Totals, waits
-from slslab_lab.replay.path import Stretch, critical_path, describe, parts
+from slslab_lab.replay.path import critical_path, describe, parts
 from slslab_lab.replay.perfetto import write_perfetto
 from slslab_lab.replay.ranges import figures_of, play_with_ranges
 from slslab_lab.replay.whatif import modelled_usage
+
+# The totals, bill and waiting of a timeline.
+Played = tuple[Totals, Bill, list[dict[str, Any]]]
 
 
 def waiting(asked: Asked, memory: int | None, workers: int | None) -> dict[str, Any]:
     """Answer `slslab ask waiting`."""
     setup, warned = _variant(asked, memory, workers)
 
-    def play(profile: Profile) -> tuple[Totals, Bill, tuple[Waiting, ...]]:
+    def play(profile: Profile) -> Played:
         timeline, result = setup.simulate(profile)
         bill = compute_bill(modelled_usage(setup.run, timeline, result), setup.prices)
         return result, bill, find_waiting(timeline, result, bill)
 
-    def figures(played: tuple[Totals, Bill, tuple[Waiting, ...]]) -> dict[str, float]:
+    def figures(played: Played) -> dict[str, float]:
         result, bill, rows = played
-        waited = {"waiting_seconds": result.waiting_seconds, "waiting_cost": sum(row.cost for row in rows)}
+        waited = {"waiting_seconds": result.waiting_seconds, "waiting_cost": sum(row["cost"] for row in rows)}
         return figures_of(result, bill) | waited
 
     like = {"waiting_seconds": "billed_seconds", "waiting_cost": "cost"}
     (result, bill, rows), errors = play_with_ranges(play, figures, setup.platform.profile, setup.run, like)
-    cost = Decimal(format(sum(row.cost for row in rows), ".10f"))
+    cost = Decimal(format(sum(row["cost"] for row in rows), ".10f"))
     return {
         "variant": setup.variant.label or None,
         **warned,
@@ -50,7 +51,7 @@ def waiting(asked: Asked, memory: int | None, workers: int | None) -> dict[str, 
         "waiting_cost": figure(cost, errors["waiting_cost"]),
         "uncertainty": {name: error.as_document() for name, error in errors.items()},
         "measured_share": {"value": setup.run.waiting_share, "basis": "measured"},
-        "rows": [{**asdict(row), "basis": "modelled"} for row in rows],
+        "rows": rows,
     }
 
 
@@ -64,24 +65,8 @@ def path(asked: Asked, memory: int | None, workers: int | None) -> dict[str, Any
         **warned,
         **seconds,
         "summary": describe(critical),
-        "rows": path_rows(critical),
+        "rows": parts(critical),
     }
-
-
-def path_rows(critical: Sequence[Stretch]) -> list[dict[str, Any]]:
-    """Return the parts of a critical path for a document."""
-    total_ns = sum(stretch.ns for stretch in critical)
-    return [
-        {
-            "op": part.op,
-            "phase": part.phase,
-            "seconds": figure(part.ns / 1e9),
-            "share": part.ns / total_ns,
-            "stretches": part.stretches,
-            "workers": [{"worker": worker, "seconds": ns / 1e9} for worker, ns in part.workers],
-        }
-        for part in parts(critical)
-    ]
 
 
 def timeline(
@@ -122,19 +107,9 @@ def _play(setup: ReplaySetup) -> tuple[Timeline, dict[str, Any]]:
     return played, {"seconds": figure(result.seconds, error), "uncertainty": {"seconds": error.as_document()}}
 
 
-@dataclass(frozen=True)
-class Waiting:
-    """The waiting of one worker in one phase: seconds, their share of all that the worker was billed for, and USD."""
-
-    worker: int
-    phase: str
-    seconds: float
-    share: float
-    cost: float
-
-
-def find_waiting(timeline: Timeline, result: Totals, bill: Bill) -> tuple[Waiting, ...]:
-    """Return which part of a timeline's bill is waiting, by worker and phase.
+def find_waiting(timeline: Timeline, result: Totals, bill: Bill) -> list[dict[str, Any]]:
+    """Return which part of a timeline's bill is waiting, by worker and phase: seconds, their share of all that the
+    worker was billed for, and USD.
 
     A waited second costs a function's memory at the bill's price of a GB-second, the mean price of a container's
     second, or an instance's price of a second. A waiting state machine costs nothing.
@@ -161,7 +136,14 @@ def find_waiting(timeline: Timeline, result: Totals, bill: Bill) -> tuple[Waitin
             key = (track.worker, timeline.steps[entry].phase)
             seconds[key] += int(waited[entry]) / NS
             costs[key] += int(waited[entry]) / NS * rates[number]
-    return tuple(
-        Waiting(*key, total, total / billed_s[key[0]] if billed_s.get(key[0]) else 0.0, costs[key])
-        for key, total in sorted(seconds.items())
-    )
+    return [
+        {
+            "worker": worker,
+            "phase": phase,
+            "seconds": total,
+            "share": total / billed_s[worker] if billed_s.get(worker) else 0.0,
+            "cost": costs[worker, phase],
+            "basis": "modelled",
+        }
+        for (worker, phase), total in sorted(seconds.items())
+    ]

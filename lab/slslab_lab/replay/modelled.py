@@ -1,28 +1,32 @@
 """The modelled part of a run's document: the same run on Lambda, or on the platform that its plan names, with its trace
 played on the platform's profile, and priced."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import log
 from typing import Any
 
+from slslab.aws.limits import lambda_limits
 from slslab.errors import SlslabError
 from slslab.predict.profiles import DEFAULT_PROFILE
 from slslab.predict.profiles.profile import Profile, load_profile
+from slslab.predict.uncertainty import Uncertainty
 from slslab.run import metrics
 from slslab.run.bill import Bill, Book, compute_bill
-from slslab.run.document import not_modelled
+from slslab.run.document import Crossing, Range, not_modelled
+from slslab.run.metrics import Records
 from slslab.run.run import Run
 from slslab_lab.replay.gpus import with_gpus
 from slslab_lab.replay.kernel.kernel import ReplayError, play
 from slslab_lab.replay.kernel.timeline import Timeline
-from slslab_lab.replay.limits import INIT, crossings, longest
 from slslab_lab.replay.outcome import Totals, WorkerFigures, outcome
 from slslab_lab.replay.path import critical_path, describe
 from slslab_lab.replay.programs.recorded import make_program
 from slslab_lab.replay.programs.recording import check, processor_of
 from slslab_lab.replay.ranges import figures_of, find_uncertainties, with_processor
-from slslab_lab.replay.whatif import SIZES, with_memory
+from slslab_lab.replay.whatif import SIZES, over_timeout, with_memory
 
+# Named figures: init and duration of a function.
+INIT, TIMEOUT = "init of ", "duration of "
 # Limits how long a large run waits for the replays with other memory sizes, to about 3 s.
 STEPS = 400_000
 
@@ -59,9 +63,9 @@ def _model(recording: Run, book: Book) -> dict[str, Any]:
 
     def play_figures(profile: Profile) -> dict[str, float]:
         moved = outcome(play(timeline.program, profile), recording.arch)
-        return {**figures_of(moved, _bill(recording, moved, book)), **_longest(moved)}
+        return {**figures_of(moved, _bill(recording, moved, book)), **longest(moved.invocations)}
 
-    plain, calls = figures_of(played, bill), _longest(played)
+    plain, calls = figures_of(played, bill), longest(played.invocations)
     # Only Lambda limits init.
     limited = calls if profile.containers is None else {name: calls[name] for name in calls if INIT not in name}
     like = dict.fromkeys(calls, "seconds")
@@ -86,11 +90,46 @@ def _model(recording: Run, book: Book) -> dict[str, Any]:
     }
 
 
-def _longest(played: Totals) -> dict[str, float]:
-    return longest((each.function, each.init_ms, each.duration_ms) for each in played.invocations)
+def longest(records: Records) -> dict[str, float]:
+    """Return the seconds of each function's longest init and invocation, as named figures."""
+    found: dict[str, float] = {}
+    for record in records:
+        times = (INIT, record["init_ms"] or 0.0), (TIMEOUT, record["duration_ms"])
+        for prefix, ms in times:
+            name = prefix + record["function"]
+            found[name] = max(found.get(name, 0.0), ms / 1000)
+    return found
 
 
-def _range(ends: tuple[float, float]) -> dict[str, float]:
+def crossings(
+    played: Mapping[str, float],
+    uncertainties: Mapping[str, Uncertainty],
+    records: Sequence[Mapping[str, Any]],
+    timeout_s: float,
+) -> Iterator[Crossing]:
+    """Yield the limits that a run kept here although its 80 % range on Lambda exceeds them, and the reverse.
+
+    `played` comes from `longest`, and `uncertainties` are its figures'; `records` are the run's metered invocations.
+    While a run is recorded, limits count in the recording host's seconds.
+    """
+    here = longest(records)
+    limits = {INIT: lambda_limits().init_s, TIMEOUT: timeout_s}
+    for name, value in played.items():
+        prefix = INIT if name.startswith(INIT) else TIMEOUT
+        limit_s, function = limits[prefix], name.removeprefix(prefix)
+        low, high = uncertainties[name].around(value)
+        kept = here.get(name, 0.0) <= limit_s and not _exceeded(records, function, prefix)
+        if high > limit_s if kept else low <= limit_s:
+            yield {
+                "function": function,
+                "limit": "init" if prefix == INIT else "timeout",
+                "limit_seconds": limit_s,
+                "kept_here": kept,
+                **_range((low, high)),
+            }
+
+
+def _range(ends: tuple[float, float]) -> Range:
     low, high = ends
     return {"low": float(f"{low:.6g}"), "high": float(f"{high:.6g}")}
 
@@ -113,7 +152,7 @@ def _memory_sizes(recording: Run, timeline: Timeline, book: Book) -> Iterator[Ma
     others.sort(key=lambda size: abs(log(size / plan.memory_mb)))
     for size in sorted((plan.memory_mb, *others[: STEPS // max(1, len(timeline.steps))])):
         played = outcome(play(with_memory(program, plan.memory_mb, size), timeline.profile), recording.arch)
-        if not played.over_timeout(plan.timeout):
+        if not over_timeout(played.invocations, plan.timeout):
             cost = _bill(recording, played, book).as_document()["total"]
             yield {"memory_mb": size, "seconds": round(played.seconds, 6), "cost": cost}
 
@@ -125,3 +164,11 @@ def _worker(figures: WorkerFigures) -> Mapping[str, Any]:
         "billed_seconds": round(figures.billed, 3),
         "parts": {name: round(getattr(figures, name), 6) for name in ("init", "compute", "transfer", "waiting")},
     }
+
+
+def _exceeded(records: Iterable[Mapping[str, Any]], function: str, prefix: str) -> bool:
+    """Return whether a function exceeded a limit here: it repeated its init in the invocation, or timed out."""
+    own = (record for record in records if record["function"] == function)
+    if prefix == INIT:
+        return any(record["cold_start"] and record["init_ms"] is None for record in own)
+    return any(record["error_type"] == "Sandbox.Timedout" for record in own)

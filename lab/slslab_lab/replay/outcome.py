@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from itertools import groupby
 from operator import itemgetter
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,42 +17,14 @@ from numpy.typing import NDArray
 from slslab.aws.limits import billed_ms
 from slslab.predict.environment import NS
 from slslab.run.bill import Hosts, Usage
-from slslab.run.metrics import summed
-from slslab.run.records import billed_seconds
+from slslab.run.metrics import Records, gb_seconds, summed
+from slslab.run.records import billed_seconds, seconds_used
 from slslab_lab.replay.gpus import containers
 from slslab_lab.replay.kernel.kernel import TRANSITION
 from slslab_lab.replay.kernel.timeline import Timeline
 from slslab_workers.trace.operations import BILLED, billed_requests
 
 MS = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Invocation:
-    """One invocation as its REPORT line would show it; ms with two decimals, MB as Lambda counts.
-
-    `track` is its number in the program; `init_ms` is None without a cold start.
-    """
-
-    track: int
-    worker: int
-    function: str
-    memory_mb: int
-    ephemeral_mb: int
-    init_ms: float | None
-    duration_ms: float
-    billed_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Instance:
-    """One instance, from its launch (boot included) to its end."""
-
-    track: int
-    worker: int
-    type: str
-    boot_ns: int
-    lasted_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +51,10 @@ class Totals:
 
     `makespan_ns` lasts from the first acceptance to the last end. `gb_seconds` (1 GB = 1,024 MB) are the functions'.
     `requests` counts requests to stores, databases and queues by op, including polls that found nothing. `billed`
-    counts how many of them AWS charges for; for DynamoDB, request units. On a platform that bills containers,
-    `containers` and `idle` are a bill's (`Usage`), and invocations cost nothing themselves.
+    counts how many of them AWS charges for; for DynamoDB, request units. `invocations` and `instances` are records with
+    what bills and limits read from metered ones, their `worker`, and the number of their `track` in the program. On a
+    platform that bills containers, `containers` and `idle` are a bill's (`Usage`), and invocations cost nothing
+    themselves.
     """
 
     makespan_ns: int
@@ -90,9 +65,8 @@ class Totals:
     requests: Mapping[str, int]
     billed: Mapping[str, int]
     transitions: int
-    architecture: str
-    invocations: tuple[Invocation, ...]
-    instances: tuple[Instance, ...]
+    invocations: Records
+    instances: Records
     containers: Hosts = ()
     idle: Hosts = ()
 
@@ -111,34 +85,18 @@ class Totals:
         """The share of the billed time in which workers waited for others; 0 if no time is billed."""
         return self.waiting_seconds / self.billed_seconds if self.billed_seconds else 0.0
 
-    def over_timeout(self, timeout_s: float) -> tuple[Invocation, ...]:
-        """Return the invocations that take longer than this without init: Lambda would have stopped them."""
-        return tuple(invocation for invocation in self.invocations if invocation.duration_ms > timeout_s * 1000)
-
     def as_usage(self, hosts: Sequence[str] = (), driver: Mapping[str, int] | None = None) -> Usage:
         """Return the usage for a book. `hosts` are the instance types of the databases and queue; each runs for the
         makespan, rounded up to milliseconds. `driver` counts the driver's own requests to the object store by op, since
         timelines don't contain them."""
-        records = [
-            {
-                "request_id": f"{invocation.function} of worker {invocation.worker}",
-                "memory_mb": invocation.memory_mb,
-                "billed_ms": invocation.billed_ms,
-                "architecture": self.architecture,
-                "ephemeral_mb": invocation.ephemeral_mb,
-            }
-            for invocation in self.invocations
-            if not self.containers
-        ]
-        launched = tuple((instance.type, _up_to_ms(instance.lasted_ns)) for instance in self.instances)
         span = _up_to_ms(self.makespan_ns)
         objects = Counter(self.billed)
         objects.update(driver or {})
         return Usage(
-            records,
+            () if self.containers else self.invocations,
             objects,
             self.transitions,
-            hosts=launched,
+            hosts=tuple((instance["type"], seconds_used(instance)) for instance in self.instances),
             service_hosts=tuple((host, span) for host in hosts),
             containers=self.containers,
             idle=self.idle,
@@ -147,7 +105,7 @@ class Totals:
 
 def outcome(timeline: Timeline, architecture: str = "x86_64") -> Totals:
     """Add up a timeline; all its functions run on one processor architecture."""
-    invocations, instances = tuple(_invocations(timeline)), _instances(timeline)
+    invocations, instances = tuple(_invocations(timeline, architecture)), tuple(_instances(timeline))
     accepted = min((call.accepted for call in timeline.calls), default=0)
     spent = _spend(timeline)
     asked = tuple(_requests(timeline))
@@ -155,15 +113,14 @@ def outcome(timeline: Timeline, architecture: str = "x86_64") -> Totals:
     billed_containers, running, idle = containers(timeline)
     return Totals(
         makespan_ns=timeline.end_ns - accepted,
-        billed_seconds=(billed_containers or sum(call.billed_ms for call in invocations) / 1000)
-        + sum(billed_seconds(instance.lasted_ns) for instance in instances),
-        gb_seconds=Decimal(sum(call.memory_mb * call.billed_ms for call in invocations)) / (1024 * 1000),
-        cold_starts=sum(call.init_ms is not None for call in invocations),
+        billed_seconds=(billed_containers or sum(record["billed_ms"] for record in invocations) / 1000)
+        + sum(instance["billed_seconds"] for instance in instances),
+        gb_seconds=gb_seconds(invocations),
+        cold_starts=sum(record["init_ms"] is not None for record in invocations),
         workers=tuple(_workers(spent, invocations, instances, timeline)),
         requests=summed((op, number) for op, number, _ in asked),
         billed=summed((op, billed_requests(op, number, size)) for op, number, size in asked if op in BILLED),
         transitions=sum(max(1, step.requests) for step in timeline.steps if step.op == TRANSITION),
-        architecture=architecture,
         invocations=invocations,
         instances=instances,
         containers=running,
@@ -208,16 +165,13 @@ def _spend(timeline: Timeline) -> NDArray[np.float64]:
 
 
 def _workers(
-    spent: NDArray[np.float64], invocations: Sequence[Invocation], instances: Sequence[Instance], timeline: Timeline
+    spent: NDArray[np.float64], invocations: Records, instances: Records, timeline: Timeline
 ) -> Iterator[WorkerFigures]:
-    parts = [
-        (invocation.worker, invocation.track, timeline.calls[invocation.track].init_ns, invocation.billed_ms)
-        for invocation in invocations
-    ]
-    parts += [
-        (instance.worker, instance.track, instance.boot_ns, billed_seconds(instance.lasted_ns) * 1000)
-        for instance in instances
-    ]
+    calls = timeline.calls
+    parts = [(each["worker"], each["track"], calls[each["track"]].init_ns, each["billed_ms"]) for each in invocations]
+    for each in instances:
+        boot_ns = calls[each["track"]].began - each["start_ns"]
+        parts.append((each["worker"], each["track"], boot_ns, each["billed_seconds"] * 1000))
     for worker, of_worker in groupby(sorted(parts), key=itemgetter(0)):
         _, tracks, init_ns, billed = zip(*of_worker, strict=True)
         columns = spent[:, tracks]
@@ -233,21 +187,35 @@ def _workers(
         )
 
 
-def _invocations(timeline: Timeline) -> Iterator[Invocation]:
-    for index, (track, call) in enumerate(zip(timeline.program.tracks, timeline.calls, strict=True)):
+def _invocations(timeline: Timeline, architecture: str) -> Iterator[dict[str, Any]]:
+    for number, (track, call) in enumerate(zip(timeline.program.tracks, timeline.calls, strict=True)):
         if track.kind == "invocation":
             duration_ms = round((call.ended - call.began) / MS, 2)
             init_ms = round(call.init_ns / MS, 2) if call.cold else None
-            function = (track.worker, track.name, track.memory_mb, track.ephemeral_mb)
-            yield Invocation(index, *function, init_ms, duration_ms, billed_ms(duration_ms, init_ms))
+            yield {
+                "track": number,
+                "worker": track.worker,
+                "function": track.name,
+                "memory_mb": track.memory_mb,
+                "ephemeral_mb": track.ephemeral_mb,
+                "architecture": architecture,
+                "init_ms": init_ms,
+                "duration_ms": duration_ms,
+                "billed_ms": billed_ms(duration_ms, init_ms),
+            }
 
 
-def _instances(timeline: Timeline) -> tuple[Instance, ...]:
-    return tuple(
-        Instance(index, track.worker, track.name, call.began - call.accepted, call.ended - call.accepted)
-        for index, (track, call) in enumerate(zip(timeline.program.tracks, timeline.calls, strict=True))
-        if track.kind == "instance"
-    )
+def _instances(timeline: Timeline) -> Iterator[dict[str, Any]]:
+    for number, (track, call) in enumerate(zip(timeline.program.tracks, timeline.calls, strict=True)):
+        if track.kind == "instance":
+            yield {
+                "track": number,
+                "worker": track.worker,
+                "type": track.name,
+                "start_ns": call.accepted,
+                "end_ns": call.ended,
+                "billed_seconds": billed_seconds(call.ended - call.accepted),
+            }
 
 
 def _requests(timeline: Timeline) -> Iterator[tuple[str, int, int]]:

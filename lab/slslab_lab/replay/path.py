@@ -6,6 +6,7 @@ Shortening one of them shortens the run until another path is the longest. Short
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from slslab.predict.profiles.profile import to_ns
 from slslab.report.formats import percent
 from slslab.run.metrics import grouped
 from slslab_lab.replay.kernel.timeline import NEVER, Timeline
+from slslab_lab.replay.whatif import modelled
 
 NAMED = 3
 
@@ -38,17 +40,6 @@ class Stretch:
         return self.end - self.start
 
 
-@dataclass(frozen=True)
-class Part:
-    """One operation's part of the critical path: total ns, and ns by worker in falling order."""
-
-    phase: str
-    op: str
-    ns: int
-    stretches: int
-    workers: tuple[tuple[int, int], ...]
-
-
 def critical_path(timeline: Timeline) -> tuple[Stretch, ...]:
     """Follow the waits back from the track that ends last to the first acceptance.
 
@@ -57,29 +48,37 @@ def critical_path(timeline: Timeline) -> tuple[Stretch, ...]:
     return tuple(reversed([stretch for stretch in _follow(timeline) if stretch.ns > 0]))
 
 
-def parts(path: Sequence[Stretch]) -> tuple[Part, ...]:
-    """Return the stretches added up by phase and operation, the longest first."""
-    members = grouped(((stretch.phase, stretch.op), stretch) for stretch in path)
-    found = []
-    for key, stretches in members.items():
+def parts(path: Sequence[Stretch]) -> list[dict[str, Any]]:
+    """Return the stretches added up by phase and operation, for a document, the longest first."""
+    total_ns, rows = sum(stretch.ns for stretch in path), []
+    for (phase, op), stretches in grouped(((stretch.phase, stretch.op), stretch) for stretch in path).items():
         workers: Counter[int] = Counter()
         for stretch in stretches:
             workers[stretch.worker] += stretch.ns
-        found.append(Part(*key, workers.total(), len(stretches), tuple(workers.most_common())))
-    return tuple(sorted(found, key=lambda part: (-part.ns, part.phase, part.op)))
+        rows.append(
+            {
+                "op": op,
+                "phase": phase,
+                "seconds": modelled(workers.total() / NS).as_document(),
+                "share": workers.total() / total_ns,
+                "stretches": len(stretches),
+                "workers": [{"worker": worker, "seconds": ns / NS} for worker, ns in workers.most_common()],
+            }
+        )
+    return sorted(rows, key=lambda row: (-row["share"], row["phase"], row["op"]))
 
 
 def describe(path: Sequence[Stretch]) -> str:
     """Describe the longest parts in one sentence, each with its worker if one has more than half of it."""
     if not path:
         return "The run takes no time."
-    total_ns, shares = sum(stretch.ns for stretch in path), []
+    shares = []
     for part in parts(path)[:NAMED]:
-        worker, most = part.workers[0]
+        worker, most = part["workers"][0].values()
         owner = "no worker" if worker < 0 else f"worker {worker}"
-        owner = owner if 2 * most > part.ns else f"{len(part.workers)} workers"
-        shares.append(f"{percent(part.ns / total_ns)} {part.op} of {owner}")
-    return f"The run's {total_ns / NS:,.3f} s are {', '.join(shares)}."
+        owner = owner if 2 * most > part["seconds"]["value"] else f"{len(part['workers'])} workers"
+        shares.append(f"{percent(part['share'])} {part['op']} of {owner}")
+    return f"The run's {sum(stretch.ns for stretch in path) / NS:,.3f} s are {', '.join(shares)}."
 
 
 def _before(timeline: Timeline, index: int, end: int) -> Iterator[Stretch]:

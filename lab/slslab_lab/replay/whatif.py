@@ -14,6 +14,7 @@ from slslab.errors import RequestError
 from slslab.predict.profiles.profile import Containers, Figure, Profile, with_figures
 from slslab.predict.uncertainty import Uncertainty
 from slslab.run.bill import METERS, OBJECT_OPERATIONS, Bill, Book, Usage, compute_bill
+from slslab.run.metrics import Records
 from slslab_lab.replay.kernel.kernel import ReplayError, play
 from slslab_lab.replay.kernel.program import Program, Track
 from slslab_lab.replay.kernel.timeline import Timeline
@@ -225,6 +226,11 @@ def play_within(program: Program, profile: Profile) -> Timeline:
         ) from error
 
 
+def over_timeout(records: Records, timeout_s: float) -> list[Mapping[str, Any]]:
+    """Return the invocations that take longer than this without init: Lambda would have stopped them."""
+    return [record for record in records if record["duration_ms"] > timeout_s * 1000]
+
+
 def modelled_usage(run: Measured, timeline: Timeline, played: Totals) -> Usage:
     """Return the priced usage of a played run: its workers, its hosts for the whole run, its driver."""
     program = timeline.program
@@ -251,7 +257,7 @@ def evaluate(run: Measured, variant: Variant, platform: Platform) -> Row:
     except ImpossibleError as error:
         return Row(label, {}, trouble=f"{error.message} To change that, {error.hint}", variant=variant)
     uncertainties["gb_seconds"] = uncertainties["billed_seconds"]
-    late = played.over_timeout(platform.timeout_s)
+    late = over_timeout(played.invocations, platform.timeout_s)
     values: dict[str, float | Decimal] = {
         "seconds": played.seconds,
         "billed_seconds": played.billed_seconds,
@@ -271,7 +277,7 @@ def evaluate(run: Measured, variant: Variant, platform: Platform) -> Row:
         figures,
         bill,
         _line_bases(bill, timeline, invocations),
-        tuple((one.function, one.worker, one.duration_ms / 1000) for one in late),
+        tuple((record["function"], record["worker"], record["duration_ms"] / 1000) for record in late),
         variant=variant,
         uncertainties=uncertainties,
         warnings=run.warnings(variant.workers),
@@ -282,7 +288,7 @@ def measured_row(run: Measured, book: Book, timeout_s: float, containers: Contai
     """Return the run as measured on its host, priced by a book: its invocations, or a platform's containers."""
     document = run.document
     bill = compute_bill(run.usage(containers), book)
-    late = [record for record in run.invocations if record["duration_ms"] > timeout_s * 1000]
+    late = over_timeout(run.invocations, timeout_s)
     figures: dict[str, Valued] = {
         "seconds": Valued(run.span_s, "measured"),
         "billed_seconds": Valued(document["billed_seconds"], "measured"),

@@ -12,7 +12,7 @@ from typing import Any
 from slslab.predict.environment import NS
 from slslab.predict.profiles.profile import Profile
 from slslab.run.bill import Book, compute_bill
-from slslab.run.metrics import grouped
+from slslab.run.metrics import gb_seconds, grouped
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.kernel.timeline import Timeline
 from slslab_lab.replay.measured import Measured
@@ -50,7 +50,7 @@ def bill(measured: Measured, profile: Profile, memory_mb: int | None, batches: i
     for line in compute_bill(modelled_usage(measured, timeline, result), book).lines:
         if line.unit == "GB-second" and memory_mb is not None and line.item.startswith("Lambda duration"):
             parts += _functions(measured, result, memory_mb, counted, line.price)
-        elif memory_mb is None and line.item == f"Host {result.instances[0].type}":
+        elif memory_mb is None and line.item == f"Host {result.instances[0]['type']}":
             parts.append(BillLine(COUNTED, counted, line.unit, counted * line.price, in_paper=True))
             rest = line.quantity - counted
             parts.append(BillLine("Instances outside minibatches, boot included", rest, line.unit, rest * line.price))
@@ -79,11 +79,11 @@ def _functions(measured: Measured, result: Totals, memory_mb: int, counted: Deci
     workers, gb = measured.plan.workers, Decimal(memory_mb) / 1024
     init_ms = total_ms = others = Decimal(0)
     for invocation in result.invocations:
-        if invocation.memory_mb == memory_mb and 0 <= invocation.worker < workers:
-            init_ms += Decimal(repr(invocation.init_ms or 0.0))
-            total_ms += invocation.billed_ms
+        if invocation["memory_mb"] == memory_mb and 0 <= invocation["worker"] < workers:
+            init_ms += Decimal(repr(invocation["init_ms"] or 0.0))
+            total_ms += invocation["billed_ms"]
         else:
-            others += Decimal(invocation.billed_ms * invocation.memory_mb) / (1024 * 1000)
+            others += gb_seconds([invocation])
     init = init_ms / 1000 * gb
     minibatches = counted * gb
     rest = total_ms / 1000 * gb - init - minibatches

@@ -7,7 +7,7 @@ import pytest
 from slslab.predict.uncertainty import NONE, Uncertainty
 from slslab.report.summaries import limit_notes
 from slslab.run.document import Crossing
-from slslab_lab.replay.limits import crossings, longest
+from slslab_lab.replay.modelled import crossings, longest
 
 TIMEOUT_S = 30
 # An 80 % range of × 0.71 to 1.41.
@@ -23,7 +23,7 @@ def crossed(
     init_s: float, duration_s: float, *records: dict[str, Any], uncertainty: Uncertainty = UNCERTAIN
 ) -> list[Crossing]:
     """What is crossed by a function with these seconds on Lambda, and these records here."""
-    played = longest([("train", init_s * 1000, duration_s * 1000), ("train", None, 10.0)])
+    played = longest([record(init_s * 1000, duration_s * 1000), record(None, 10.0)])
     assert set(played.values()) == {init_s, duration_s}
     return list(crossings(played, dict.fromkeys(played, uncertainty), records, TIMEOUT_S))
 

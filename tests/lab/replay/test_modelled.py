@@ -109,10 +109,10 @@ def test_an_init_that_may_be_too_long_on_lambda_is_named() -> None:
 
 
 def test_what_cannot_be_replayed_says_why() -> None:
-    lost = [*COMPUTED[:2], event(2, "compute", 0, 1_000, 1_300, causes=[77])]
+    lost = [*COMPUTED[:2], event(2, "compute", 0, 1_000, 1_300, invocation="lost")]
     assert model(recording(lost), BOOK) == {
         "status": "not modelled",
-        "reason": "Event 2 (compute) of 20261121-one has cause 77, which isn't in the trace.",
+        "reason": "Event 2 (compute) of 20261121-one belongs to invocation 'lost', which was never metered.",
     }
     unknown = [*COMPUTED[:2], event(2, "object.teleport", 0, 1_000, 1_300, requests=1)]
     assert "has no entry for object.teleport" in model(recording(unknown), BOOK)["reason"]

@@ -10,9 +10,11 @@ from dataclasses import replace
 
 from slslab.errors import RequestError
 from slslab_lab.replay.kernel.program import Gathering, Program, Step, Track
-from slslab_lab.replay.programs.step_costs import StepCosts, is_first, is_request, name_of, unit_of
+from slslab_lab.replay.programs.step_costs import Cost, StepCosts, is_first, is_request, name_of, unit_of
 from slslab_workers import patterns
+from slslab_workers.architecture import Architecture
 from slslab_workers.patterns import OWN, Activity, Part, Pattern, Role, Signal, Slot
+from slslab_workers.plan import Plan
 
 # Steps without an event: an instance's time before its first event, an invocation's after its last one.
 BEFORE, AFTER = ("start", "init"), ("return", "other")
@@ -24,6 +26,24 @@ def generate(costs: StepCosts, workers: int, batches: int, epochs: int) -> Progr
     pattern = costs.architecture.pattern(workload)
     assert pattern is not None
     return _Generator(pattern, costs).program()
+
+
+def transfer(costs: StepCosts, architecture: Architecture, plan: Plan) -> StepCosts:
+    """Return the costs of a recording for another architecture with its default options; `plan` is the recording's.
+
+    Both train the same model, and a put, get, sum or update takes a worker the same CPU time in both. The cost of a
+    step that only the other architecture has is unknown, so its program is refused. An instance starts like an
+    environment: Python, then torch. Its type is the one that the architecture asks for.
+    """
+    functions, known = dict(costs.functions), dict(costs.costs)
+    options = architecture.complete({})
+    fleet = architecture.requirements(replace(plan, architecture=architecture.name, options=options)).instances
+    if fleet is not None:
+        example = max(functions.values(), key=lambda track: track.memory_mb)
+        functions["instance"] = replace(example, name=fleet.instance_type, kind="instance", memory_mb=plan.memory_mb)
+        known["instance", *BEFORE, False] = Cost(example.init_cpu_ns, 0.0, 0.0, 0.0, 0.0, False, 0.0)
+    workload = replace(costs.workload, options=options, share=1.0)
+    return replace(costs, architecture=architecture, workload=workload, costs=known, functions=functions)
 
 
 class _Generator:

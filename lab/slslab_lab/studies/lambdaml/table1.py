@@ -16,6 +16,7 @@ from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.measured import Measured
 from slslab_lab.replay.outcome import outcome
 from slslab_lab.replay.programs.scaling import generate
+from slslab_lab.replay.whatif import over_timeout
 from slslab_lab.studies.accuracy_by_time import whole
 from slslab_lab.studies.documents import AGREES, Cell, ReproducedRow, make_document
 from slslab_lab.studies.lambdaml.recordings import (
@@ -147,7 +148,7 @@ def _compare(setup: Setup, row: Row, recordings: Mapping[str, Measured], refusal
 def _play(run: Measured, job: Job, workers: int, profile: Profile) -> Played:
     result = outcome(play(generate(run.costs, workers, job.batches(workers), job.epochs), profile), run.arch)
     # Leaves out the requests of the driver, which puts the minibatches.
-    return Played(result.seconds, result.as_usage(run.hosts(workers)), len(result.over_timeout(TIMEOUT_S)))
+    return Played(result.seconds, result.as_usage(run.hosts(workers)), len(over_timeout(result.invocations, TIMEOUT_S)))
 
 
 def _rows(compared: Compared) -> Iterator[ReproducedRow]:
