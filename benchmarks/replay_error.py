@@ -154,7 +154,7 @@ def predicted(timeline: Timeline) -> dict[str, float]:
     """Return the same figures of a replayed program."""
     result, workers = outcome(timeline), timeline.program.workers
     tracks = timeline.program.tracks
-    duration = sum(worker.duration for worker in result.workers if 0 <= worker.worker < workers) / workers
+    duration = sum(worker["seconds"] for worker in result.workers if 0 <= worker["worker"] < workers) / workers
     spans: dict[int, list[int]] = {}
     for i, step in enumerate(timeline.steps):
         track = timeline.track[i]

@@ -63,6 +63,7 @@ class DataFiles(Generic[Model]):
         document = read_toml(path, self._noun, self.names(), self._error)
         if self._schema is not None:
             check_schema(document, self._schema, path, self._noun, self._error)
+            del document["schema"]
         if not self._paths or "base" not in document:
             return document
         base = document.pop("base")

@@ -46,7 +46,6 @@ class Accuracy(TomlTable):
     """The errors of seconds and of billed seconds; when, how and on what they were measured; the errors of profiles;
     and the errors of the speeds of GPUs and of instances' processors."""
 
-    schema_version: Annotated[Literal[1], Field(alias="schema")] = 1
     date: date
     source: str
     measured_on: str

@@ -124,7 +124,6 @@ class Unanchored(TomlTable):
 class Anchors(TomlTable):
     """The whole file."""
 
-    schema_: int = Field(alias="schema")
     version: Text
     date: date
     missing: Text

@@ -4,9 +4,6 @@ from collections.abc import Mapping
 from datetime import date
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal
-
-from pydantic import Field
 
 from slslab.errors import RequestError
 from slslab.predict.profiles.profile import Figure
@@ -31,7 +28,6 @@ class Gpu(TomlTable):
 class Gpus(TomlTable):
     """All kinds; `missing` is the measurement that an anchor would need. Steps have minibatches of `images` images."""
 
-    schema_version: Annotated[Literal[1], Field(alias="schema")] = 1
     date: date
     images: int
     missing: str

@@ -125,7 +125,7 @@ def find_waiting(timeline: Timeline, result: Totals, bill: Bill) -> list[dict[st
         else prices.get(describe_meter(HOST + track.name)[0], 0.0)
         for track in timeline.program.tracks
     ]
-    billed_s = {worker.worker: worker.billed for worker in result.workers}
+    billed_s = {worker["worker"]: worker["billed_seconds"] for worker in result.workers}
     seconds: dict[tuple[int, str], float] = defaultdict(float)
     costs: dict[tuple[int, str], float] = defaultdict(float)
     waited = waits(timeline)

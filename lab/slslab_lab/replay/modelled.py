@@ -12,13 +12,13 @@ from slslab.predict.profiles.profile import Profile, load_profile
 from slslab.predict.uncertainty import Uncertainty
 from slslab.run import metrics
 from slslab.run.bill import Bill, Book, compute_bill
-from slslab.run.document import Crossing, Range, not_modelled
+from slslab.run.document import Crossing, ModelledWorker, Range, not_modelled
 from slslab.run.metrics import Records
 from slslab.run.run import Run
 from slslab_lab.replay.gpus import with_gpus
 from slslab_lab.replay.kernel.kernel import ReplayError, play
 from slslab_lab.replay.kernel.timeline import Timeline
-from slslab_lab.replay.outcome import Totals, WorkerFigures, outcome
+from slslab_lab.replay.outcome import Totals, outcome
 from slslab_lab.replay.path import critical_path, describe
 from slslab_lab.replay.programs.recorded import make_program
 from slslab_lab.replay.programs.recording import check, processor_of
@@ -83,7 +83,7 @@ def _model(recording: Run, book: Book) -> dict[str, Any]:
         "cold_starts": played.cold_starts,
         "waiting_share": round(played.waiting_share, 4),
         "critical_path": describe(critical_path(timeline)),
-        "per_worker": [_worker(worker) for worker in played.workers],
+        "per_worker": [_rounded(worker) for worker in played.workers],
         "cost": bill.as_document(),
         "memory_sizes": list(_memory_sizes(recording, timeline, book)),
         "limits": list(crossings(limited, uncertainties, recording.invocations, recording.plan.timeout)),
@@ -157,12 +157,18 @@ def _memory_sizes(recording: Run, timeline: Timeline, book: Book) -> Iterator[Ma
             yield {"memory_mb": size, "seconds": round(played.seconds, 6), "cost": cost}
 
 
-def _worker(figures: WorkerFigures) -> Mapping[str, Any]:
+def _rounded(worker: ModelledWorker) -> ModelledWorker:
+    parts = worker["parts"]
     return {
-        "worker": figures.worker,
-        "seconds": round(figures.duration, 6),
-        "billed_seconds": round(figures.billed, 3),
-        "parts": {name: round(getattr(figures, name), 6) for name in ("init", "compute", "transfer", "waiting")},
+        "worker": worker["worker"],
+        "seconds": round(worker["seconds"], 6),
+        "billed_seconds": round(worker["billed_seconds"], 3),
+        "parts": {
+            "init": round(parts["init"], 6),
+            "compute": round(parts["compute"], 6),
+            "transfer": round(parts["transfer"], 6),
+            "waiting": round(parts["waiting"], 6),
+        },
     }
 
 

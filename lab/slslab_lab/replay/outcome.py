@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from slslab.aws.limits import billed_ms
 from slslab.predict.environment import NS
 from slslab.run.bill import Hosts, Usage
+from slslab.run.document import ModelledWorker
 from slslab.run.metrics import Records, gb_seconds, summed
 from slslab.run.records import billed_seconds, seconds_used
 from slslab_lab.replay.gpus import containers
@@ -25,24 +26,6 @@ from slslab_lab.replay.kernel.timeline import Timeline
 from slslab_workers.trace.operations import BILLED, billed_requests
 
 MS = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerFigures:
-    """Seconds of one worker's invocations and instances; executions aren't billed by time, so they are left out.
-
-    `duration` is waiting + transfer + compute. `waiting` is time blocked by other workers, including polls and their
-    pauses; `transfer` is requests to stores, databases and queues, including waiting for their servers. `init` is a
-    cold start's billed part, or an instance's boot. It isn't part of `duration`.
-    """
-
-    worker: int
-    duration: float
-    billed: float
-    waiting: float
-    transfer: float
-    compute: float
-    init: float
 
 
 @dataclass(frozen=True)
@@ -55,13 +38,18 @@ class Totals:
     what bills and limits read from metered ones, their `worker`, and the number of their `track` in the program. On a
     platform that bills containers, `containers` and `idle` are a bill's (`Usage`), and invocations cost nothing
     themselves.
+
+    `workers` have the seconds of their invocations and instances; executions aren't billed by time, so they are left
+    out. `seconds` are waiting + transfer + compute: `waiting` is time blocked by other workers, including polls and
+    their pauses; `transfer` is requests to stores, databases and queues, including waiting for their servers. `init`,
+    a cold start's billed part or an instance's boot, isn't part of them.
     """
 
     makespan_ns: int
     billed_seconds: float
     gb_seconds: Decimal
     cold_starts: int
-    workers: tuple[WorkerFigures, ...]
+    workers: Sequence[ModelledWorker]
     requests: Mapping[str, int]
     billed: Mapping[str, int]
     transitions: int
@@ -78,7 +66,7 @@ class Totals:
     @property
     def waiting_seconds(self) -> float:
         """The seconds that all workers together waited."""
-        return sum(worker.waiting for worker in self.workers)
+        return sum(worker["parts"]["waiting"] for worker in self.workers)
 
     @property
     def waiting_share(self) -> float:
@@ -166,7 +154,7 @@ def _spend(timeline: Timeline) -> NDArray[np.float64]:
 
 def _workers(
     spent: NDArray[np.float64], invocations: Records, instances: Records, timeline: Timeline
-) -> Iterator[WorkerFigures]:
+) -> Iterator[ModelledWorker]:
     calls = timeline.calls
     parts = [(each["worker"], each["track"], calls[each["track"]].init_ns, each["billed_ms"]) for each in invocations]
     for each in instances:
@@ -176,15 +164,12 @@ def _workers(
         _, tracks, init_ns, billed = zip(*of_worker, strict=True)
         columns = spent[:, tracks]
         waiting, transfer, compute = (float(part) / NS for part in columns.sum(axis=1))
-        yield WorkerFigures(
-            worker=worker,
-            duration=float(columns.sum()) / NS,
-            billed=sum(billed) / 1000,
-            waiting=waiting,
-            transfer=transfer,
-            compute=compute,
-            init=sum(init_ns) / NS,
-        )
+        yield {
+            "worker": worker,
+            "seconds": float(columns.sum()) / NS,
+            "billed_seconds": sum(billed) / 1000,
+            "parts": {"init": sum(init_ns) / NS, "compute": compute, "transfer": transfer, "waiting": waiting},
+        }
 
 
 def _invocations(timeline: Timeline, architecture: str) -> Iterator[dict[str, Any]]:

@@ -12,9 +12,7 @@ from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal
-
-from pydantic import Field
+from typing import Any
 
 from slslab.errors import RequestError
 from slslab.predict.profiles.profile import Profile, load_profile
@@ -59,7 +57,6 @@ class Prediction(Entry):
 class Predictions(Entry):
     """RQ3's predictions, with the commit that made them and their profile."""
 
-    schema_version: Literal[1] = Field(alias="schema")
     commit: str
     date: date
     profile: str
@@ -106,7 +103,7 @@ class Compared:
 @cache
 def predictions() -> Predictions:
     """Return RQ3's predictions as they were committed."""
-    return DataFiles(Predictions, "file of predictions", RequestError).load(PREDICTIONS)
+    return DataFiles(Predictions, "file of predictions", RequestError, schema=1).load(PREDICTIONS)
 
 
 def observations(paper: Paper) -> list[Observed]:

@@ -45,7 +45,7 @@ def test_events_follow_each_other_without_gap_or_overlap(name: str) -> None:
         call for call, track in zip(timeline.calls, timeline.program.tracks, strict=True) if track.kind != "execution"
     )
     before = sum(call.began - call.accepted for call in called) / 1e9
-    assert spent == pytest.approx(sum(worker.duration for worker in played.workers) + before)
+    assert spent == pytest.approx(sum(worker["seconds"] for worker in played.workers) + before)
     drawn = build_timeline(events, ran)
     assert drawn is not None
     assert drawn.end_ns - drawn.start_ns == played.makespan_ns

@@ -31,9 +31,9 @@ def test_two_invocations_by_hand() -> None:
     assert found.billed_seconds == pytest.approx(0.367)
     assert found.gb_seconds == Decimal(1769 * 367) / 1_024_000
     first, second = found.workers
-    assert (first.worker, first.duration, first.billed, first.init) == (0, 0.12, 0.17, 0.05)
-    assert (first.waiting, first.transfer, first.compute) == (0.0, 0.02, 0.1)
-    assert (second.waiting, second.transfer, second.compute) == (0.10125, 0.015, 0.03)
+    parts = {"init": 0.05, "compute": 0.1, "transfer": 0.02, "waiting": 0.0}
+    assert first == {"worker": 0, "seconds": 0.12, "billed_seconds": 0.17, "parts": parts}
+    assert second["parts"] == {"init": 0.05, "compute": 0.03, "transfer": 0.015, "waiting": 0.10125}
     assert found.waiting_share == pytest.approx(0.10125 / 0.367)
     assert found.requests == {"object.get": 5, "object.put": 1}, "a poll is a request"
 
@@ -76,9 +76,9 @@ def test_of_several_requests_those_before_the_last_are_made_while_it_waits() -> 
     )
     found = outcome(play(Program("spirt", 2, tracks, (1,)), platform()))
     # The put takes effect at 105; of 4 × 5 ms three were made in the 55 before, one comes after.
-    assert found.workers[1].duration == 0.11
-    assert found.workers[1].transfer == 0.02
-    assert found.workers[1].waiting == 0.04
+    assert found.workers[1]["seconds"] == 0.11
+    assert found.workers[1]["parts"]["transfer"] == 0.02
+    assert found.workers[1]["parts"]["waiting"] == 0.04
     assert found.requests["object.get"] == 4
 
 
@@ -90,9 +90,9 @@ def test_several_requests_that_take_longer_than_what_they_wait_for_wait_for_noth
         Track("train", "invocation", 1, (take,), 1769),
     )
     found = outcome(play(Program("spirt", 2, tracks, (1,)), platform()))
-    assert found.workers[1].duration == 0.02
-    assert found.workers[1].waiting == 0.0
-    assert found.workers[1].transfer == 0.02
+    assert found.workers[1]["seconds"] == 0.02
+    assert found.workers[1]["parts"]["waiting"] == 0.0
+    assert found.workers[1]["parts"]["transfer"] == 0.02
 
 
 def test_a_warm_environment_has_no_init_and_executions_are_transitions() -> None:
@@ -115,7 +115,9 @@ def test_a_warm_environment_has_no_init_and_executions_are_transitions() -> None
     assert found.as_usage().transitions == 2
     assert found.makespan_ns == (30 + 100 + 10 + 30 + 10) * MS
     (worker,) = found.workers
-    assert (worker.duration, worker.waiting) == (0.02, 0.0), "waits of a state machine belong to no duration"
+    assert (worker["seconds"], worker["parts"]["waiting"]) == (0.02, 0.0), (
+        "waits of a state machine belong to no duration"
+    )
 
 
 def test_an_instance_is_billed_from_its_launch() -> None:
@@ -127,8 +129,7 @@ def test_an_instance_is_billed_from_its_launch() -> None:
     assert found.billed_seconds == 70.0
     assert found.gb_seconds == 0
     assert found.as_usage().hosts == (("g4dn.xlarge", Decimal(70)),)
-    assert found.workers[0].compute == 40.0
-    assert found.workers[0].init == 30.0
+    assert found.workers[0]["parts"] == {"init": 30.0, "compute": 40.0, "transfer": 0.0, "waiting": 0.0}
 
 
 def test_nothing_played_is_nothing() -> None:
@@ -142,12 +143,12 @@ def test_waiting_transfer_and_compute_are_the_whole_duration(program: Program) -
     timeline = play(program, platform())
     found = outcome(timeline)
     lasted = {one["worker"]: one for one in found.invocations}
-    assert sum(worker.billed for worker in found.workers) == pytest.approx(found.billed_seconds)
+    assert sum(worker["billed_seconds"] for worker in found.workers) == pytest.approx(found.billed_seconds)
     for worker in found.workers:
-        call = timeline.calls[worker.worker]
-        assert round(worker.duration * 1e9) == call.ended - call.began
-        assert worker.duration == pytest.approx(worker.waiting + worker.transfer + worker.compute)
-        assert lasted[worker.worker]["billed_ms"] == billed_ms(
+        call, parts = timeline.calls[worker["worker"]], worker["parts"]
+        assert round(worker["seconds"] * 1e9) == call.ended - call.began
+        assert worker["seconds"] == pytest.approx(parts["waiting"] + parts["transfer"] + parts["compute"])
+        assert lasted[worker["worker"]]["billed_ms"] == billed_ms(
             round((call.ended - call.began) / 1e6, 2), round(call.init_ns / 1e6, 2)
         )
     waited = waits(timeline)

@@ -68,7 +68,7 @@ def _figures(system: System, run: Measured, recordings: Recordings, job: Job) ->
     program = generate(costs.at(parameters), plan.workers, plan.batches, plan.epochs)
     program = with_memory(program, costs.nearest(parameters).run.plan.memory_mb, plan.memory_mb)
     here = outcome(play(program, run.host_profile()), run.arch)
-    here_s = fmean(worker.duration for worker in here.workers if 0 <= worker.worker < plan.workers)
+    here_s = fmean(worker["seconds"] for worker in here.workers if 0 <= worker["worker"] < plan.workers)
     # On the Lambda clock.
     worker_s = fmean(float(record["duration_ms"]) for record in run.invocations) / 1000
     yield f"{MEASURED}: seconds of a worker", worker_s, here_s
