@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from slslab.errors import HostError
+from slslab.errors import HostError, writable
 from slslab.installation import cache_directory
 from slslab.predict.anchors import Form
 from slslab.predict.processor import UNANCHORED, Processor, Timing, make_processor
@@ -27,6 +27,7 @@ FIELDS = (
     "CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision",
 )  # fmt: skip
 FLAGS = ("flags", "Features")
+OTHER_FOLDER = "set XDG_CACHE_HOME to another folder."
 
 
 class Damaged(Exception):
@@ -175,24 +176,13 @@ def _read() -> Mapping[str, Any]:
 
 
 def _write(entries: Mapping[str, Any]) -> None:
-    try:
-        with replacing(_make_folder() / NAME, on_disk=False) as file:
-            file.write(json.dumps({"schema": SCHEMA, "hosts": entries}, indent=1).encode())
-    except OSError as error:
-        raise _unusable(error) from error
+    folder = _make_folder()
+    with writable(folder, OTHER_FOLDER, HostError), replacing(folder / NAME, on_disk=False) as file:
+        file.write(json.dumps({"schema": SCHEMA, "hosts": entries}, indent=1).encode())
 
 
 def _make_folder() -> Path:
     folder = cache_directory()
-    try:
+    with writable(folder, OTHER_FOLDER, HostError):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _unusable(error) from error
     return folder
-
-
-def _unusable(error: OSError) -> HostError:
-    return HostError(
-        f"Measurements cannot be kept in {cache_directory()}: {error.strerror}.",
-        "set XDG_CACHE_HOME to another folder.",
-    )

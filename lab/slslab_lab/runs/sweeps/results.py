@@ -11,7 +11,7 @@ from pathlib import Path
 from platform import python_version
 from typing import Any
 
-from slslab.errors import HostError
+from slslab.errors import HostError, writable
 from slslab.installation import cache_directory
 from slslab.run.log import replacing
 
@@ -50,15 +50,10 @@ class Results:
         """Cache a result unless it took too few seconds; HostError if it can't be written."""
         if seconds < LEAST_S:
             return
-        try:
+        with writable(self._folder, "set XDG_CACHE_HOME to another folder, or leave out --on.", HostError):
             self._folder.mkdir(parents=True, exist_ok=True)
             with replacing(self._path(point), on_disk=False) as file:
                 file.write(pickle.dumps(result))
-        except OSError as error:
-            raise HostError(
-                f"Results can't be cached in {self._folder}: {error.strerror}.",
-                "set XDG_CACHE_HOME to another folder, or leave out --on.",
-            ) from error
 
     def _path(self, point: Any) -> Path:
         return self._folder / f"{_digest(repr(point))}.pickle"
