@@ -8,7 +8,7 @@ measured on this host.
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -226,6 +226,7 @@ class Predictor:
     profile: Profile
     kind: str = UNKNOWN
     enforced: bool = True
+    _quotas: dict[tuple[float, float], _Quota] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def predict(self, record: Record, requests: Sequence[Request] = ()) -> Prediction | None:
         """Return an invocation's predicted times on Lambda, from its metered record and its requests to our servers.
@@ -278,10 +279,6 @@ class Predictor:
         if speed.status != "assumed":
             return Factor(1 / speed.value)
         return self.processor.factor(kind, architecture)
-
-    @cached_property
-    def _quotas(self) -> dict[tuple[float, float], _Quota]:
-        return {}
 
     @cached_property
     def _requests_deviation(self) -> float:

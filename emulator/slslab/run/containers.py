@@ -31,13 +31,15 @@ def container_sizes(platform: Containers) -> dict[str, Decimal]:
     }
 
 
-def container_usage(platform: Containers, lives: Iterable[tuple[bool, int, int]]) -> tuple[float, Hosts, Hosts]:
+def container_usage(platform: Containers | None, lives: Iterable[tuple[bool, int, int]]) -> tuple[float, Hosts, Hosts]:
     """Return the billed seconds of containers, and what they used while they ran and while they waited to be stopped,
-    as (meter, quantity).
+    as (meter, quantity); nothing on a platform that bills invocations.
 
     A life tells whether the container computes, so that it has a GPU, its billed start, and the end of its last
     invocation, ns.
     """
+    if platform is None:
+        return 0.0, (), ()
     unit_s, least_s, idle_s = (
         Decimal(str(figure.value)) for figure in (platform.unit_s, platform.least_s, platform.idle_s)
     )

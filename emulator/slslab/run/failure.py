@@ -39,7 +39,7 @@ def _hint(failure: RunFailed, plan: Plan, records: metrics.Records) -> str:
         if limits and plan.memory_mb not in limits:
             which = f"which --memory does not set: see `slslab run {plan.architecture} --help`."
             return f"killed at its limit of {max(limits):,} MB, {which}"
-        return _larger(plan, _finished_peak_mb(plan), _usual_mb(plan))
+        return _larger(plan, _finished_peak_mb(plan))
     if failure.type == "OutOfMemoryError":  # torch's, of a GPU
         return "the GPU has too little memory: give a smaller --batch-size, or fewer --workers if they share it."
     if failure.type == "Sandbox.Timedout":
@@ -52,15 +52,7 @@ def _hint(failure: RunFailed, plan: Plan, records: metrics.Records) -> str:
     return "`slslab logs` prints what its functions wrote."
 
 
-def _usual_mb(plan: Plan) -> int:
-    """Return the memory size that functions have by default with a plan's model, MB; 0 for an unknown model."""
-    try:
-        return spec_of(plan).memory_mb
-    except PlanError:
-        return 0
-
-
-def _larger(plan: Plan, peak_mb: int | None, usual_mb: int) -> str:
+def _larger(plan: Plan, peak_mb: int | None) -> str:
     """Return the hint for functions that were killed at the plan's memory size: the size to try next, and its peak.
 
     Without a peak, that is twice the size, but at least the model's usual one.
@@ -72,6 +64,9 @@ def _larger(plan: Plan, peak_mb: int | None, usual_mb: int) -> str:
         return killed + f"{plan.platform or 'Lambda'} has no larger memory size: give a smaller --batch-size."
     doubled = f"try --memory {min(2 * memory_mb, largest)}."
     if peak_mb is None:
+        usual_mb = 0
+        with suppress(PlanError):  # a model that isn't known here
+            usual_mb = spec_of(plan).memory_mb
         return killed + (doubled if usual_mb <= 2 * memory_mb else f"try --memory {usual_mb}, the model's default.")
     fits = min((peak_mb // STEP_MB + 1) * STEP_MB, largest)
     peaked = f"the last run of this plan that finished peaked at {peak_mb:,} MB: "

@@ -246,7 +246,7 @@ class Run:
 
     def usage(self, containers: Containers | None = None) -> Usage:
         """Return its billed usage, as metered on this host: of invocations, or of a platform's containers."""
-        _, running, idle = container_usage(containers, self._lives()) if containers else (0.0, (), ())
+        _, running, idle = container_usage(containers, self._lives())
         return Usage(
             () if containers else self.invocations,
             metrics.object_requests(self.events),

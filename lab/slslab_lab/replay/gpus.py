@@ -8,8 +8,8 @@ from slslab.predict.environment import NS
 from slslab.predict.gpus import load_gpus
 from slslab.predict.profiles.profile import Containers, Figure, Profile
 from slslab.report.formats import listed
-from slslab.run.bill import Book, Hosts, describe_meter
-from slslab.run.containers import container_sizes, container_usage
+from slslab.run.bill import Book, describe_meter
+from slslab.run.containers import container_sizes
 from slslab.run.metrics import grouped
 from slslab.run.run import Run
 from slslab_lab.replay.kernel.program import Program
@@ -66,15 +66,6 @@ def step_seconds(program: Program) -> float:
     return median(spent) / NS
 
 
-def containers(timeline: Timeline) -> tuple[float, Hosts, Hosts]:
-    """Return the billed seconds of containers, and what they used while they ran and while they waited to be stopped,
-    as (meter, quantity); nothing on a platform that bills invocations."""
-    platform = timeline.profile.containers
-    if platform is None:
-        return 0.0, (), ()
-    return container_usage(platform, _lives(timeline))
-
-
 def check_book(platform: Containers, book: Book) -> None:
     """Raise RequestError for a book without a price for what the platform's containers use."""
     missing = [describe_meter(meter)[0] for meter in container_sizes(platform) if meter not in book.prices]
@@ -85,8 +76,9 @@ def check_book(platform: Containers, book: Book) -> None:
         )
 
 
-def _lives(timeline: Timeline) -> Iterator[tuple[bool, int, int]]:
-    """Yield for each container whether it computes, its billed start, and the end of its last invocation, ns."""
+def lives(timeline: Timeline) -> Iterator[tuple[bool, int, int]]:
+    """Yield for each container of a platform that bills them whether it computes, its billed start, and the end of its
+    last invocation, ns."""
     profile, tracks = timeline.profile, timeline.program.tracks
     assert profile.containers is not None
     invocations = [(track, call) for track, call in zip(tracks, timeline.calls, strict=True) if call.environment]

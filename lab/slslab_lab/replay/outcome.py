@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from slslab.aws.limits import billed_ms
 from slslab.predict.environment import NS
 from slslab.run.bill import Hosts, Usage
+from slslab.run.containers import container_usage
 from slslab.run.document import ModelledWorker
 from slslab.run.metrics import Records, gb_seconds, summed
 from slslab.run.records import billed_seconds, seconds_used
-from slslab_lab.replay.gpus import containers
+from slslab_lab.replay.gpus import lives
 from slslab_lab.replay.kernel.kernel import TRANSITION
 from slslab_lab.replay.kernel.timeline import Timeline
 from slslab_workers.trace.operations import BILLED, billed_requests
@@ -77,7 +78,7 @@ class Totals:
         """Return the usage for a book. `hosts` are the instance types of the databases and queue; each runs for the
         makespan, rounded up to milliseconds. `driver` counts the driver's own requests to the object store by op, since
         timelines don't contain them."""
-        span = _up_to_ms(self.makespan_ns)
+        span = Decimal(-(-self.makespan_ns // MS)) / 1000
         objects = Counter(self.billed)
         objects.update(driver or {})
         return Usage(
@@ -98,7 +99,7 @@ def outcome(timeline: Timeline, architecture: str = "x86_64") -> Totals:
     spent = _spend(timeline)
     asked = tuple(_requests(timeline))
 
-    billed_containers, running, idle = containers(timeline)
+    billed_containers, running, idle = container_usage(timeline.profile.containers, lives(timeline))
     return Totals(
         makespan_ns=timeline.end_ns - accepted,
         billed_seconds=(billed_containers or sum(record["billed_ms"] for record in invocations) / 1000)
@@ -209,7 +210,3 @@ def _requests(timeline: Timeline) -> Iterator[tuple[str, int, int]]:
             yield step.op, step.requests, step.bytes
         if polls:
             yield step.polls, polls, 0
-
-
-def _up_to_ms(nanoseconds: int) -> Decimal:
-    return Decimal(-(-nanoseconds // MS)) / 1000
