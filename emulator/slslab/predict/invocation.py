@@ -27,7 +27,7 @@ from slslab_workers.trace.operations import BILLED, billed_requests
 
 # Sources of a range, in addition to the kinds of work.
 REQUESTS, HOST_WAITS, QUOTA, THREADS = "requests", "host waits", "quota", "threads"
-# Records without a period were made with this one.
+# The period of records from before 28 November 2026, which don't contain it; init ran with the memory size's share.
 FORMER_PERIOD_MS = 100
 # A phase may begin anywhere in a period: 80 % of all moments are at most this share of the period from its middle.
 MIDDLE_80 = 0.4

@@ -98,11 +98,9 @@ class Host:
     anchors: Anchors
     checks: Mapping[str, Timing] = field(default_factory=dict)
 
-    def ratios(self, workloads: Sequence[str]) -> list[float]:
+    def ratios(self, workloads: Sequence[str], checks: bool = False) -> list[float]:
         """Return the reference machine's seconds in this Python ÷ this host's, for workloads that were measured."""
-        return self._compare(workloads, self.timings)
-
-    def _compare(self, workloads: Sequence[str], timings: Mapping[str, Timing]) -> list[float]:
+        timings = self.checks if checks else self.timings
         return [
             self.anchors.workloads[workload].seconds(timing.form, self.python) / timing.least
             for workload in workloads
@@ -113,7 +111,7 @@ class Host:
         """Return the deviation that covers this host's speed according to each of these workloads and their checks."""
         ratios = self.ratios(workloads)
         middle, _ = envelope(ratios)
-        return max(abs(math.log(ratio / middle)) for ratio in ratios + self._compare(workloads, self.checks)) / Z80
+        return max(abs(math.log(ratio / middle)) for ratio in ratios + self.ratios(workloads, checks=True)) / Z80
 
     def anchor_factors(self) -> dict[str, float]:
         """Return the factor from each anchor alone, except anchors that weren't measured."""

@@ -1,6 +1,5 @@
 """The metered records of invocations and instances, and the check of every record of a trace log."""
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import Any, get_type_hints
 from slslab.aws.limits import billed_ms
 from slslab.run.bill import ARCHITECTURES
 from slslab_workers.architecture import Fleet
-from slslab_workers.trace.event import AMOUNTS, RANGES, REQUIRED, wrong_field
+from slslab_workers.trace.event import AMOUNTS, REQUIRED, wrong_field
 
 
 def report_line(
@@ -182,14 +181,6 @@ UNREAD = {
     "version", "invocation_type", "template", "cgroup_peak_mb", "uncertain_ms", "report", "cpu_seconds", "exit_code",
     "requests", "init_cpu_share", "quota_period_ms", "init_cpu_ms", "gpu", "max_gpu_memory_mb",
 }  # fmt: skip
-# JSON writes a whole number without a point.
-_AS_WRITTEN = {float: int | float, float | None: int | float | None}
-
-
-def _fields(record: type[_Record]) -> dict[str, Any]:
-    return {name: _AS_WRITTEN.get(kind, kind) for name, kind in get_type_hints(record).items()}
-
-
 # Required fields; other keys are allowed.
 EVENT_FIELDS = {**REQUIRED, "function": str, "environment": str}
 RECORD_FIELDS: Mapping[str, Mapping[str, Any]] = {
@@ -197,11 +188,9 @@ RECORD_FIELDS: Mapping[str, Mapping[str, Any]] = {
     "event": EVENT_FIELDS,
     "clock": {"environment": str, "wall_ns": int, "host_delay_ns": int},
     "begin": {"of": str, "id": str, "start_ns": int},
-    "invocation": _fields(InvocationRecord),
-    "instance": _fields(InstanceRecord),
+    "invocation": get_type_hints(InvocationRecord),
+    "instance": get_type_hints(InstanceRecord),
 }
-# -1 stands for no worker; a signal's exit code is negative.
-BELOW_ZERO = ("worker", "exit_code")
 
 
 def check_record(record: Any) -> None:
@@ -221,19 +210,13 @@ def check_metered(record: Any, kind: str) -> None:
     """Raise ValueError if a field of this kind of record is missing, or has a wrong type or an impossible number."""
     if not isinstance(record, dict):
         raise ValueError(f"an {kind} must be a JSON object")
-    for name, type_ in RECORD_FIELDS[kind].items():
-        value = record.get(name, record)
-        if value is record and name in UNREAD:
-            continue
-        if not isinstance(value, type_) or (isinstance(value, int | float) and not _possible(name, value)):
-            raise ValueError(f"{kind} has no valid {name!r}")
+    fields = {name: type_ for name, type_ in RECORD_FIELDS[kind].items() if name in record or name not in UNREAD}
+    numbers = {name: record[name] for name in fields if isinstance(record.get(name), float)}
+    # JSON may have NaN.
+    impossible = (name for name, number in numbers.items() if not 0 <= number < AMOUNTS.stop)
+    if wrong := wrong_field(record, fields) or next(impossible, None):
+        raise ValueError(f"{kind} has no valid {wrong!r}")
     if kind == "invocation" and record["architecture"] not in ARCHITECTURES:
         raise ValueError("invocation has no valid 'architecture'")
     if "started_at" in RECORD_FIELDS[kind]:
         datetime.fromisoformat(record["started_at"])
-
-
-def _possible(name: str, number: float) -> bool:
-    """Return whether a figure can have this value; in JSON it may be NaN."""
-    greatest = RANGES.get(name, AMOUNTS).stop
-    return math.isfinite(number) and abs(number) < greatest and (number >= 0 or name in BELOW_ZERO)

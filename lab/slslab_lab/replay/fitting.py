@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from slslab.errors import RequestError
+from slslab.predict.invocation import FORMER_PERIOD_MS
 from slslab.predict.profiles.profile import Channel, Compute, Figure, Functions, Instances, Operation, Profile
 from slslab.run.metrics import lambda_clock_ns
 from slslab.run.run import Run
@@ -26,8 +27,6 @@ from slslab_workers.plan import VCPU_MB
 
 Sample = tuple[int, float, float]
 NAME = "this-host"
-# For recordings from before 28 November 2026, whose records don't contain it; init ran with the memory size's share.
-FORMER_PERIOD_MS = 100
 KEPT = 0.9
 # Bandwidths to try, in 10⁶ bytes a second: from a slow disk's to memory's.
 BANDWIDTHS = np.geomspace(10, 20_000, 153)

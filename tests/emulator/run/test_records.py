@@ -1,7 +1,6 @@
 """Records of invocations and instances: what is billed of them, what is said of them, and which are refused."""
 
 from decimal import Decimal
-from importlib.util import find_spec, module_from_spec
 from typing import Any
 
 import pytest
@@ -42,16 +41,14 @@ def test_an_instance_record_is_a_document_with_every_field() -> None:
 
 
 def test_figures_of_metered_records_may_be_whole_numbers_as_json_writes_them() -> None:
-    """The fields are made of the records' classes when the module is imported: here once more."""
-    spec = find_spec("slslab.run.records")
-    assert spec is not None
-    assert spec.loader is not None
-    anew = module_from_spec(spec)
-    spec.loader.exec_module(anew)
-    fields = anew.RECORD_FIELDS["invocation"]
-    assert fields["duration_ms"] == int | float
-    assert fields["init_ms"] == int | float | None
-    assert (fields["memory_mb"], fields["request_id"], fields["cold_start"]) == (int, str, bool)
+    whole = {**INVOCATION, "duration_ms": 1, "init_ms": 3, "cpu_ms": 2, "host_delay_ms": 0}
+    check_record(whole)
+    with pytest.raises(ValueError, match=r"^invocation has no valid 'memory_mb'$"):
+        check_record({**whole, "memory_mb": 1769.5})
+    check_record({"record": "instance", **instance(exit_code=-9, worker=-1)})
+    for impossible in ({"exit_code": 0.5}, {"worker": -2}, {"cpu_seconds": -0.5}, {"cpu_seconds": float("inf")}):
+        with pytest.raises(ValueError, match=rf"^instance has no valid '{next(iter(impossible))}'$"):
+            check_record({"record": "instance", **instance(**impossible)})
 
 
 def test_an_init_that_was_not_there_bills_nothing() -> None:

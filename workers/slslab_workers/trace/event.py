@@ -63,6 +63,8 @@ POSITIONS, TIMES, AMOUNTS = range(-1, 1_000_000), range(1 << 60), range(1 << 53)
 RANGES = {
     **dict.fromkeys(("worker", "epoch", "step"), POSITIONS),
     **dict.fromkeys(("start_ns", "end_ns", "wall_ns"), TIMES),
+    # Of an instance that a signal ended, it is negative.
+    "exit_code": range(-AMOUNTS.stop, AMOUNTS.stop),
 }
 
 
