@@ -1,6 +1,6 @@
 """Find out how much this host delayed a run, and whether that is too much: then the run is marked as oversubscribed."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 # Of the time of all invocations and instances.
@@ -10,15 +10,12 @@ UNCERTAIN = 0.1
 Record = Mapping[str, Any]
 
 
-def oversubscribed(records: Iterable[Record]) -> bool:
+def oversubscribed(records: Sequence[Record]) -> bool:
     """Return whether this host delayed invocations or instances by more than 2 % of their time.
 
     If so, their CPU seconds may also be higher than on an idle host."""
-    delay_ms, time_ms = 0.0, 0.0
-    for record in records:
-        delay_ms += record["host_delay_ms"]
-        time_ms += record["duration_ms"] + (record["init_ms"] or 0.0)
-    return delay_ms > OVERSUBSCRIBED * time_ms
+    time_ms = sum(record["duration_ms"] + (record["init_ms"] or 0.0) for record in records)
+    return bool(sum(record["host_delay_ms"] for record in records) > OVERSUBSCRIBED * time_ms)
 
 
 def delayed(records: Sequence[Record], instances: Sequence[Record] = ()) -> float:

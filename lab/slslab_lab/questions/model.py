@@ -1,13 +1,14 @@
 """Compare LambdaML's analytic model of a run with the closed form, the replay and the measurement."""
 
-from dataclasses import asdict
+from collections.abc import Mapping
 from functools import partial
+from itertools import takewhile
 from typing import Any
 
 from slslab.errors import RequestError, read_numbers
 from slslab.predict.profiles.profile import Profile
 from slslab_lab.questions.setup import Asked, ReplaySetup, figure
-from slslab_lab.replay.analytic import LEFT_OUT, Constants, Estimate, analytic, closed_form, communication, constants
+from slslab_lab.replay.analytic import LEFT_OUT, Constants, analytic, closed_form, communication, constants
 from slslab_lab.replay.ranges import play_with_ranges
 from slslab_lab.replay.whatif import LARGEST_FLEET, ImpossibleError, vary_profile
 from slslab_workers.architecture import with_chains
@@ -61,8 +62,8 @@ def _row(setup: ReplaySetup, known: Constants, profile: Profile, workers: int) -
     }
 
 
-def _figures(estimate: Estimate) -> dict[str, Any]:
-    return {name: figure(value) for name, value in asdict(estimate).items()}
+def _figures(estimate: Mapping[str, float]) -> dict[str, Any]:
+    return {name: figure(value) for name, value in estimate.items()}
 
 
 def _constants(known: Constants, profile: Profile) -> dict[str, Any]:
@@ -80,24 +81,23 @@ def _constants(known: Constants, profile: Profile) -> dict[str, Any]:
     return document
 
 
-def _replayed(setup: ReplaySetup, estimate: Estimate) -> dict[str, Any]:
-    def play(profile: Profile) -> Estimate:
+def _replayed(setup: ReplaySetup, estimate: Mapping[str, float]) -> dict[str, Any]:
+    def play(profile: Profile) -> dict[str, float]:
         timeline, result = setup.simulate(profile)
-        return Estimate(result.seconds, communication(timeline))
+        return {"seconds": result.seconds, "communication": communication(timeline)}
 
     row: dict[str, Any] = {"label": setup.variant.label, "trouble": None, "replay": None, "model_error": None}
     like = {"communication": "seconds"}
     try:
-        played, errors = play_with_ranges(play, asdict, setup.platform.profile, setup.run, like)
+        figures, errors = play_with_ranges(play, dict, setup.platform.profile, setup.run, like)
     except ImpossibleError as error:
         return row | {"trouble": error.message}
-    figures = asdict(played)
     if warnings := setup.run.warnings(setup.variant.workers):
         row["warnings"] = list(warnings)
     return row | {
         "uncertainty": {name: error.as_document() for name, error in errors.items()},
         "replay": {name: figure(value, errors[name]) for name, value in figures.items()},
-        "model_error": {name: figure(value / figures[name] - 1) for name, value in asdict(estimate).items()},
+        "model_error": _figures({name: value / figures[name] - 1 for name, value in estimate.items()}),
     }
 
 
@@ -111,10 +111,6 @@ def _measured(setup: ReplaySetup) -> dict[str, Any]:
 
 def _errs_from(rows: list[dict[str, Any]]) -> int | None:
     """Return the number of workers from which on the model's seconds are off by more than ERROR, or None."""
-    first = None
-    for row in sorted(rows, key=lambda row: row["workers"], reverse=True):
-        if row["model_error"] is not None:
-            if abs(row["model_error"]["seconds"]["value"]) <= ERROR:
-                break
-            first = row["workers"]
-    return first
+    known = sorted((row for row in rows if row["model_error"] is not None), key=lambda row: -row["workers"])
+    off = list(takewhile(lambda row: abs(row["model_error"]["seconds"]["value"]) > ERROR, known))
+    return off[-1]["workers"] if off else None

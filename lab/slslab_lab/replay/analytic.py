@@ -65,14 +65,6 @@ class Constants:
     get: str
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """Seconds of a run, and how many of them workers spend exchanging messages."""
-
-    seconds: float
-    communication: float
-
-
 def constants(run: Measured, timeline: Timeline) -> Constants:
     """Return the constants of a run, from its timeline as recorded."""
     workload = run.costs.workload
@@ -103,8 +95,9 @@ def communication(timeline: Timeline) -> float:
     return total / NS / timeline.program.workers
 
 
-def analytic(chain: Chain, known: Constants, profile: Profile) -> Estimate:
-    """Return the model's estimate, given the recorded number of minibatches per worker.
+def analytic(chain: Chain, known: Constants, profile: Profile) -> dict[str, float]:
+    """Return the model's seconds of a run, and how many of them workers spend exchanging messages (`communication`),
+    given the recorded number of minibatches per worker.
 
     A round's requests follow each other as in `chain`; with a parameter server, all workers push and then pull at once
     (derived). The model has one L and one B; here a put uses the profile's figures for puts, and a get those for gets.
@@ -115,11 +108,15 @@ def analytic(chain: Chain, known: Constants, profile: Profile) -> Estimate:
     round_ns = chain.puts * put_ns + chain.gets * get_ns
     communication_s = known.rounds * round_ns / NS
     load_s = known.data_bytes * RequestCost.of(profile, FETCH).per_byte / NS
-    return Estimate(known.start_s + load_s + communication_s + known.compute_s, communication_s)
+    return {
+        "seconds": known.start_s + load_s + communication_s + known.compute_s,
+        "communication": communication_s,
+    }
 
 
-def closed_form(costs: StepCosts, workers: int, known: Constants, profile: Profile) -> Estimate:
-    """Return start, compute, and latency and transfer of all requests of the pattern, for this number of workers.
+def closed_form(costs: StepCosts, workers: int, known: Constants, profile: Profile) -> dict[str, float]:
+    """Return the same figures from start, compute, and latency and transfer of all requests of the pattern, for this
+    number of workers.
 
     Each step takes the longest way through the requests that wait for each other. Then all workers begin the next step
     together.
@@ -134,7 +131,7 @@ def closed_form(costs: StepCosts, workers: int, known: Constants, profile: Profi
         total_ns += _longest(costs, profile, step)
         exchange = [(role, [each for each in done if each.phase == SYNCHRONISE]) for role, done in step]
         exchanged_ns += _longest(costs, profile, exchange)
-    return Estimate(known.start_s + known.compute_s + total_ns / NS, exchanged_ns / NS)
+    return {"seconds": known.start_s + known.compute_s + total_ns / NS, "communication": exchanged_ns / NS}
 
 
 def _pattern(costs: StepCosts, workers: int) -> Pattern:

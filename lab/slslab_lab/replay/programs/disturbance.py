@@ -12,6 +12,7 @@ from typing import Any
 
 from slslab.predict.processor import Processor
 from slslab.run.document import AloneKind
+from slslab.run.metrics import grouped
 from slslab_workers.trace.kinds import INIT, KINDS, Kind, kind_of
 
 # Measured next to 8 busy loops or 4 processes that copy memory, on two hosts of two processors on 28 November 2026: the
@@ -59,14 +60,19 @@ def _spreads(kinds: Sequence[AloneKind]) -> dict[Kind, float]:
 
     A busy host makes them differ together, so their spreads add up. For few steps it is half of the range.
     """
-    seconds: dict[Kind, float] = {}
-    spreads: dict[Kind, float] = {}
-    for one in kinds:
-        kind = INIT if one["op"] == "environment.start" else kind_of(one["op"])
-        lower, middle, upper = (one["cpu_seconds"][name] for name in ("lower", "median", "upper"))
-        if lower > 0:
-            total = one["count"] * middle
-            spread = math.log(upper / lower) / (1 if one["count"] <= FEW else QUARTILES)
-            seconds[kind] = seconds.get(kind, 0.0) + total
-            spreads[kind] = spreads.get(kind, 0.0) + total * spread
-    return {kind: spread / seconds[kind] for kind, spread in spreads.items()}
+    measured = grouped(
+        (INIT if one["op"] == "environment.start" else kind_of(one["op"]), _weighted_spread(one))
+        for one in kinds
+        if one["cpu_seconds"]["lower"] > 0
+    )
+    return {
+        kind: sum(seconds * spread for seconds, spread in found) / sum(seconds for seconds, _ in found)
+        for kind, found in measured.items()
+    }
+
+
+def _weighted_spread(one: AloneKind) -> tuple[float, float]:
+    """Return the CPU seconds of a kind of step, and by how much its steps differed."""
+    quartiles = one["cpu_seconds"]
+    spread = math.log(quartiles["upper"] / quartiles["lower"])
+    return one["count"] * quartiles["median"], spread / (1 if one["count"] <= FEW else QUARTILES)
