@@ -31,7 +31,6 @@ from statistics import fmean, median
 from typing import Any, TypeVar
 
 from rich.console import Console
-from rich.table import Table
 
 from slslab import Emulator
 from slslab.predict.anchors import load_anchors, minor_version
@@ -43,6 +42,8 @@ from slslab.predict.uncertainty import Uncertainty, ratio_range
 from slslab.processor.kept import load_measurement, load_processor, probe
 from slslab.processor.measurement import read_versions, run_workloads
 from slslab.report.formats import span
+from slslab.report.page import Note, Part, Table
+from slslab.report.terminal import render
 from slslab_lab.replay.kernel.kernel import TRANSITION, play
 from slslab_lab.replay.kernel.program import Program, Step, Track
 from slslab_lab.replay.kernel.timeline import Call
@@ -172,7 +173,7 @@ def main() -> int:
     document["counted"] = count(document, given.recordings)
     if given.json is not None:
         given.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    report(document, Console())
+    Console().print(render(report(document)))
     return 0
 
 
@@ -457,36 +458,32 @@ def half_widths(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return {source: median(shares) for source, shares in found.items()}
 
 
-def report(document: Mapping[str, Any], console: Console) -> None:
-    """Print the document."""
+def report(document: Mapping[str, Any]) -> Iterator[Part]:
+    """Yield what is printed, which docs/accuracy-of-replay.md shows, too."""
     if document["busy"]:
-        console.print(f"This machine is busy (load {document['load']:.1f}): CPU times may be too long.", style="yellow")
-    table = Table("workload", "MB", "on Lambda", "predicted (80 %)", "error", "inside", "standing")
-    for row in document["rows"]:
-        table.add_row(*cells(row))
-    console.print(table)
-    for what, reason in {row["what"]: row["apart"] for row in document["rows"] if row["apart"]}.items():
-        console.print(f"Apart: {what}. {reason[0].upper()}{reason[1:]}.")
-    errors = Table("kind", "workload", "mean error")
-    for one in document["workloads"]:
-        errors.add_row(one["model"], one["workload"], f"{one['error']:.1%}")
-    console.print(errors)
+        yield Note(f"This machine was busy (load {document['load']:.1f}): CPU times may be too long.")
+    rows = [cells(row) for row in document["rows"]]
+    headings = ("workload", "MB", "on Lambda", "predicted (80 %)", "error", "inside", "standing")
+    yield Table(headings, rows, words=(0, 3, 5, 6))
+    yield "These rows don't count in any mean:"
+    apart = {row["workload"]: row["apart"] for row in document["rows"] if row["apart"]}
+    yield "\n".join(f"{workload}: {reason}." for workload, reason in apart.items())
+    errors = [(one["model"], one["workload"], f"{one['error']:.1%}") for one in document["workloads"]]
+    yield Table(("kind", "workload", "mean error"), errors, words=(0, 1))
     medians = ", ".join(f"{model} {error:.1%}" for model, error in document["medians"].items())
-    console.print(
-        f"Mean of {len(document['workloads'])} workloads: {document['mean']:.1%}. Medians by kind: {medians}."
-    )
-    anchors = Table("anchor", "year", "predicted from", "error")
-    for one in document["anchors"]:
-        anchors.add_row(one["anchor"], str(one["year"]), ", ".join(one["from"]), f"{one['error']:+.0%}")
-    console.print(anchors)
-    counted = Table("figures", "in their 80 % range", "median of high ÷ low")
-    for one in document["counted"]:
-        counted.add_row(
-            one["group"], f"{one['inside']} of {one['of']} ({one['inside'] / one['of']:.0%})", f"{one['ratio']:.2f}"
-        )
-    console.print(counted)
+    yield f"Mean of {len(document['workloads'])} workloads: {document['mean']:.1%}. Medians by kind: {medians}."
+    anchors = [
+        (one["anchor"], str(one["year"]), ", ".join(one["from"]), f"{one['error']:+.0%}") for one in document["anchors"]
+    ]
+    caption = "Each anchor of `slslab calibrate --processor`, predicted from the others of its kind"
+    yield Table(("anchor", "year", "predicted from", "error"), anchors, caption=caption, words=(0, 2))
+    counted = [
+        (one["group"], f"{one['inside']} of {one['of']} ({one['inside'] / one['of']:.0%})", f"{one['ratio']:.2f}")
+        for one in document["counted"]
+    ]
+    yield Table(("figures", "in their 80 % range", "median of high ÷ low"), counted)
     widths = ", ".join(f"{source} {share:.0%}" for source, share in document["half_widths"].items())
-    console.print(f"Median half-widths of Lambda's rows by source: {widths}.")
+    yield f"Median half-widths of Lambda's rows by source: {widths}."
 
 
 def cells(row: Mapping[str, Any]) -> tuple[str, ...]:

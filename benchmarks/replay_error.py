@@ -35,11 +35,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from slslab.errors import SlslabError
+from slslab.report.page import Part, Table
+from slslab.report.terminal import render
 from slslab.run.run import Run
 from slslab_lab.replay.fitting import fit
 from slslab_lab.replay.kernel.kernel import play
@@ -223,35 +225,33 @@ def main() -> None:
         for architecture in arguments.architectures.split(","):
             with console.status(f"{architecture}: recording and predicting"):
                 comparisons += compare(architecture, arguments.quick, directory)
+    rows = [{**vars(comparison), "error": comparison.error, "holds": comparison.holds} for comparison in comparisons]
+    made = {"benchmark": "replay_error", "date": datetime.now(UTC).date().isoformat()}
+    document = {**made, "rows": rows, "errors": summary(comparisons)}
     if arguments.json:
-        rows = [
-            {**vars(comparison), "error": comparison.error, "holds": comparison.holds} for comparison in comparisons
-        ]
-        made = {"benchmark": "replay_error", "date": datetime.now(UTC).date().isoformat()}
-        print(json.dumps({**made, "rows": rows, "errors": summary(comparisons)}, indent=2))
-        return
-    table = Table("architecture", "held out", "figure", "measured s", "spread", "predicted s", "error", "host")
-    for comparison in comparisons:
-        cells = (
-            f"{comparison.measured:.2f}",
-            f"{comparison.spread:.1%}",
-            f"{comparison.foretold:.2f}",
-            f"{comparison.error:+.1%}{'' if comparison.holds else ' !'}",
+        print(json.dumps(document, indent=2))
+    else:
+        Console().print(render(report(document)))
+
+
+def report(document: Mapping[str, Any]) -> Iterator[Part]:
+    """Yield what is printed, which docs/accuracy-of-replay.md shows, too."""
+    rows = [
+        (
+            *(row["architecture"], row["case"], row["figure"]),
+            *(f"{row['measured']:.2f}{'*' * row['oversubscribed']}", f"{row['spread']:.1%}"),
+            *(f"{row['foretold']:.2f}", f"{row['error']:+.1%}{'' if row['holds'] else ' !'}"),
         )
-        table.add_row(
-            comparison.architecture,
-            comparison.case,
-            comparison.figure,
-            *cells,
-            "oversubscribed" if comparison.oversubscribed else "",
-        )
-    Console().print(table)
-    for figure, error in summary(comparisons).items():
-        verdict = "within the bounds" if error["holds"] else "beyond the bounds"
-        Console().print(
-            f"{figure}: mean absolute error {error['mean']:.1%}, worst {error['worst']:.1%}, mean spread "
-            f"{error['spread']:.1%}: {verdict}"
-        )
+        for row in document["rows"]
+    ]
+    headings = ("architecture", "held out", "figure", "measured s", "spread", "predicted s", "error")
+    yield Table(headings, rows, words=range(3))
+    yield "*: the host was oversubscribed. !: beyond the bounds."
+    yield "\n".join(
+        f"{figure}: mean absolute error {error['mean']:.1%}, worst {error['worst']:.1%}, mean spread "
+        f"{error['spread']:.1%}: {'within' if error['holds'] else 'beyond'} the bounds"
+        for figure, error in document["errors"].items()
+    )
 
 
 if __name__ == "__main__":

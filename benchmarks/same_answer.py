@@ -30,7 +30,9 @@ from statistics import fmean, median
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+
+from slslab.report.page import Part, Table
+from slslab.report.terminal import render
 
 LOOP = "while True: pass"
 COPY = "import numpy\nsource = numpy.ones(8_000_000)\ntarget = source.copy()\nwhile True: target[:] = source"
@@ -116,16 +118,17 @@ def limit_of(rows: Sequence[Mapping[str, Any]]) -> float:
     return max(WORST, 2 * floor) if floor > FLOOR else WORST
 
 
-def table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Return what is printed."""
-    printed = Table("architecture", "figure", *CONDITIONS, "idle spread", "idle value in ranges")
+def report(rows: Sequence[Mapping[str, Any]]) -> Iterator[Part]:
+    """Yield what is printed, which docs/accuracy-of-replay.md shows, too."""
+    off = [abs(row["off"]) for row in rows if row["condition"] != IDLE]
+    yield f"Next to other work the answer differs by {fmean(off):.1%} on average and {max(off):.1%} at most."
+    printed = []
     for architecture, figure in product(dict.fromkeys(row["architecture"] for row in rows), FIGURES):
         own = {row["condition"]: row for row in rows if (row["architecture"], row["figure"]) == (architecture, figure)}
         cells = [f"{own[name]['median']:.4g}" if name == IDLE else f"{own[name]['off']:+.1%}" for name in CONDITIONS]
-        inside = sum(row["ranges_with_idle"] for row in own.values())
-        of = sum(row["of"] for row in own.values())
-        printed.add_row(architecture, figure, *cells, f"{own[IDLE]['floor']:.1%}", f"{inside} of {of}")
-    return printed
+        inside, of = (sum(row[key] for name, row in own.items() if name != IDLE) for key in ("ranges_with_idle", "of"))
+        printed.append((architecture, figure, *cells, f"{own[IDLE]['floor']:.1%}", f"{inside} of {of}"))
+    yield Table(("architecture", "figure", *CONDITIONS, "idle spread", "idle value in ranges"), printed, words=(0, 1))
 
 
 def main() -> int:
@@ -152,8 +155,7 @@ def main() -> int:
         given.json.write_text(json.dumps({"rows": rows, "recorded": kept}, indent=1))
     off = [abs(row["off"]) for row in rows if row["condition"] != IDLE]
     floor, limit = max(row["floor"] for row in rows), limit_of(rows)
-    console.print(f"Next to other work the answer differs by {fmean(off):.1%} on average and {max(off):.1%} at most.")
-    console.print(table(rows))
+    console.print(render(report(rows)))
     if floor > UNFIT:
         console.print(f"This host is unfit: idle, its answers differ by {floor:.1%}.")
         return 2

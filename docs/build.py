@@ -1,12 +1,12 @@
 """Build the pages of the documentation that are made from data: `python -m docs.build`, after the data has changed.
 
-`--check` writes nothing, and fails if a page differs from what would be built. Names of pages build only these. Each
-page is a function without arguments that returns its text, and a line in PAGES. Pages made only from data (SITE) aren't
-committed: `make site` builds them."""
+`--check` writes nothing, and fails if a page differs from what would be built. Names of pages build only these. A page
+or part of a page is a function without arguments that returns what it shows, as of a run's page, and a line in SITE or
+INSERTED. Pages in SITE aren't committed: `make site` builds them."""
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -21,12 +21,15 @@ from docs.pages import (
     sequences,
     systems,
 )
-from docs.pages.operations import insert_operations, lambda_operations
+from docs.pages.markdown import insert, render
+from docs.pages.operations import describe_operations, lambda_operations
 
+from slslab.report.page import Parts
 from slslab.statemachines import api as states
 from slslab_lab.runs.planning import architectures
 
 DOCS = Path(__file__).parent
+UNKNOWN = "`UnknownOperationException`"
 # Notes on operations of Step Functions that are emulated.
 STATES_NOTES = {
     "CreateStateMachine": "Standard workflows; logging is checked; logging, tracing and encryption have no effect",
@@ -42,36 +45,41 @@ LAMBDA_NOTES = {
 }
 
 
-def services() -> str:
-    """Return the page of services, with the operations of Lambda and of Step Functions."""
-    page = insert_operations(
-        (DOCS / "services.md").read_text(encoding="utf-8"),
-        "lambda",
-        lambda_operations(),
-        "`UnknownOperationException` (404)",
-        LAMBDA_NOTES,
-    )
-    refusal = "`UnknownOperationException`"
-    return insert_operations(page, "stepfunctions", states.OPERATIONS, refusal, STATES_NOTES)
-
-
-SITE: dict[str, Callable[[], str]] = {
+# Pages that are made only from data.
+SITE: Mapping[str, Callable[[], Parts]] = {
     "what-the-paper-did-not-say.md": discrepancies.build,
     "results.md": results.build,
     "accuracy-of-replay.md": replay_accuracy.build,
     "profiles.md": profiles.build,
-    "lambdaml-space.md": partial(lambdaml_space.build, DOCS.parent / lambdaml_space.DATA),
+    "lambdaml-space.md": lambdaml_space.build,
 }
-PAGES: dict[str, Callable[[], str]] = {
-    **SITE,
-    "atlas.md": atlas.build,
-    "reliability.md": partial(faults.insert_faults, DOCS / "reliability.md", DOCS.parent / faults.DATA),
-    "services.md": services,
-    "byzantine.md": partial(results.insert_study, "byzantine", DOCS / "byzantine.md"),
-    "serverless-gpus.md": partial(results.insert_study, "serverless-gpu", DOCS / "serverless-gpus.md"),
-    "architectures.md": partial(systems.insert_systems, DOCS / "architectures.md"),
-    **{f"sequences/{name}.svg": partial(sequences.draw_sequence, name) for name in architectures()},
+# The built parts of other pages, by the names in their marks.
+INSERTED: Mapping[str, Mapping[str, Callable[[], Parts]]] = {
+    "atlas.md": {"atlas": atlas.find_best, "checks": atlas.compare_runs},
+    "reliability.md": {"faults": faults.build},
+    "services.md": {
+        "lambda": lambda: describe_operations("lambda", lambda_operations(), f"{UNKNOWN} (404)", LAMBDA_NOTES),
+        "stepfunctions": lambda: describe_operations("stepfunctions", states.OPERATIONS, UNKNOWN, STATES_NOTES),
+    },
+    "byzantine.md": {"byzantine": partial(results.describe_study, "byzantine")},
+    "serverless-gpus.md": {"serverless-gpu": partial(results.describe_study, "serverless-gpu")},
+    "architectures.md": {"systems": systems.build},
 }
+PICTURES = {f"sequences/{name}.svg": name for name in architectures()}
+COMMITTED = (*INSERTED, *PICTURES)
+PAGES = (*SITE, *COMMITTED)
+
+
+def build(name: str) -> str:
+    """Return the text of a page."""
+    if name in PICTURES:
+        return sequences.draw_sequence(PICTURES[name])
+    if name in SITE:
+        return render(SITE[name]()) + "\n"
+    page = (DOCS / name).read_text(encoding="utf-8")
+    for part, make in INSERTED[name].items():
+        page = insert(page, part, make())
+    return page
 
 
 def main() -> int:
@@ -88,9 +96,9 @@ def main() -> int:
     if unknown := [name for name in arguments.pages if name not in PAGES]:
         parser.error(f"there isn't a page {unknown[0]}; choose from {', '.join(PAGES)}")
     stale = 0
-    for name in arguments.pages or (PAGES.keys() - SITE.keys() if arguments.check else PAGES):
+    for name in arguments.pages or (COMMITTED if arguments.check else PAGES):
         path = arguments.to / name
-        text = PAGES[name]()
+        text = build(name)
         if path.is_file() and path.read_text(encoding="utf-8") == text:
             continue
         stale += 1

@@ -1,18 +1,18 @@
 """The fault table of docs/reliability.md, and the number of faults that each system survives."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from docs.pages.markdown import code, insert, paragraph, table
+from docs.pages.markdown import code
 
 from slslab.errors import counted
+from slslab.report.page import WORDS, Part, Table
 from slslab.run.metrics import grouped
 
-DATA = Path("results/faults.json")
-BEGIN, END = "<!-- faults: `python -m docs.build` writes it -->", "<!-- end of faults -->"
+DATA = Path(__file__).parents[2] / "results" / "faults.json"
 # In the name of a system that differs from its architecture only in how it exchanges.
 OF = "/"
 # What survived has the parameters of a run without faults, or others.
@@ -21,11 +21,42 @@ EQUAL = {True: "equal", False: "continues"}
 Cell = Mapping[str, Any]
 
 
-def insert_faults(page: Path, data: Path = DATA) -> str:
-    """Return a page with the table between its marks; ValueError if the marks are missing."""
-    return insert(
-        page.read_text(encoding="utf-8"), BEGIN, END, describe_faults(json.loads(data.read_text(encoding="utf-8")))
+def build(data: Path = DATA) -> Iterator[Part]:
+    """Yield a summary, the outcome of each fault, and its cost."""
+    document: Mapping[str, Any] = json.loads(data.read_text(encoding="utf-8"))
+    cells: list[Cell] = document["cells"]
+    ran = [cell for cell in cells if _ran(cell)]
+    lived = [cell for cell in ran if cell["status"] == "survived"]
+    longest = max(cell["seconds"] for cell in ran)
+    run = document["run"]
+    systems = list(document["systems"])
+    architectures, others = ([name for name in systems if (OF in name) is other] for other in (False, True))
+    yield (
+        f"{len(lived)} of {len(ran)} runs that met a fault finished, {sum(cell['equal'] for cell in lived)} of them "
+        f"with the parameters of a run without faults to the last bit. {len(ran) - len(lived)} ended with a sentence "
+        f"that names the fault. None hung: the longest took {longest:.0f} s, of at most {document['bound_seconds']}. "
+        "`slslab check` finds no violation in any of them."
     )
+    yield (
+        f"`{document['command']}` made them on {document['date']}, in {document['seconds'] / 60:.0f} min: "
+        f"{run['workers']} workers, {run['epochs']} epochs of {run['batches']} minibatches of {run['batch_size']}, "
+        f"{run['dataset']}, functions of at most {counted(run['timeout'], 'second')}. One fault meets worker "
+        f"{document['worker']}, once in each phase (fetch, compute, synchronise, update, wait, other) in which it "
+        "can happen. **Equal**: the same parameters; **continues**: finished with other parameters; **ends**: with "
+        "such a sentence; an empty cell: the fault can't happen. *For good* means every request there."
+    )
+    yield _outcomes(cells, architectures)
+    yield "Systems that differ only in how they exchange met the faults in the phase `synchronise`:"
+    yield _outcomes(cells, others)
+    yield "### What it costs"
+    yield (
+        f"Additional billed seconds (+) relative to the median of "
+        f"{counted(len(document['without'][0]['billed_seconds']), 'run')} without faults. If the run ended: the "
+        "seconds billed until then, which are lost. Both are medians over phases, with the dollars of the whole "
+        "bill. The first row has the range of the runs without faults; a smaller difference means nothing. "
+        "Instances are billed for at least 60 s. The host did other work, too."
+    )
+    yield _costs(document, architectures)
 
 
 def survived(data: Path = DATA) -> Mapping[str, str]:
@@ -39,58 +70,17 @@ def survived(data: Path = DATA) -> Mapping[str, str]:
     return counts
 
 
-def describe_faults(document: Mapping[str, Any]) -> str:
-    """Return a summary, the outcome of each fault, and its cost."""
-    cells: list[Cell] = document["cells"]
-    ran = [cell for cell in cells if _ran(cell)]
-    lived = [cell for cell in ran if cell["status"] == "survived"]
-    equal = sum(cell["equal"] for cell in lived)
-    longest = max(cell["seconds"] for cell in ran)
-    run = document["run"]
-    systems = list(document["systems"])
-    architectures, others = ([name for name in systems if (OF in name) is other] for other in (False, True))
-    repeated = counted(len(document["without"][0]["billed_seconds"]), "run")
-    parts = [
-        paragraph(
-            f"{len(lived)} of {len(ran)} runs that met a fault finished, {equal} of them with the parameters of a run "
-            f"without faults to the last bit. {len(ran) - len(lived)} ended with a sentence that names the fault. None "
-            f"hung: the longest took {longest:.0f} s, of at most {document['bound_seconds']}. "
-            "`slslab check` finds no violation in any of them."
-        ),
-        paragraph(
-            f"`{document['command']}` made them on {document['date']}, in {document['seconds'] / 60:.0f} min: "
-            f"{run['workers']} workers, {run['epochs']} epochs of {run['batches']} minibatches of {run['batch_size']}, "
-            f"{run['dataset']}, functions of at most {counted(run['timeout'], 'second')}. One fault meets worker "
-            f"{document['worker']}, once in each phase (fetch, compute, synchronise, update, wait, other) in which it "
-            "can happen. **Equal**: the same parameters; **continues**: finished with other parameters; **ends**: with "
-            "such a sentence; an empty cell: the fault can't happen. *For good* means every request there."
-        ),
-        _outcomes(cells, architectures),
-        paragraph("Systems that differ only in how they exchange met the faults in the phase `synchronise`:"),
-        _outcomes(cells, others),
-        "### What it costs",
-        paragraph(
-            f"Additional billed seconds (+) relative to the median of {repeated} without faults. If the run ended: the "
-            "seconds billed until then, which are lost. Both are medians over phases, with the dollars of the whole "
-            "bill. The first row has the range of the runs without faults; a smaller difference means nothing. "
-            "Instances are billed for at least 60 s. The host did other work, too."
-        ),
-        _costs(document, architectures),
-    ]
-    return "\n\n".join(parts)
-
-
 def _ran(cell: Cell) -> bool:
     return bool(cell["status"] != "not applicable")
 
 
-def _outcomes(cells: Iterable[Cell], systems: Sequence[str]) -> str:
+def _outcomes(cells: Iterable[Cell], systems: Sequence[str]) -> Table:
     by_fault = grouped((cell["fault"], cell) for cell in cells)
     rows = [
         [code(fault), *(_outcome([cell for cell in own if cell["system"] == system]) for system in systems)]
         for fault, own in by_fault.items()
     ]
-    return table(["fault", *map(code, systems)], [row for row in rows if any(row[1:])])
+    return Table(("fault", *map(code, systems)), [row for row in rows if any(row[1:])], words=WORDS)
 
 
 def _outcome(cells: Sequence[Cell]) -> str:
@@ -101,7 +91,7 @@ def _outcome(cells: Sequence[Cell]) -> str:
     return "; ".join(f"{word}: {', '.join(own)}" for word, own in phases.items())
 
 
-def _costs(document: Mapping[str, Any], systems: Sequence[str]) -> str:
+def _costs(document: Mapping[str, Any], systems: Sequence[str]) -> Table:
     without = {one["system"]: one for one in document["without"]}
     first = [
         f"{min(one['billed_seconds']):.1f} to {max(one['billed_seconds']):.1f} s"
@@ -111,7 +101,7 @@ def _costs(document: Mapping[str, Any], systems: Sequence[str]) -> str:
     for fault, own in grouped((cell["fault"], cell) for cell in document["cells"]).items():
         of_system = grouped((cell["system"], cell) for cell in own if _ran(cell))
         rows.append([code(fault), *(_cost(of_system.get(system, ()), without[system]) for system in systems)])
-    return table(["fault", *map(code, systems)], rows)
+    return Table(("fault", *map(code, systems)), rows, words=WORDS)
 
 
 def _cost(cells: Sequence[Cell], without: Cell) -> str:

@@ -1,37 +1,20 @@
-"""A page's lists of a service's operations: emulated or refused."""
+"""The lists of a service's operations in docs/services.md: emulated or refused."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import groupby
-from types import MappingProxyType
 from typing import Any
 
-from docs.pages.markdown import code, insert, paragraph
+from docs.pages.markdown import code
 
 from slslab.aws.requests import own_models
 from slslab.lambda_ import emulator
-
-NONE: Mapping[str, str] = MappingProxyType({})
-
-
-def insert_operations(
-    text: str, service: str, emulated: Collection[str], refusal: str, notes: Mapping[str, str] = NONE
-) -> str:
-    """Return the text of a page with the lists of a service's operations between its marks; see `describe_operations`.
-
-    ValueError if the page lacks the marks.
-    """
-    operations = describe_operations(service, emulated, refusal, notes)
-    return insert(text, *marks(service), operations)
+from slslab.report.page import Part
 
 
-def marks(service: str) -> tuple[str, str]:
-    """Return the lines before and after the lists of a service."""
-    begin = f"<!-- operations of {service}: `python -m docs.build` writes them -->"
-    return begin, f"<!-- end of the operations of {service} -->"
-
-
-def describe_operations(service: str, emulated: Collection[str], refusal: str, notes: Mapping[str, str] = NONE) -> str:
-    """Return lists of all operations in botocore's model of a service.
+def describe_operations(
+    service: str, emulated: Collection[str], refusal: str, notes: Mapping[str, str]
+) -> Iterator[Part]:
+    """Yield lists of all operations in botocore's model of a service.
 
     `notes` adds to an emulated operation, `refusal` is the error of all others. ValueError for an operation that the
     model lacks, or for a note on one that isn't emulated.
@@ -41,24 +24,15 @@ def describe_operations(service: str, emulated: Collection[str], refusal: str, n
         raise ValueError(f"botocore's model of {service} has no operation {unknown[0]}")
     if refused := sorted({*notes} - {*emulated}):
         raise ValueError(f"{refused[0]} is not emulated")
-    others = [name for name in model if name not in emulated]
-    parts = [
-        paragraph(f"**Emulated**: {_names(sorted({*emulated} - {*notes}))}."),
-        *_listed("Emulated, with a difference", notes),
-        paragraph(f"**Refused** with {refusal}: {_names(others)}."),
-    ]
-    return "\n\n".join(parts)
+    yield f"**Emulated**: {_names(sorted({*emulated} - {*notes}))}."
+    yield "**Emulated, with a difference**:"
+    # Operations with the same remark are one line.
+    remarks = groupby(sorted(notes, key=lambda name: (notes[name], name)), key=notes.__getitem__)
+    yield "\n".join(sorted(f"{_names(names)}: {remark}" for remark, names in remarks))
+    yield f"**Refused** with {refusal}: {_names(name for name in model if name not in emulated)}."
 
 
-def _listed(title: str, operations: Mapping[str, str]) -> Iterator[str]:
-    """Yield the title and the list of operations, those with the same remark in one line."""
-    if operations:
-        remarks = groupby(sorted(operations, key=lambda name: (operations[name], name)), key=operations.__getitem__)
-        yield f"**{title}**:"
-        yield "\n".join(sorted(f"- {_names(names)}: {remark}" for remark, names in remarks))
-
-
-def _names(names: Collection[str] | Iterator[str]) -> str:
+def _names(names: Iterable[str]) -> str:
     return ", ".join(map(code, names))
 
 

@@ -3,40 +3,33 @@
 import tomllib
 from collections.abc import Iterator
 
-from docs.pages.markdown import code, paragraph, table
+from docs.pages.markdown import code
 
 from slslab.predict.profiles.profile import PROFILES, Figure, figures, load_profile, profile_names
-
-HEADINGS = ("figure", "value", "status", "source")
-
-
-def build() -> str:
-    """Return the whole page."""
-    parts = [
-        "# Figures of the profiles",
-        paragraph(
-            "[Replay](replay.md#profiles) says what a profile is and what its entries mean. MB/s are 10⁶ bytes per "
-            "second. A profile with a base contains only the figures that differ from it."
-        ),
-        *(part for name in profile_names() for part in _describe(name)),
-    ]
-    return "\n\n".join(parts) + "\n"
+from slslab.report.page import Part, Table
 
 
-def _describe(name: str) -> Iterator[str]:
-    profile = load_profile(name)
-    base = tomllib.loads((PROFILES / f"{name}.toml").read_text(encoding="utf-8")).get("base")
-    known = dict(figures(load_profile(base))) if base else {}
-    yield f"## {name}"
-    yield paragraph(f"{profile.description}. {profile.date:%-d %B %Y}.")
-    if base:
-        yield f"Base: {code(base)}."
-    rows = [
-        (entry, value_of(figure), figure.status, figure.source)
-        for entry, figure in figures(profile)
-        if known.get(entry) != figure
-    ]
-    yield table(HEADINGS, rows, numbers=(1,))
+def build() -> Iterator[Part]:
+    """Yield the page."""
+    yield "# Figures of the profiles"
+    yield (
+        "[Replay](replay.md#profiles) says what a profile is and what its entries mean. MB/s are 10⁶ bytes per "
+        "second. A profile with a base contains only the figures that differ from it."
+    )
+    for name in profile_names():
+        profile = load_profile(name)
+        base = tomllib.loads((PROFILES / f"{name}.toml").read_text(encoding="utf-8")).get("base")
+        known = dict(figures(load_profile(base))) if base else {}
+        yield f"## {name}"
+        yield f"{profile.description}. {profile.date:%-d %B %Y}."
+        if base:
+            yield f"Base: {code(base)}."
+        rows = [
+            (entry, value_of(figure), figure.status, figure.source)
+            for entry, figure in figures(profile)
+            if known.get(entry) != figure
+        ]
+        yield Table(("figure", "value", "status", "source"), rows, words=(0, 2, 3))
 
 
 def value_of(figure: Figure) -> str:

@@ -5,14 +5,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from docs.pages.faults import DATA as FAULTS
 from docs.pages.faults import survived
-from docs.pages.markdown import insert, table
 
 from slslab.errors import counted
 from slslab.predict.profiles import DEFAULT_PROFILE
 from slslab.predict.profiles.profile import load_profile
 from slslab.report.formats import span
+from slslab.report.page import Table
 from slslab.run.bill import DEFAULT_BOOK, load_book
 from slslab_lab.replay.measured import read_measured
 from slslab_lab.replay.ranges import with_processor
@@ -24,7 +23,6 @@ from slslab_lab.studies.lambdaml import recordings as table1
 from slslab_workers.architecture import title
 from slslab_workers.channels.choice import OPENERS, PARAMETER_SERVER
 
-BEGIN, END = "<!-- systems: `python -m docs.build` writes them -->", "<!-- end of systems -->"
 # Recordings with a few workers are replayed with this many.
 MANY = 64
 LAMBDAML = "LambdaML, SIGMOD 2021"
@@ -65,26 +63,17 @@ def systems(recordings: Path) -> Iterator[Listed]:
         yield Listed(TREES[topology], known[AVERAGING].paper, recordings / lenet(AVERAGING, topology).name, system)
 
 
-def insert_systems(page: Path) -> str:
-    """Return a page with the table between its marks; ValueError if the marks are missing."""
-    return insert(
-        page.read_text(encoding="utf-8"), BEGIN, END, describe_systems(page.parents[1] / FAULTS, committed("atlas"))
-    )
-
-
-def describe_systems(faults: Path, recordings: Path) -> str:
+def build(recordings: Path | None = None) -> Table:
     """Return the table: runs, bills and replays of each system's recorded run, and the faults that it survives, where
-    `faults` has them."""
+    the fault table has them."""
     many = f"with {MANY} workers"
     headings = (
         "system", "paper", "recorded run", "bill, USD", "replay, s", f"{many}, USD", f"{many}, s", "faults survived"
     )  # fmt: skip
-    lived = survived(faults)
-    return table(
-        headings,
-        [(*_row(listed), lived.get(listed.system, "not tried")) for listed in systems(recordings)],
-        numbers=(3, 4, 5, 6),
-    )
+    lived = survived()
+    listed = systems(recordings or committed("atlas"))
+    rows = [(*_row(each), lived.get(each.system, "not tried")) for each in listed]
+    return Table(headings, rows, words=(0, 1, 2, 7))
 
 
 def _row(listed: Listed) -> Sequence[str]:

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from docs.pages.faults import describe_faults, survived
+from docs.pages.faults import build, survived
+from docs.pages.markdown import render
 from tests import fault_table
 
 from slslab_lab.runs.planning import architectures
@@ -56,13 +57,13 @@ def test_the_table_says_where_phases_differ_and_what_was_lost(tmp_path: Path) ->
         "run": fault_table.RUN, "command": "make fault-table", "date": "2026-11-25", "seconds": 120, "worker": 0,
         "bound_seconds": 100, "systems": {"one": [], "two": [], "two/more": []}, "without": without, "cells": cells,
     }  # fmt: skip
-    text = describe_faults(document)
+    path = tmp_path / "faults.json"
+    path.write_text(json.dumps(document))
+    text = render(build(path))
     words = " ".join(text.split())
     assert "3 of 4 runs that met a fault finished, 2 of them with the parameters of a run without faults" in words
     assert "1 ended with a sentence" in words
     assert "| `kill` | equal: fetch; ends: update | equal: fetch; continues: update |" in text
     assert "| none | 3.0 to 6.0 s | 3.0 to 6.0 s |" in text
     assert "| `kill` | +0.2 s, $1.0e-06; 5.0 s, $1.1e-05 lost | +1.0 s, $1.0e-06 |" in text
-    path = tmp_path / "faults.json"
-    path.write_text(json.dumps(document))
     assert survived(path) == {"one": "0 of 1", "two": "1 of 1"}

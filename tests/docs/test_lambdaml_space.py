@@ -2,7 +2,8 @@
 
 import json
 
-from docs.pages.lambdaml_space import DATA, build
+from docs.build import build
+from docs.pages.lambdaml_space import DATA
 from tests import lambdaml_space
 
 from slslab_workers.plan import PlanError
@@ -35,6 +36,6 @@ def test_what_ran_has_the_closed_form_s_counts_and_equal_workers_where_they_wait
 
 
 def test_the_page_answers_first() -> None:
-    first = build().split("\n\n")[1]
+    first = build("lambdaml-space.md").split("\n\n")[1]
     assert first.startswith(f"Of {len(DOCUMENT['cells'])} combinations of pattern, model, algorithm, synchronisation")
     assert "the same to the bit" in " ".join(first.split())

@@ -5,7 +5,8 @@ import re
 from pathlib import Path
 
 import pytest
-from docs.pages.operations import describe_operations, insert_operations, lambda_operations, marks
+from docs.pages.markdown import BEGIN, END, insert, render
+from docs.pages.operations import describe_operations, lambda_operations
 
 from slslab.aws.keys import OWNER
 from slslab.aws.limits import lambda_limits
@@ -28,11 +29,12 @@ def listed(text: str) -> dict[str, str]:
 
 def test_every_operation_stands_there_once() -> None:
     operations = own_models().load_service_model("stepfunctions", "service-2")["operations"]
-    text = describe_operations("stepfunctions", OPERATIONS, "`X`", {"StopExecution": "note"})
+    notes = {"StopExecution": "note", "ListExecutions": "other"}
+    text = render(describe_operations("stepfunctions", OPERATIONS, "`X`", notes))
     titles = listed(text)
     assert sorted(titles) == sorted(operations)
     assert titles["StartExecution"] == "Emulated"
-    assert "**Emulated, with a difference**:\n\n- `StopExecution`: note\n" in text
+    assert "**Emulated, with a difference**:\n\n- `ListExecutions`: other\n- `StopExecution`: note\n" in text
     assert titles["RedriveExecution"] == "Refused"
     assert "**Refused** with `X`: " in text
 
@@ -46,22 +48,19 @@ def test_every_operation_stands_there_once() -> None:
 )
 def test_names_that_do_not_fit(emulated: list[str], notes: dict[str, str], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
-        describe_operations("stepfunctions", emulated, "", notes)
+        list(describe_operations("stepfunctions", emulated, "", notes))
 
 
 def test_a_page_without_marks_is_refused() -> None:
-    begin, end = marks("stepfunctions")
-    with pytest.raises(ValueError, match="lacks the marks <!-- operations of stepfunctions"):
-        insert_operations("# Page\n", "stepfunctions", [], "")
-    built = insert_operations(f"# Page\n{begin}\nold\n{end}\nafter\n", "stepfunctions", OPERATIONS, "`X`")
-    assert built.startswith(f"# Page\n{begin}\n\n**Emulated**: ")
-    assert built.endswith(f"\n\n{end}\nafter\n")
-    assert "old" not in built
+    begin, end = BEGIN.format("part"), END.format("part")
+    with pytest.raises(ValueError, match="lacks the marks <!-- part"):
+        insert("# Page\n", "part", "new")
+    assert insert(f"# Page\n{begin}\nold\n{end}\nafter\n", "part", "new") == f"# Page\n{begin}\n\nnew\n\n{end}\nafter\n"
 
 
 def test_what_the_page_calls_refused_is_refused_and_nothing_else() -> None:
     api = StatesApi(Machines(lambda_limits(), lambda _record: None))
-    begin, end = marks("stepfunctions")
+    begin, end = BEGIN.format("stepfunctions"), END.format("stepfunctions")
     here = listed(PAGE.read_text().partition(begin)[2].partition(end)[0])
     for operation in own_models().load_service_model("stepfunctions", "service-2")["operations"]:
         status, document = api._call(operation, json.dumps({}).encode(), OWNER)

@@ -3,12 +3,13 @@
 import re
 
 import pytest
-from docs.pages.profiles import build, value_of
+from docs.build import build
+from docs.pages.profiles import value_of
 
 from slslab.predict.profiles import DEFAULT_PROFILE
 from slslab.predict.profiles.profile import figures, load_profile, profile_names
 
-PAGE = build()
+PAGE = build("profiles.md")
 
 
 def section(name: str) -> str:

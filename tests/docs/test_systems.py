@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from docs.pages.systems import describe_systems, systems
+from docs.pages.systems import build, systems
 from tests.fault_table import DATA
 
 from slslab.predict.profiles import DEFAULT_PROFILE
@@ -24,8 +24,7 @@ ATLAS = committed("atlas")
 @pytest.fixture(scope="module")
 def rows() -> dict[str, list[str]]:
     """The cells of the table by its first column."""
-    lines = describe_systems(DATA, ATLAS).splitlines()[2:]
-    return {name: cells for name, *cells in ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)}
+    return {str(name): [str(cell) for cell in cells] for name, *cells in build().rows}
 
 
 def test_every_registered_architecture_stands_there(rows: dict[str, list[str]]) -> None:

@@ -127,7 +127,7 @@ def shown(document: Document) -> Iterator[Part]:
     """Yield the output of `slslab atlas`: the answers, the best system by size, the papers' crossings."""
     for group, title in document["groups"].items():
         yield Note(formats.capitalised(title), "answer")
-        yield from answers(document, group)
+        yield "\n".join(answers(document, group))
         yield from (strips(document, group, objective) for objective in BEST)
     yield from gpu_functions(document)
     yield crossings(document)

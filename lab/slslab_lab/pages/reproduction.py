@@ -78,7 +78,8 @@ def reproduction(document: Document) -> Iterator[Part]:
         # Break long headings at their spaces.
         yield replace(table, columns=(first, *(heading.replace(", ", "\n") for heading in headings)))
     if differing := reasons(document):
-        yield "\n".join(("Why they differ:", *differing))
+        yield "Why they differ:"
+        yield "\n".join(differing)
     yield Note("\n".join(notes(document)), "muted")
 
 
@@ -137,8 +138,8 @@ def _column(document: Document, column: Document) -> Card | None:
     groups = grouped((row["group"], (row, cell)) for row, cell in rows)
     drawn = [_dots(f"{name}-{number}", group, title, of) for number, (group, of) in enumerate(groups.items())]
     table = replace(column_table(document, column), caption="", folded=True)
-    dots = tuple(chart for chart in drawn if chart)
-    return Card(f"card-{name}", title, dots, (table,), notes=tuple(_unexplained(rows)), wide=True)
+    dots, tables = tuple(chart for chart in drawn if chart), (table,) if table.rows else ()
+    return Card(f"card-{name}", title, dots, tables, notes=tuple(_unexplained(rows)), wide=True)
 
 
 def _unexplained(rows: Sequence[tuple[Document, Document]]) -> Iterator[str]:
@@ -313,25 +314,33 @@ def column_table(document: Document, column: Document) -> Table:
     name, digits = column["name"], column.get("digits", DIGITS.get(column["unit"], 3))
     cells = [(row, row["cells"][name]) for row in document["rows"] if name in row["cells"]]
     ways = list(dict.fromkeys(again["way"] for _, cell in cells for again in cell["recomputed"] if again["value"]))
-    shown = [basis for basis in ("measured", "modelled") if any(cell[basis] for _, cell in cells)]
-    models = any(row["group"] for row in document["rows"])
-    headings = ["row", *(["model"] if models else []), "variant"]
     rows: list[Row] = []
     for row, cell in cells:
         values = {again["way"]: again for again in cell["recomputed"] if again["value"]}
-        if cell["published"] or values or any(cell[basis] for basis in shown):
+        if cell["published"] or values or cell["measured"] or cell["modelled"]:
             rows.append(
                 (
-                    *(row["name"], *([row["group"]] if models else []), row["variant"], cell["published"] or MISSING),
+                    *(row["name"], row["group"], row["variant"], cell["published"] or MISSING),
                     *(_recomputed(values[way]) if way in values else MISSING for way in ways),
-                    *(_estimate(cell[basis], digits, "≈" * (basis == "modelled")) for basis in shown),
+                    *(_estimate(cell["measured"], digits, ""), _estimate(cell["modelled"], digits, "≈")),
                     MISSING if cell["difference"] is None else percent(cell["difference"], "+.0"),
                     Cell(cell["verdict"] or MISSING, _reasons(cell), mood=MOODS.get(cell["verdict"], "")),
                 )
             )
-    further = ("published", *ways, *shown, "difference", "verdict")
-    title = f"{column['title']} ({column['unit']})"
-    return Table((*headings, *further), rows, caption=title, words=range(len(headings)))
+    headings = ("row", "model", "variant", "published", *ways, "measured", "modelled", "difference", "verdict")
+    return filled(Table(headings, rows, caption=f"{column['title']} ({column['unit']})", words=range(3)))
+
+
+def filled(table: Table) -> Table:
+    """Return a table without columns that are empty in all rows."""
+    empty = {"", MISSING, Cell(MISSING)}
+    kept = [number for number in range(len(table.columns)) if not {row[number] for row in table.rows} <= empty]
+    return replace(
+        table,
+        columns=[table.columns[number] for number in kept],
+        rows=[[row[number] for number in kept] for row in table.rows],
+        words=[place for place, number in enumerate(kept) if number in table.words],
+    )
 
 
 def _recomputed(way: Document) -> Cell:

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from docs.pages.systems import describe_systems
+from docs.pages.systems import build as build_systems
 from tests.commands import forked_environments, slslab
 from tests.entry_points import register
-from tests.fault_table import DATA as FAULTS
 from tests.house.messages import PRODUCT
 from tests.workers.architectures.conftest import INSTANCES, InMemory, Stages
 
@@ -279,8 +278,7 @@ def test_the_example_stands_in_the_table_of_systems_once_the_atlas_has_its_recor
     for recording in committed("atlas").glob("lenet-*"):
         (tmp_path / recording.name).symlink_to(recording)
     (tmp_path / "lenet-parameter-averaging").symlink_to(runs / averaged(run)["run"])
-    rows = describe_systems(FAULTS, tmp_path).splitlines()
-    assert [row.split(" | ")[2] for row in rows if row.startswith("| parameter-averaging |")] == [
+    assert [row[2] for row in build_systems(tmp_path).rows if row[0] == "parameter-averaging"] == [
         "2 workers, lenet, 2 invocations"
     ]
 
