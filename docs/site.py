@@ -1,14 +1,12 @@
 """Add to the site (`mkdocs.yml`) what isn't a page of this folder: files of the repository's root, and the reference.
 
 The folder's own README is the site's `overview.md`. The reference is generated: of the commands by mkdocs-click, of
-what a plug-in may use by mkdocstrings, of the document of a run from its schema.
+what a plug-in may use and of the document of a run by mkdocstrings.
 """
 
 import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -28,6 +26,24 @@ COMMANDS = """# Commands
     :prog_name: slslab
     :depth: 1
     :style: table
+"""
+DOCUMENT = """# The document of a run
+
+`slslab run --json` and `slslab show --json` print an `EndedDocument`, and a run leaves it as `run.json`.
+[Its JSON Schema](document.schema.json) is for validators.
+
+::: slslab.run.document
+    options:
+      inherited_members: true
+      separate_signature: true
+      show_signature_annotations: true
+      signature_crossrefs: true
+::: slslab.run.bill
+    options: {members: [Cost, BillLine, NotBilled, Dated], show_signature_annotations: true, show_root_heading: false}
+::: slslab.run.containers.Gpu
+    options: {show_signature_annotations: true}
+::: slslab.run.faults.Injected
+    options: {show_signature_annotations: true}
 """
 
 
@@ -74,7 +90,7 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
         "overview.md": (ROOT / "docs" / "README.md").read_text(encoding="utf-8"),
         "commands.md": COMMANDS,
         "plugins.md": plugin_reference(),
-        "document.md": describe_schema(schema),
+        "document.md": DOCUMENT,
         "document.schema.json": json.dumps(schema, indent=2),
         **{there: (ROOT / here).read_text(encoding="utf-8") for here, there in BESIDE.items()},
     }
@@ -97,39 +113,3 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
         r"\1",
         markdown,
     )
-
-
-def describe_schema(schema: Mapping[str, Any]) -> str:
-    """Return the schema of a run's document as a page: a table for each object."""
-    parts = [
-        "# The document of a run",
-        "`slslab run --json` and `slslab show --json` print it, and a run leaves it as `run.json`. Objects are named "
-        "as in `slslab.run.document`; [its JSON Schema](document.schema.json) is for validators.",
-    ]
-    for name, found in {"RunDocument": schema, **schema["$defs"]}.items():
-        if "properties" not in found:
-            continue
-        parts += [f"## {name}", found.get("description", "").partition("\n\nParameters")[0]]
-        required = set(found.get("required", ()))
-        rows = [
-            f"| `{key}` | {_type(value)} | {'yes' if key in required else 'no'} |"
-            for key, value in found["properties"].items()
-        ]
-        parts.append("\n".join(["| key | type | always there |", "|---|---|---|", *rows]))
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _type(value: Mapping[str, Any]) -> str:
-    """Return a type in words, objects with links."""
-    if "$ref" in value:
-        name = value["$ref"].rpartition("/")[2]
-        return f"[{name}](#{name.lower()})"
-    if options := value.get("anyOf") or value.get("oneOf"):
-        return " or ".join(_type(option) for option in options)
-    if "const" in value or "enum" in value:
-        return " or ".join(f"`{each}`" for each in value.get("enum", [value.get("const")]))
-    if value.get("type") == "array":
-        return f"list of {_type(value['items'])}" if "items" in value else "list"
-    if value.get("type") == "object" and isinstance(value.get("additionalProperties"), Mapping):
-        return f"object of {_type(value['additionalProperties'])}"
-    return str(value.get("type", "anything"))

@@ -87,10 +87,14 @@ def test_the_reference_has_every_command(site: Path) -> None:
 def test_the_reference_has_the_schema_of_a_run(site: Path) -> None:
     schema = json.loads((site / "document.schema.json").read_text(encoding="utf-8"))
     text = (site / "document.html").read_text(encoding="utf-8")
-    for name in ("Modelled", "MemorySize", "Cost"):
-        assert f'id="{name.lower()}"' in text
-        assert all(key in text for key in schema["$defs"][name]["properties"])
-    assert 'href="#memorysize"' in text
+    for module, name in (("document", "Modelled"), ("document", "MemorySize"), ("bill", "Cost")):
+        place = f"slslab.run.{module}.{name}"
+        assert f'id="{place}"' in text
+        assert all(f'id="{place}.{key}"' in text for key in schema["$defs"][name]["properties"])
+    # The type `OnLambda` has the key `lambda`, a word of Python.
+    ended = schema["properties"].keys() - {"lambda"}
+    assert all(f'id="slslab.run.document.EndedDocument.{key}"' in text for key in ended)
+    assert re.search('autorefs-internal"[^>]* href="#slslab.run.document.MemorySize"', text)
 
 
 def test_the_examples_use_what_the_reference_of_plugins_has_and_nothing_else(site: Path) -> None:
