@@ -9,7 +9,7 @@ from docs.pages.markdown import code
 
 from slslab.report.formats import MISSING
 from slslab.report.page import WORDS, Part, Table
-from slslab_lab.pages.reproduction import LEGEND, column_table, filled
+from slslab_lab.pages.reproduction import LEGEND, column_table
 from slslab_lab.papers.expressions import as_decimal, as_text
 from slslab_lab.papers.paper import Discrepancy, Paper, Working, load_paper, paper_names
 from slslab_lab.papers.recomputation import recompute, round_off
@@ -102,7 +102,7 @@ def _workings(lines: Sequence[Worked]) -> Table:
         named = line.expression if line.expression != line.filled else ""
         printed = MISSING if line.printed is None else as_text(line.printed)
         rows.append((line.what, code(named), code(line.filled), f"{line.shown} {line.unit}".strip(), printed))
-    return filled(Table(("", "arithmetic", "with its numbers", "value", "printed"), rows, words=(0, 1, 2)))
+    return Table(("", "arithmetic", "with its numbers", "value", "printed"), rows, words=(0, 1, 2)).filled()
 
 
 def _recomputed(paper: Paper) -> Iterator[Part]:

@@ -1,6 +1,6 @@
 """Cards of runs, services and sessions of tests, made from their documents, without charts, which pages add."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from slslab.aws.limits import MB
@@ -13,12 +13,10 @@ from slslab.report.summaries import (
     cpu_share_enforced,
     figure_text,
     half_widths,
-    handler_seconds,
     platform_of,
     predicted,
     processor_note,
     replayed,
-    seconds,
 )
 from slslab.run.metrics import PHASES
 from slslab.run.oversubscription import OVERSUBSCRIBED
@@ -81,7 +79,7 @@ def _function(name: str, memory: str, figures: Document, about: str = "") -> Row
     return (
         name,
         memory,
-        *(formats.integer(figures[key]) for key in ("invocations", "cold_starts", "errors")),
+        *(formats.significant(figures[key]) for key in ("invocations", "cold_starts", "errors")),
         *(f"{figures['reports']['duration_ms'][key]:,.2f}" for key in SPREAD),
         "" if (found := predicted(figures)) is None else figure_text(found, "duration_ms"),
         f"{figures['billed_seconds']:,.3f}",
@@ -117,25 +115,10 @@ def phases_card(document: Document) -> Card | None:
 
 
 def modelled_card(document: Document) -> Card | None:
-    """Return what the replayed trace takes on Lambda, per worker, next to what was measured on this host."""
+    """Return what the ranges of the replayed trace come from, and what it was played on."""
     found = replayed(document)
     if found is None:
         return None
-    workers, profile = document["per_worker"], found["profile"]
-    sums = sum(worker["seconds"] for worker in found["per_worker"]), sum(map(handler_seconds, workers))
-    totals = [
-        ("all", *map(seconds, (sums[0], found["billed_seconds"], sums[1], document["billed_seconds"]))),
-        ("from first to last", seconds(found["seconds"]), "", seconds(document["seconds"].get("span")), ""),
-    ]
-    if "ranges" in found:
-        totals.append(("80 % range", *(figure_text(found, name) for name in ("seconds", "billed_seconds")), "", ""))
-    table = Table(
-        ("worker", *(f"{basis} {unit}" for basis in ("modelled", "measured") for unit in ("s", "billed s"))),
-        [(rank(worker), *map(seconds, figures)) for worker, figures in beside_modelled(document)],
-        totals,
-        folded=True,
-        dispensable=(),
-    )
     of_cost = dict(half_widths(found, "cost"))
     sources = Table(
         ("the range comes from", "of the seconds", "of the cost"),
@@ -146,23 +129,15 @@ def modelled_card(document: Document) -> Card | None:
         caption="Half-widths of the 80 % ranges, with only one source of error each",
     )
     note = (
-        f"Modelled on the profile {profile['name']} of {profile['date']}. {found['critical_path']} "
+        f"Modelled on the profile {found['profile']['name']} of {found['profile']['date']}. {found['critical_path']} "
         f"Of the billed time {percent(found['waiting_share'])} is waiting (modelled)."
     )
     return Card(
         "card-modelled",
-        f"Modelled on {platform_of(document) or 'Lambda'}, and measured here",
-        tables=(sources, table) if sources.rows else (table,),
+        f"Modelled on {platform_of(document) or 'Lambda'}",
+        tables=(sources,) if sources.rows else (),
         notes=tuple(filter(None, (note, processor_note(document)))),
     )
-
-
-def beside_modelled(document: Document) -> Iterator[tuple[Document, tuple[float | None, ...]]]:
-    """Yield each worker with the seconds of its handlers and its billed ones: modelled, then measured."""
-    modelled = {worker["worker"]: worker for worker in document["lambda"]["per_worker"]}
-    for worker in document["per_worker"]:
-        other = modelled.get(worker["worker"], {"seconds": None, "billed_seconds": None})
-        yield worker, (other["seconds"], other["billed_seconds"], handler_seconds(worker), worker["billed_seconds"])
 
 
 def invocations_card(document: Document) -> Card | None:
@@ -224,7 +199,7 @@ def host_card(document: Document) -> Card | None:
         share = shares[cpu_share_enforced(document)]
     facts = [
         *([("host", f"{host['name']}, {host['processors']}")] if "name" in host else []),
-        ("cores", formats.integer(host["cores"])),
+        ("cores", formats.significant(host["cores"])),
         ("Lambda's CPU share", share),
         ("host delay", _delay(document)),
         ("confinement", document.get("confinement") or "not recorded"),

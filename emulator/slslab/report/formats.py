@@ -11,11 +11,6 @@ BYTES = ["B", "kB", "MB", "GB", "TB"]
 MISSING = "–"
 
 
-def integer(value: int | None) -> str:
-    """Return a whole number with thousands separators."""
-    return MISSING if value is None else f"{value:,}"
-
-
 def significant(value: float | None, digits: int = 4) -> str:
     """Return a number with at least `digits` significant digits, all integral digits, and no exponent."""
     if value is None:
@@ -73,11 +68,6 @@ def size(value: int | None) -> str:
         return MISSING
     unit, prefixed = pick_unit_and_suffix(value, BYTES, 1000)
     return f"{value:,} B" if unit == 1 else f"{significant(value / unit, 3)} {prefixed}"
-
-
-def money(amount: str | Decimal) -> str:
-    """Return an amount with four significant digits, without an exponent."""
-    return significant(float(amount))
 
 
 def share(value: float | None) -> str:

@@ -1,9 +1,10 @@
 """Parts of pages and terminal output: cards with charts, tables and notes. `terminal` and `html` render them."""
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from slslab.report.formats import MISSING
 from slslab.run.metrics import Records, Rows
 
 Document = Mapping[str, Any]
@@ -76,6 +77,17 @@ class Table:
     note: str = ""
     dispensable: Sequence[str] | None = None
 
+    def filled(self) -> "Table":
+        """Return a table without totals, and without columns that are empty in all rows."""
+        empty = {"", MISSING, Cell(MISSING)}
+        kept = [number for number in range(len(self.columns)) if not {row[number] for row in self.rows} <= empty]
+        return replace(
+            self,
+            columns=[self.columns[number] for number in kept],
+            rows=[[row[number] for number in kept] for row in self.rows],
+            words=[place for place, number in enumerate(kept) if number in self.words],
+        )
+
 
 @dataclass(frozen=True)
 class Figure:
@@ -100,7 +112,6 @@ class Card:
     tables: tuple[Table, ...] = ()
     facts: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
-    verdict: Cell | None = None
     wide: bool = False
     # Its charts show the same data in several ways; buttons switch between them.
     switched: bool = False

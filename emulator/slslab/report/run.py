@@ -9,8 +9,6 @@ from slslab.report.bill_tables import bill_card
 from slslab.report.page import Card, Document, Figure, Note, Page, Part, Table
 from slslab_workers.architecture import chosen_options, title
 
-# Long runs show only this many epochs.
-EPOCHS = 10
 # Names as in papers.
 MODELS = {
     "lenet": "LeNet-5", "mobilenet": "MobileNet", "resnet18": "ResNet-18", "resnet34": "ResNet-34",
@@ -71,7 +69,7 @@ def full(document: Document) -> Iterator[Part]:
     yield figures_table(document)
     for card in run_cards(document):
         # `slslab bill` also prints the price of this host's seconds.
-        yield replace(card, tables=card.tables[:1]) if card.id == "card-bill" else _with_few_epochs(card)
+        yield replace(card, tables=card.tables[:1]) if card.id == "card-bill" else card
 
 
 def run_cards(document: Document) -> list[Card]:
@@ -141,14 +139,6 @@ def interrupted(document: Document) -> Iterator[Part]:
     yield f"`slslab show {document['run']}` prints what it did until then."
 
 
-def _with_few_epochs(card: Card) -> Card:
-    """Return the card of loss and accuracy with up to ten epochs, spread over the run, including the last."""
-    if card.id != "card-learning" or len(rows := card.tables[0].rows) <= EPOCHS:
-        return card
-    shown = sorted({round(number * (len(rows) - 1) / (EPOCHS - 1)) for number in range(EPOCHS)})
-    return replace(card, tables=(replace(card.tables[0], rows=[rows[number] for number in shown]),))
-
-
 def _headline(document: Document, *, brief: bool = False) -> Iterator[Note]:
     known = summaries.replayed(document) or summaries.predicted(document)
     wide = summaries.unanchored_note([document], ["this run"]) if brief and summaries.replayed(document) else ""
@@ -205,7 +195,7 @@ def figures(document: Document) -> Iterator[Figure]:
         yield both(name, "seconds", formats.seconds(spent.get("span", spent["measured"])))
     if cost := document.get("cost"):
         named = f"{summaries.HOST_PRICED}, {cost['currency']}" if {"lambda", "predicted"} & document.keys() else ""
-        yield both(f"bill, {cost['currency']}", "cost", formats.money(cost["total"]), named)
+        yield both(f"bill, {cost['currency']}", "cost", formats.significant(float(cost["total"])), named)
     if "billed_seconds" in document:
         yield both("billed time", "billed_seconds", formats.seconds(document["billed_seconds"]))
     if document.get("orchestration_seconds") is not None:
@@ -228,7 +218,7 @@ def figures(document: Document) -> Iterator[Figure]:
         yield Figure("bytes sent", formats.size(moved["in"]), "exact", f"{formats.size(moved['out'])} received")
     if document.get("invocations"):
         note = f"{document['cold_starts']:,} cold"
-        yield Figure("invocations", formats.integer(document["invocations"]), "exact", note)
+        yield Figure("invocations", formats.significant(document["invocations"]), "exact", note)
     elif launched := document.get("instances"):
         yield Figure("instances", str(len(launched)), "exact", f"on {document['device']}")
 
@@ -259,18 +249,32 @@ def failure(error: Document) -> Note:
 
 def warnings(document: Document) -> Iterator[Note]:
     """Yield caveats on the figures."""
-    launched = document.get("instances")
-    notes = document.get("cost", {}).get("notes", ())
-    said = (
-        summaries.buffers_note(document),
-        summaries.uncertain_note(document),
-        *summaries.limit_notes(document),
-        *summaries.imports_notes(document),
-        "This host could not enforce Lambda's CPU share." if summaries.cpu_share_enforced(document) is False else "",
-        f"The vCPUs and memory of {launched[0]['type']} weren't enforced." if launched else "",
-        "The trace breaks off in the middle of its last line; later events are missing here."
-        if document.get("trace_torn")
-        else "",
-        *(f"{formats.capitalised(note)}." for note in notes),
-    )
-    yield from map(Note, filter(None, said))
+    yield from map(Note, _warnings(document))
+
+
+def _warnings(document: Document) -> Iterator[str]:
+    if not document.get("details", {}).get("buffers_equal", True):
+        yield (
+            "Workers have different buffers (batch normalisation's means and variances); the evaluated model has rank "
+            "0's."
+        )
+    host = document.get("host", {})
+    if marked := host.get("uncertain_invocations"):
+        yield (
+            f"{marked:,} of {document['invocations']:,} invocations waited for files or services while this host was "
+            f"short of processors, memory or disks. That may account for up to "
+            f"{formats.seconds(host['uncertain_seconds'])} of their durations."
+        )
+    yield from summaries.limit_notes(document)
+    imported = document.get("host_imports", {})
+    for function, names in imported.items():
+        yield f"{function} imported {formats.listed(names)} from this machine, not from its package."
+    if imported:
+        yield summaries.IMPORTS_HINT
+    if summaries.cpu_share_enforced(document) is False:
+        yield "This host could not enforce Lambda's CPU share."
+    if launched := document.get("instances"):
+        yield f"The vCPUs and memory of {launched[0]['type']} weren't enforced."
+    if document.get("trace_torn"):
+        yield "The trace breaks off in the middle of its last line; later events are missing here."
+    yield from (f"{formats.capitalised(note)}." for note in document.get("cost", {}).get("notes", ()))

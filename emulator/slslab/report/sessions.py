@@ -94,17 +94,17 @@ def session_page(document: Document) -> Page:
 def _tests_card(document: Document) -> Card | None:
     if not document["tests"]:
         return None
-    rows = [(row["test"], *_figures(row), formats.money(row["cost"]), cost_cell(row)) for row in document["tests"]]
+    rows = [(row["test"], *_figures(row), significant(float(row["cost"])), cost_cell(row)) for row in document["tests"]]
     columns = ("test", "invocations", "cold", "billed s", "peak memory", "this host, USD", "Lambda")
-    total = ("total", *_figures(document), formats.money(document["cost"]["total"]), cost_cell(document))
+    total = ("total", *_figures(document), significant(float(document["cost"]["total"])), cost_cell(document))
     note = "The peak is the highest of all invocations. An invocation counts for the test during which it ended."
     return Card("card-tests", "Tests", (), (Table(columns, rows, (total,)),), notes=(note,), wide=True)
 
 
 def _figures(row: Document) -> tuple[str, ...]:
     return (
-        formats.integer(row["invocations"]),
-        formats.integer(row["cold_starts"]),
+        significant(row["invocations"]),
+        significant(row["cold_starts"]),
         f"{row['billed_seconds']:,.3f}",
         formats.megabytes(row["peak_memory_mb"]),
     )

@@ -20,8 +20,7 @@ from slslab.predict.uncertainty import (
     ratio_range,
     read_uncertainty,
 )
-from slslab.report import formats
-from slslab.report.formats import MISSING, listed, percent, significant, span
+from slslab.report.formats import listed, percent, significant, span
 from slslab.report.page import Document
 
 # The name for the cost of the usage as metered on the host; "bill" always means Lambda's.
@@ -302,16 +301,6 @@ def limit_notes(document: Document) -> list[str]:
     return notes
 
 
-def imports_notes(document: Document) -> list[str]:
-    """Return a sentence for each function that imported this machine's packages, and then what to do."""
-    found = document.get("host_imports", {})
-    said = [
-        f"{function} imported {listed(names)} from this machine, not from its package."
-        for function, names in found.items()
-    ]
-    return [*said, IMPORTS_HINT] if said else []
-
-
 def amount(cost: Document, digits: int = 4) -> str:
     """Return the total of a bill with its currency and `digits` significant digits."""
     number = significant(float(cost["total"]), digits)
@@ -332,32 +321,6 @@ def cpu_share_enforced(document: Document) -> bool | None:
     return enforced
 
 
-def buffers_note(document: Document) -> str:
-    """Return which worker's buffers were evaluated, if workers have different ones."""
-    if document.get("details", {}).get("buffers_equal", True):
-        return ""
-    return (
-        "Workers have different buffers (batch normalisation's means and variances); the evaluated model has rank 0's."
-    )
-
-
-def uncertain_note(document: Document) -> str:
-    """Return how much of the invocations' durations this host may have caused; empty if none."""
-    host = document.get("host", {})
-    if not (marked := host.get("uncertain_invocations")):
-        return ""
-    return (
-        f"{marked:,} of {document['invocations']:,} invocations waited for files or services while this host was "
-        f"short of processors, memory or disks. That may account for up to "
-        f"{formats.seconds(host['uncertain_seconds'])} of their durations."
-    )
-
-
-def handler_seconds(worker: Document) -> float:
-    """Return the seconds of a worker's handlers: all phases except init."""
-    return float(sum(worker["phases"].values()) - worker["phases"]["init"])
-
-
 def alone_note(alone: Document) -> str:
     """Return caveats on CPU seconds that were measured alone."""
     if alone["status"] != "measured":
@@ -369,11 +332,6 @@ def alone_note(alone: Document) -> str:
     if not alone["quiet"]:
         note += f" NOT QUIET: other programs slowed the host {alone['probe_ratio']:,.2f} times, so the range is wider."
     return note
-
-
-def seconds(value: float | None) -> str:
-    """Return seconds with three decimals."""
-    return MISSING if value is None else f"{value:,.3f}"
 
 
 def quantity(text: str) -> str:

@@ -1,12 +1,16 @@
 """Accuracy curves as tables, for `slslab accuracy`."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from slslab.errors import counted
-from slslab.report.formats import MISSING, percent
+from slslab.report.formats import MISSING, percent, significant
 from slslab.report.page import Document, Part, Table
 
 SHOWN = 40
+HEADINGS = (
+    *("epoch", "updates", "training loss", "test loss", "test accuracy", "validation loss", "significant updates"),
+    "seconds",
+)
 ENDINGS = {
     "epochs": "all epochs were trained",
     "accuracy": "the accuracy was reached",
@@ -23,27 +27,21 @@ def curve(document: Document) -> Iterator[Part]:
         f"{plan['dataset']}, {counted(plan['workers'], 'worker')} × {counted(plan['batches'], 'batch', 'batches')} × "
         f"{counted(plan['batch_size'], 'image')} an epoch, seed {plan['seed']}, on {document['device']['name']}"
     )
-    columns: list[tuple[str, Callable[[Document], str]]] = [
-        ("epoch", lambda row: str(row["epoch"])),
-        ("updates", lambda row: f"{row['updates']:,}"),
-        ("training loss", lambda row: _loss(row["training_loss"])),
-        ("test loss", lambda row: _loss(row["test_loss"])),
-        ("test accuracy", lambda row: percent(row["test_accuracy"], ".2")),
-        ("validation loss", lambda row: _loss(row["validation_loss"])),
-        ("significant updates", lambda row: str(row["significant_updates"])),
-        ("seconds", lambda row: f"{row['training_seconds']:.1f}"),
-    ]
-    absent = [
-        name
-        for name in ("validation loss", "significant updates")
-        if all(row[name.replace(" ", "_")] is None for row in rows)
-    ]
-    columns = [column for column in columns if column[0] not in absent]
     every = -(-len(rows) // SHOWN) or 1
     shown = [
-        row for row in rows if row["epoch"] % every == 0 or row is rows[-1] or (best and row["epoch"] == best["epoch"])
+        (
+            str(row["epoch"]),
+            f"{row['updates']:,}",
+            *(_loss(row[name]) for name in ("training_loss", "test_loss")),
+            percent(row["test_accuracy"], ".2"),
+            _loss(row["validation_loss"]),
+            significant(row["significant_updates"]),
+            f"{row['training_seconds']:.1f}",
+        )
+        for row in rows
+        if row["epoch"] % every == 0 or row is rows[-1] or (best and row["epoch"] == best["epoch"])
     ]
-    yield Table([name for name, _ in columns], [[text(row) for _, text in columns] for row in shown])
+    yield Table(HEADINGS, shown).filled()
     if best is None:
         yield "No epoch was trained."
         return

@@ -47,15 +47,10 @@ def answers(document: Document, group: str) -> Iterator[str]:
 def point(found: Document) -> str:
     """Return a best point with its figures, and the next system."""
     beyond = ", extrapolated" if found["extrapolated"] else ""
-    seconds, usd = (figure(found, name) for name in BEST)
+    seconds, usd = (formats.span(found[f"{name}_low"], found[f"{name}_high"]) for name in BEST)
     memory = "" if found["memory_mb"] is None else f" of {formats.megabytes(found['memory_mb'])}"
     where = f"{found['system']} with {found['workers']} workers{memory}"
     return f"{where}: {seconds} s and {usd} USD{beyond}{following(found)}"
-
-
-def figure(found: Document, name: str) -> str:
-    """Return seconds or usd of a best point as its 80 % range."""
-    return formats.span(found[f"{name}_low"], found[f"{name}_high"])
 
 
 def following(found: Document) -> str:

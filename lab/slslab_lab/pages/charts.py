@@ -22,7 +22,6 @@ from slslab_lab.pages.scales import (
     step,
     title_lines,
     tooltips,
-    whole_ticks,
 )
 from slslab_lab.pages.timeline import Timeline
 
@@ -85,8 +84,8 @@ def lines(
     known = [(name, x, 100 * y if percent else y) for name, x, y in rows if y is not None]
     data = Data(("line", "x", "y"), known)
     points = len(data.rows) <= 60 * len(keys)
-    x, y = [row[1] for row in known], [row[2] for row in known]
-    across = number_axis(values=whole_ticks(min(x), max(x)), format=",d") if whole else number_axis()
+    y = [row[2] for row in known]
+    across = number_axis(tickMinStep=1, format=",d") if whole else number_axis()
     # Without an explicit precision, 80 would become 8e+1.
     upright = alt.Axis(format=",.6~g", tickCount=5)
     # Equal percentages leave space above and below for ticks. Everything else begins at 0, or noise would look like

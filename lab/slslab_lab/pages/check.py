@@ -12,23 +12,19 @@ from slslab.run.metrics import grouped
 def checked(runs: Sequence[Mapping[str, Any]]) -> Iterator[Part]:
     """Yield the answer for each run, then its violations, and the rules that don't apply, with the reason."""
     for run in runs:
-        yield from _one(run)
-
-
-def _one(run: Mapping[str, Any]) -> Iterator[Part]:
-    over = f"{counted(len(run['rules']), 'rule')} over {counted(run['events'], 'event')}"
-    if run["holds"]:
-        yield f"Holds: {over}: {run['run']}"
-    else:
+        over = f"{counted(len(run['rules']), 'rule')} over {counted(run['events'], 'event')}"
         violations = run["violations"]
-        violated = len({violation["rule"] for violation in violations})
-        yield f"Violated: {violated} of {over}, {counted(len(violations), 'time')}: {run['run']}"
-        # Violations of a rule that differ only in numbers are one line.
-        alike = grouped(((each["rule"], re.sub(r"\d+", "", each["sentence"])), each) for each in violations)
-        headings = ("rule", "event", "worker", "step", "what happened")
-        yield Table(headings, [_row(group[0], len(group)) for group in alike.values()], words=WORDS)
-    for reason, rules in grouped((reason, rule) for rule, reason in run["not_checked"].items()).items():
-        yield f"Not checked: {', '.join(rules)}: {reason.rstrip('.')}."
+        if run["holds"]:
+            yield f"Holds: {over}: {run['run']}"
+        else:
+            violated = len({violation["rule"] for violation in violations})
+            yield f"Violated: {violated} of {over}, {counted(len(violations), 'time')}: {run['run']}"
+            # Violations of a rule that differ only in numbers are one line.
+            alike = grouped(((each["rule"], re.sub(r"\d+", "", each["sentence"])), each) for each in violations)
+            headings = ("rule", "event", "worker", "step", "what happened")
+            yield Table(headings, [_row(group[0], len(group)) for group in alike.values()], words=WORDS)
+        for reason, rules in grouped((reason, rule) for rule, reason in run["not_checked"].items()).items():
+            yield f"Not checked: {', '.join(rules)}: {reason.rstrip('.')}."
 
 
 def _row(violation: Mapping[str, Any], similar: int) -> Row:

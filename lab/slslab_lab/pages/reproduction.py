@@ -8,7 +8,7 @@ from statistics import fmean, median
 from typing import Any
 
 from slslab.errors import counted
-from slslab.report.formats import MISSING, capitalised, listed, percent
+from slslab.report.formats import MISSING, listed, percent
 from slslab.report.page import WORDS, Card, Cell, Chart, Document, Key, Note, Page, Part, Row, Table
 from slslab.run.metrics import grouped
 from slslab_lab.pages import charts, scales
@@ -90,7 +90,7 @@ def describe_reproduction(document: Document) -> Page:
         *filter(None, [_agreement_card(document)]),
         *([_whole("card-orders", orders(document))] if document.get("orders") else []),
         *(_whole(f"card-matrix-{number}", table) for number, table in enumerate(matrices(document))),
-        *_rankings(document),
+        *(_whole(f"card-ranking-{number}", ranking_table(each)) for number, each in enumerate(document["rankings"])),
         *_curves(document),
         *_bills(document),
         *(_whole("card-thresholds", table) for table in thresholds(document)),
@@ -171,13 +171,6 @@ def _dots(identifier: str, group: str, title: str, rows: Sequence[tuple[Document
         return None
     label = f"Points: {title}, {' and '.join(drawn)}, per row {group}".strip()
     return charts.dots(f"column-{identifier}", label, points, scales.basis_keys(*drawn), title, group)
-
-
-def _rankings(document: Document) -> Iterator[Card]:
-    for number, ranking in enumerate(document["rankings"]):
-        title, verdict = capitalised(ranking["title"]), ranking["verdict"]
-        said = Cell(f"Ranking {verdict}.", mood=MOODS.get(verdict, "")) if verdict else None
-        yield Card(f"card-ranking-{number}", title, tables=(replace(ranking_table(ranking), caption=""),), verdict=said)
 
 
 def _keys(document: Document, names: Sequence[str]) -> tuple[Key, ...]:
@@ -328,19 +321,7 @@ def column_table(document: Document, column: Document) -> Table:
                 )
             )
     headings = ("row", "model", "variant", "published", *ways, "measured", "modelled", "difference", "verdict")
-    return filled(Table(headings, rows, caption=f"{column['title']} ({column['unit']})", words=range(3)))
-
-
-def filled(table: Table) -> Table:
-    """Return a table without columns that are empty in all rows."""
-    empty = {"", MISSING, Cell(MISSING)}
-    kept = [number for number in range(len(table.columns)) if not {row[number] for row in table.rows} <= empty]
-    return replace(
-        table,
-        columns=[table.columns[number] for number in kept],
-        rows=[[row[number] for number in kept] for row in table.rows],
-        words=[place for place, number in enumerate(kept) if number in table.words],
-    )
+    return Table(headings, rows, caption=f"{column['title']} ({column['unit']})", words=range(3)).filled()
 
 
 def _recomputed(way: Document) -> Cell:

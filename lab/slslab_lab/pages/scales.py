@@ -68,14 +68,6 @@ def title_lines(title: str) -> list[str]:
     return wrap(f"{name},\N{NO-BREAK SPACE}{unit}" if comma else title, 24)
 
 
-def whole_ticks(first: float, last: float) -> list[int]:
-    """Return at most about ten whole numbers at equal distances, starting with the first."""
-    step = next(
-        step for power in range(12) for step in (10**power, 2 * 10**power, 5 * 10**power) if last - first <= 10 * step
-    )
-    return list(range(int(first), int(last) + 1, step))
-
-
 def name_axis(sort: list[str] | None = None) -> "alt.Y":
     """Return a vertical axis of names in the order of the data, splitting names at line breaks."""
     lines = r"split(datum.label, '\n')"

@@ -1,8 +1,7 @@
 """Runs in an MLflow tracking store."""
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -34,21 +33,14 @@ def write_tracking(runs: Sequence[Run], uri: str, experiment: str) -> list[dict[
         os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
     # Report a missing server in seconds, not minutes.
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    from mlflow.exceptions import MlflowException
     from mlflow.tracking import MlflowClient
 
-    with _refusals(uri):
+    try:
         client = MlflowClient(tracking_uri=uri)
         known = client.get_experiment_by_name(experiment)
         id_ = known.experiment_id if known is not None else client.create_experiment(experiment)
         return [_write_once(client, id_, run) for run in runs]
-
-
-@contextmanager
-def _refusals(uri: str) -> Iterator[None]:
-    from mlflow.exceptions import MlflowException
-
-    try:
-        yield
     except (MlflowException, OSError) as error:
         lines = str(error).strip().splitlines() or [type(error).__name__]
         raise HostError(

@@ -110,7 +110,7 @@ class Views:
         if spent := document.get("seconds"):
             row["measured"] = formats.seconds(spent["measured"])
         if cost := document.get("cost"):
-            row["cost"] = f"{formats.money(cost['total'])} {cost['currency']}"
+            row["cost"] = f"{formats.significant(float(cost['total']))} {cost['currency']}"
         return row | {"comparable": underway is None and "architecture" in document}
 
 
