@@ -3,7 +3,7 @@
 import re
 import textwrap
 
-from slslab.report.page import Bars, Card, Note, Parts, Row, Table
+from slslab.report.page import Card, Note, Parts, Row, Table
 
 WIDTH = 120
 # Before and after the part of a page that is built.
@@ -25,8 +25,8 @@ def render(shown: Parts) -> str:
             note = f"\n\n{paragraph(shown.note)}" if shown.note else ""
             rules = ["---" if number in shown.words else "---:" for number in range(len(shown.columns))]
             return caption + "\n".join(map(_line, (shown.columns, rules, *shown.rows, *shown.totals))) + note
-        case Bars() | Card():
-            raise TypeError(f"pages of the documentation show no {type(shown).__name__}")
+        case Card():
+            return render((f"### {shown.title}", *shown.tables, *shown.notes))
     return "\n\n".join(map(render, shown))
 
 

@@ -148,14 +148,6 @@ class Live:
     events: str
 
 
-@dataclass(frozen=True)
-class Bars:
-    """Bars behind names, in one column or several, each as long as its share of the longest of its column."""
-
-    columns: Sequence[str]
-    rows: Sequence[tuple[str, Sequence[float]]]
-
-
 # What a terminal prints: one part, or several below each other.
-Part = str | Note | Table | Bars | Card
+Part = str | Note | Table | Card
 Parts = Part | Iterable[Part]

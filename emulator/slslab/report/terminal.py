@@ -5,7 +5,6 @@ from copy import copy
 from dataclasses import replace
 
 from rich import box
-from rich.bar import Bar
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.table import Table
@@ -13,7 +12,6 @@ from rich.text import Text
 
 from slslab.report import page
 
-BAR_WIDTH = 40
 STYLES = {"answer": "bold", "muted": "dim", "good": "green", "warn": "yellow", "bad": "red"}
 
 
@@ -26,8 +24,6 @@ def render(shown: page.Parts) -> RenderableType:
             return _text(shown)
         case page.Table():
             return _table(shown)
-        case page.Bars():
-            return _bars(shown)
         case page.Card():
             tables = [each if each.caption else replace(each, caption=shown.title) for each in shown.tables]
             facts = (
@@ -113,16 +109,4 @@ def _table(shown: page.Table) -> Table:
     table.add_section()
     for row in shown.totals:
         table.add_row(*map(_text, row))
-    return table
-
-
-def _bars(shown: page.Bars) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in ("", *shown.columns):
-        table.add_column(heading, no_wrap=True)
-    longest = [max(values) or 1.0 for values in zip(*(values for _, values in shown.rows), strict=True)]
-    for name, values in shown.rows:
-        table.add_row(
-            name, *(Bar(most, 0, value, width=BAR_WIDTH) for most, value in zip(longest, values, strict=True))
-        )
     return table

@@ -4,22 +4,19 @@ from collections.abc import Iterator
 
 from slslab.errors import counted
 from slslab.report.formats import MISSING, listed, megabytes, significant, span
-from slslab.report.page import Bars, Card, Cell, Chart, Data, Document, Key, Note, Page, Part, Row, Table
+from slslab.report.page import Card, Cell, Chart, Data, Document, Key, Note, Page, Part, Row, Table
 from slslab.report.summaries import PREDICTED_RANGES, cost_text, predicted, region
 
 TITLES = {"cheapest": "Cheapest", "fastest": "Fastest", "balanced": "Least cost × time"}
 # What sizes can't be told apart by.
 BY = {"cheapest": "cost", "fastest": "time", "balanced": "cost × time"}
 RULE = "the smaller cost (or cost × time) wins, and of equal costs the larger memory size"
-COLUMNS = ("ms", "USD a million")
 
 
 def tuning(document: Document) -> Iterator[Part]:
-    """Yield what a terminal shows: the answers, each size, and a picture of time and cost."""
+    """Yield what a terminal shows: the answers, and each size."""
     yield Note("\n".join(answers(document)), "answer")
     yield _table(document)
-    bars = [(megabytes(row["memory_mb"]), [row[name]["value"] for name in _FIGURES]) for row in _kept(document)]
-    yield Bars(COLUMNS, bars)
     yield Note("\n".join(_notes(document)), "muted")
 
 
@@ -129,10 +126,6 @@ def _notes(document: Document) -> Iterator[str]:
 _FIGURES = ("duration_ms", "cost")
 
 
-def _kept(document: Document) -> list[Document]:
-    return [row for row in document["sizes"] if "cost" in row]
-
-
 def _of_size(document: Document, memory_mb: int) -> Document:
     return next(row for row in document["sizes"] if row["memory_mb"] == memory_mb)
 
@@ -147,7 +140,8 @@ def _chart(document: Document) -> Chart:
     rows = [
         (row["memory_mb"], titles[name], *(row[name][end] for end in ("value", "low", "high")), row["basis"])
         for name in titles
-        for row in _kept(document)
+        for row in document["sizes"]
+        if "cost" in row
     ]
     keys = tuple(Key(title, str(number)) for number, title in enumerate(titles.values(), 1))
 

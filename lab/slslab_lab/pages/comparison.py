@@ -17,13 +17,14 @@ from slslab.errors import RequestError
 from slslab.predict.uncertainty import INSTANCE, Uncertainty, ratio_range, read_uncertainty
 from slslab.report import summaries
 from slslab.report.formats import MISSING, capitalised, difference, listed, percent, share, significant, span
-from slslab.report.page import WORDS, Card, Cell, Chart, Document, Key, Note, Page, Part, Row, Table
+from slslab.report.page import WORDS, Card, Cell, Chart, Document, Note, Page, Part, Row, Table
 from slslab.report.summaries import figure_text, platform_of, replayed
 from slslab.run.bill import total_alone
 from slslab.run.directory import RunDirectory
 from slslab.run.metrics import PHASES, grouped
 from slslab.run.run import Run
 from slslab_lab.pages import charts, scales
+from slslab_lab.pages.run_page import learning_card
 from slslab_workers.architecture import chosen_options
 from slslab_workers.architecture import title as title_of
 from slslab_workers.plan import Plan
@@ -183,7 +184,7 @@ def describe_comparison(documents: Sequence[Document]) -> Page:
         if picture is None
         else Card("card-cost-time", there(documents, "Cost, time and accuracy on AWS"), (picture,), wide=True),
         _figures(documents, names),
-        *_learning(documents, keys),
+        learning_card(documents, keys),
         _bill(documents, names),
         _phases(documents, names),
         _conditions(documents, names),
@@ -305,20 +306,6 @@ def _bill(documents: Sequence[Document], names: Sequence[str]) -> Card:
         ("line, USD", *names), [row(item, by_run) for item, by_run in amounts.items()], (row("total", totals),)
     )
     return Card("card-bill", title, (), (table,), wide=True)
-
-
-def _learning(documents: Sequence[Document], keys: Sequence[Key]) -> Iterator[Card]:
-    for name, title, shares in (("loss", "training loss, nats", False), ("accuracy", "test accuracy, %", True)):
-        rows = [
-            (key.label, number, value)
-            for key, document in zip(keys, documents, strict=True)
-            for number, value in enumerate(document[name], 1)
-        ]
-        if rows:
-            chart = charts.lines(
-                name, f"Lines: {title} per epoch, per run", rows, keys, ("epoch", title), percent=shares
-            )
-            yield Card(f"card-{name}", title.partition(",")[0].capitalize(), (chart,))
 
 
 def _conditions(documents: Sequence[Document], names: Sequence[str]) -> Card | None:

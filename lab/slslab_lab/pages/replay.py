@@ -8,7 +8,7 @@ from typing import Any
 
 from slslab.errors import counted
 from slslab.report.formats import MISSING, listed, percent, span
-from slslab.report.page import Bars, Cell, Document, Note, Part, Row, Table
+from slslab.report.page import Cell, Document, Note, Part, Row, Table
 from slslab.report.summaries import alone_note, build_note, not_anchored, ranges_made_of
 from slslab.run.metrics import grouped
 
@@ -38,7 +38,7 @@ COLUMNS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
 
 
 def replay(document: Document) -> Iterator[Part]:
-    """Yield the output of `slslab replay`: a row per variant, bars of time and cost, and notes."""
+    """Yield the output of `slslab replay`: a row per variant, and notes."""
     yield from _variants(document)
     if late := [row for row in document["rows"] if row.get("late")]:
         yield _late(late, document["timeout_s"])
@@ -55,9 +55,6 @@ def _variants(document: Document) -> Iterator[Part]:
     several = f"{len(recordings)} recordings: " if len(recordings) > 1 else ""
     title = f"Replay of {several}{', '.join(recordings) or document['run']}"
     yield Table(("variant", *(heading for heading, _, _ in COLUMNS)), rows, caption=title)
-    played = [row for row in document["rows"] if not row["trouble"]]
-    times = [(row["label"], [float(row[name]["value"]) for name in ("seconds", "cost")]) for row in played]
-    yield Bars(("seconds", "USD"), times)
     yield _footnote(document)
 
 

@@ -92,7 +92,7 @@ def describe_reproduction(document: Document) -> Page:
         *(_whole(f"card-matrix-{number}", table) for number, table in enumerate(matrices(document))),
         *(_whole(f"card-ranking-{number}", ranking_table(each)) for number, each in enumerate(document["rankings"])),
         *_curves(document),
-        *_bills(document),
+        *(_whole(f"card-bill-{number}", table) for number, table in enumerate(bill_tables(document))),
         *(_whole("card-thresholds", table) for table in thresholds(document)),
         *(card for column in document["columns"] if (card := _column(document, column)) is not None),
     ]
@@ -187,13 +187,6 @@ def pictured(document: Document) -> list[Chart]:
     return [chart for column in document["columns"] if (card := _column(document, column)) for chart in card.charts]
 
 
-def _bills(document: Document) -> Iterator[Card]:
-    named = ((bill["group"], bill) for bill in document["bills"])
-    for number, (group, bills) in enumerate(grouped(named).items()):
-        if tables := tuple(bill_tables(bills)):
-            yield Card(f"card-bills-{number}", _joined("Bill", group), tables=tables, wide=True)
-
-
 def _curves(document: Document) -> Iterator[Card]:
     for number, curve in enumerate(document["curves"]):
         keys = _keys(document, [line["name"] for line in curve["lines"]])
@@ -272,8 +265,7 @@ def tables(document: Document) -> Iterator[Table]:
         yield from _curve_tables(document)
     yield from map(ranking_table, document["rankings"])
     yield from matrices(document)
-    for members in grouped((bill["group"], bill) for bill in document["bills"]).values():
-        yield from bill_tables(members)
+    yield from bill_tables(document)
 
 
 def reasons(document: Document) -> list[str]:
@@ -458,14 +450,15 @@ def _curve_table(curve: Document) -> Table:
     )
 
 
-def bill_tables(bills: Sequence[Document]) -> Iterator[Table]:
-    """Yield the bills of a group by variant: the part that the paper counts, and every other line."""
-    names = [bill["name"] for bill in bills]
-    for variant in dict.fromkeys(bill["variant"] for bill in bills):
-        # Rows with one variant (instances) appear in each.
-        beside = (bill for bill in bills if bill["variant"] == variant or names.count(bill["name"]) == 1)
-        if shown := [bill for bill in beside if bill["lines"]]:
-            yield _bill_table(f"{bills[0]['group']}, {variant}", shown)
+def bill_tables(document: Document) -> Iterator[Table]:
+    """Yield the bills of each group by variant: the part that the paper counts, and every other line."""
+    for group, bills in grouped((bill["group"], bill) for bill in document["bills"]).items():
+        names = [bill["name"] for bill in bills]
+        for variant in dict.fromkeys(bill["variant"] for bill in bills):
+            # Rows with one variant (instances) appear in each.
+            beside = (bill for bill in bills if bill["variant"] == variant or names.count(bill["name"]) == 1)
+            if shown := [bill for bill in beside if bill["lines"]]:
+                yield _bill_table(f"{group}, {variant}", shown)
 
 
 def _bill_table(what: str, bills: Sequence[Document]) -> Table:

@@ -1,7 +1,7 @@
 """The page of a run with its charts, from its document, trace and metered invocations; as text and as a file."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,7 +71,7 @@ def describe_run(document: Document, events: Rows | None, invocations: Records, 
         timeline_card(document, events, invocations, modelled),
         phases_card(document),
         shares_card(document),
-        learning_card(document),
+        learning_card([document], [Key("this run", "1")]),
         memory_card(document, events, invocations),
         communication_card(document, events),
     )
@@ -143,16 +143,19 @@ def sizes_card(document: Document) -> Card | None:
     return Card("card-sizes", "Cost and time on AWS by memory size", (replace(chart, legend=keys),), wide=True)
 
 
-def learning_card(document: Document) -> Card | None:
-    """Return training loss and test accuracy per epoch."""
-    lines = []
-    for name, title, colour in (("loss", "training loss, nats", "1"), ("accuracy", "test accuracy, %", "3")):
-        if values := document.get(name):
-            series = title.partition(",")[0]
-            points = [(series, number, value) for number, value in enumerate(values, 1)]
-            label, keys = f"Line: {series} per epoch", (Key(series, colour),)
-            lines.append(charts.lines(name, label, points, keys, ("epoch", title), percent=name == "accuracy"))
-    return Card("card-learning", "Loss and accuracy", tuple(lines)) if lines else None
+def learning_card(documents: Sequence[Document], keys: Sequence[Key]) -> Card | None:
+    """Return training loss and test accuracy per epoch, a line for each run."""
+    drawn = []
+    for name, title in (("loss", "training loss, nats"), ("accuracy", "test accuracy, %")):
+        points = [
+            (key.label, number, value)
+            for key, document in zip(keys, documents, strict=True)
+            for number, value in enumerate(document.get(name) or (), 1)
+        ]
+        if points:
+            label, titles = f"Lines: {title.partition(',')[0]} per epoch", ("epoch", title)
+            drawn.append(charts.lines(name, label, points, keys, titles, percent=name == "accuracy"))
+    return Card("card-learning", "Loss and accuracy", tuple(drawn)) if drawn else None
 
 
 def memory_card(document: Document, events: Rows | None, invocations: Records) -> Card | None:
