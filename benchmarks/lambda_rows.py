@@ -41,7 +41,7 @@ from slslab.predict.profiles.profile import Profile, load_profile
 from slslab.predict.uncertainty import Uncertainty, ratio_range
 from slslab.processor.kept import load_measurement, load_processor, probe
 from slslab.processor.measurement import read_versions, run_workloads
-from slslab.report.formats import span
+from slslab.report.formats import significant, span
 from slslab.report.page import Note, Part, Table
 from slslab.report.terminal import render
 from slslab_lab.replay.kernel.kernel import TRANSITION, play
@@ -488,7 +488,7 @@ def report(document: Mapping[str, Any]) -> Iterator[Part]:
 
 def cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     """Return a row of the table."""
-    ours = f"{row['ours']:,.4g} ({span(row['low'], row['high'])})"
+    ours = f"{significant(row['ours'])} ({span(row['low'], row['high'])})"
     figures = f"{row['lambda']:,} {row['unit']}", ours, f"{row['error']:+.1%}", "yes" if row["inside"] else "no"
     return row["workload"], f"{row['memory_mb']:,}", *figures, row["standing"]
 

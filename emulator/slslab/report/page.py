@@ -46,12 +46,10 @@ class Data:
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table. `about` is small print below its text, `basis` the source of its number (measured, modelled,
-    ...), `mood` whether it is good or bad news."""
+    """A cell of a table. `about` is small print below its text, `mood` whether it is good or bad news."""
 
     text: str
     about: str = ""
-    basis: str = ""
     mood: str = ""
     title: str = ""
 

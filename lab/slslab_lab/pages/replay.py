@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from slslab.errors import counted
+from slslab.report.cards import rank
 from slslab.report.formats import MISSING, listed, percent, span
 from slslab.report.page import Cell, Document, Note, Part, Row, Table
 from slslab.report.summaries import alone_note, build_note, not_anchored, ranges_made_of
@@ -126,8 +127,10 @@ def path(document: Document) -> Iterator[Part]:
     rows = []
     for part in document["rows"]:
         seconds, workers = part["seconds"]["value"], part["workers"]
-        named = {each["worker"]: "no worker" if each["worker"] < 0 else f"worker {each['worker']}" for each in workers}
-        shares = [f"{named[each['worker']]} ({percent(each['seconds'] / seconds)})" for each in workers[:NAMED]]
+        shares = [
+            f"{'no worker' if each['worker'] < 0 else rank(each)} ({percent(each['seconds'] / seconds)})"
+            for each in workers[:NAMED]
+        ]
         if len(workers) > NAMED:
             shares.append(f"{len(workers) - NAMED:,} more")
         figures = f"≈{seconds:,.3f}", f"≈{percent(part['share'], '.1')}", f"{part['stretches']:,}"
