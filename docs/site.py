@@ -29,7 +29,7 @@ COMMANDS = """# Commands
 """
 DOCUMENT = """# The document of a run
 
-`slslab run --json` and `slslab show --json` print an `EndedDocument`, and a run leaves it as `run.json`.
+`slslab run --json` and `slslab show --json` print a `RunDocument`, and a run leaves it as `run.json`.
 [Its JSON Schema](document.schema.json) is for validators.
 
 ::: slslab.run.document

@@ -93,7 +93,7 @@ def test_the_reference_has_the_schema_of_a_run(site: Path) -> None:
         assert all(f'id="{place}.{key}"' in text for key in schema["$defs"][name]["properties"])
     # The type `OnLambda` has the key `lambda`, a word of Python.
     ended = schema["properties"].keys() - {"lambda"}
-    assert all(f'id="slslab.run.document.EndedDocument.{key}"' in text for key in ended)
+    assert all(f'id="slslab.run.document.RunDocument.{key}"' in text for key in ended)
     assert re.search('autorefs-internal"[^>]* href="#slslab.run.document.MemorySize"', text)
 
 
