@@ -6,11 +6,12 @@ import socket
 import struct
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import torch
 
-from slslab_lab.studies.in_database.arms import RATE, Moving, Vector, body
+from slslab_lab.studies.in_database.arms import AVERAGE, RATE, UPDATE, Arm, Vector, body
 
 FORK = multiprocessing.get_context("fork")
 # Elements: a sum of 512 KB stays in one core's second-level cache while the gradients stream past.
@@ -21,13 +22,12 @@ LOOPBACK = "loopback"
 class Memory:
     """The arithmetic's lower bound: `threads` threads over the same arrays, into memory written before."""
 
-    exact = True
-
     def __init__(self, name: str, parameters: Vector, gradients: Sequence[Vector], threads: int) -> None:
-        self.name = name
-        self.moving = Moving()
-        self._out = np.zeros_like(parameters)
-        vectors = [torch.from_numpy(vector) for vector in (self._out, parameters, *gradients)]
+        out = np.zeros_like(parameters)
+        # Read every byte of the gradients once, or of the parameters and a gradient.
+        operations = {AVERAGE: partial(self._run, _mean_block), UPDATE: partial(self._run, _step_block)}
+        self.arm = Arm(name, operations, lambda: out, exact=True)
+        vectors = [torch.from_numpy(vector) for vector in (out, parameters, *gradients)]
         # For each block: the output, the parameters and every gradient.
         self._blocks = list(zip(*(torch.split(vector, BLOCK) for vector in vectors), strict=True))
         self._threads = threads
@@ -36,18 +36,6 @@ class Memory:
     def close(self) -> None:
         """Stop the threads."""
         self._pool.shutdown()
-
-    def average(self) -> None:
-        """Read every byte of the gradients once."""
-        self._run(_mean_block)
-
-    def update(self) -> None:
-        """Read parameters and gradient once."""
-        self._run(_step_block)
-
-    def result(self) -> Vector:
-        """Return the last result."""
-        return self._out
 
     def _run(self, work: Callable[[Sequence[torch.Tensor]], object]) -> None:
         def share(number: int) -> None:
@@ -76,12 +64,10 @@ class Loopback:
     It forks, so create it before any threads.
     """
 
-    name = LOOPBACK
-    exact = False
-
     def __init__(self, gradients: Sequence[Vector]) -> None:
-        self.moving = Moving()
-        self._count = len(gradients)
+        # Receive all gradients' vectors, or two, and send one. Nothing is computed.
+        operations = {AVERAGE: partial(self._move, len(gradients)), UPDATE: partial(self._move, 2)}
+        self.arm = Arm(LOOPBACK, operations, lambda: None)
         self._buffer = memoryview(bytearray(gradients[0].nbytes))
         with socket.create_server(("127.0.0.1", 0)) as listener:
             self._process = FORK.Process(target=_serve, args=(listener, gradients), daemon=True)
@@ -93,17 +79,6 @@ class Loopback:
         """Close the connection, which also ends the other process."""
         self._socket.close()
         self._process.join()
-
-    def average(self) -> None:
-        """Receive all gradients' vectors, and send one."""
-        self._move(self._count)
-
-    def update(self) -> None:
-        """Receive two vectors, and send one."""
-        self._move(2)
-
-    def result(self) -> None:
-        """Return nothing, since nothing is computed."""
 
     def _move(self, count: int) -> None:
         self._socket.sendall(struct.pack("!I", count))

@@ -46,13 +46,12 @@ from slslab_lab.studies.in_database.arms import (
     REDIS_PY,
     UPDATE,
     Arm,
-    InDatabase,
-    Naive,
     Taken,
-    Vector,
     Vectors,
     body,
+    database_arm,
     gradient_keys,
+    naive_arm,
     naive_arms,
     running_mean,
     stacked_mean,
@@ -79,21 +78,21 @@ def counted(name: str, threads: int) -> str:
 inside, memory = partial(counted, "in the database"), partial(counted, "memory")
 
 
-def plain_arms(server: str, keys: Sequence[str], parts: ExitStack) -> list[Naive]:
+def plain_arms(server: str, keys: Sequence[str], parts: ExitStack) -> list[Arm]:
     """Return the naive arms on plain Redis, with strings; `parts` closes their connections."""
     import redis
 
     strings: Any = parts.enter_context(redis.Redis.from_url(server))
     client = parts.enter_context(thin(server))
     return [
-        Naive(
-            *("redis-py on Redis", server, keys),
+        naive_arm(
+            *("redis-py on Redis", keys),
             lambda key: np.frombuffer(strings.get(key), np.float32),
             lambda key, vector: strings.set(key, body(vector)),
             stacked_mean,
         ),
-        Naive(
-            *("own client on Redis", server, keys),
+        naive_arm(
+            *("own client on Redis", keys),
             lambda key: np.frombuffer(client.command("GET", key), np.float32),
             lambda key, vector: client.command("SET", key, body(vector)),
             running_mean,
@@ -119,16 +118,17 @@ def measure(
             stack.enter_context(EmbeddedTensorDatabases(1, threads=number, environment=mark)) for number in threads
         ]
         urls = [database.endpoints[0] for database in databases]
-        inner = [
-            InDatabase(inside(number), url, keys, stack.enter_context(thin(url)))
-            for number, url in zip(threads, urls, strict=True)
-        ]
-        outer = naive_arms(urls[0], keys, stack) + (plain_arms(server, keys, stack) if server else [])
-        clients: list[InDatabase | Naive] = [*inner, *outer]
-        stores: dict[str, Callable[[str, Vector], object]] = {arm.url: arm.put for arm in clients}
-        for put in stores.values():
-            vectors.store(put)
-        arms: list[Arm] = [*outer, *inner, *floors]
+        inner = []
+        for number, url in zip(threads, urls, strict=True):
+            client = stack.enter_context(thin(url))
+            vectors.store(partial(client.set, phase="other"))
+            inner.append(database_arm(inside(number), keys, client))
+        outer = naive_arms(urls[0], keys, stack)
+        if server:
+            with thin(server) as client:
+                vectors.store(lambda key, vector: client.command("SET", key, body(vector)))
+            outer += plain_arms(server, keys, stack)
+        arms = [*outer, *inner, *(floor.arm for floor in floors)]
 
         def report(operation: str, done: int, total: int) -> None:
             print(f"{model}, {operation}: {done} of {total}", file=sys.stderr)
@@ -148,7 +148,7 @@ def summary(names: Sequence[str], turns: Sequence[Mapping[str, Taken]], threads:
         seconds = [taken[name].seconds for taken in turns]
         row: Row = {"arm": name, "count": len(turns), "median_s": round(statistics.median(seconds), 6)}
         row |= {"least_s": round(min(seconds), 6), "greatest_s": round(max(seconds), 6)}
-        row["moving_s"] = round(statistics.median(taken[name].moving.seconds for taken in turns), 6)
+        row["moving_s"] = round(statistics.median(taken[name].moving["seconds"] for taken in turns), 6)
         row["ratios"] = {
             base: round(statistics.median(taken[name].seconds / taken[base].seconds for taken in turns), 3)
             for base in (*map(inside, threads), *map(memory, threads), LOOPBACK)

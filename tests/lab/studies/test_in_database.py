@@ -27,10 +27,10 @@ from slslab_lab.studies.in_database.arms import (
     NAIVE,
     OPERATIONS,
     UPDATE,
-    Moving,
-    Naive,
+    Arm,
     Vector,
     Vectors,
+    naive_arm,
     running_mean,
     stacked_mean,
     take_turns,
@@ -211,7 +211,7 @@ def test_a_small_measurement_of_the_real_thing(monkeypatch: pytest.MonkeyPatch, 
     assert STUDY.read(STUDY.write(found, tmp_path / "new").parent) == found
 
 
-def fake(name: str, log: list[str], factor: float = 1.0) -> Naive:
+def fake(name: str, log: list[str], factor: float = 1.0) -> Arm:
     """An arm with a dictionary as its database; `factor` makes its results wrong."""
     vectors, stored = Vectors.random(8, 2), {}
 
@@ -220,7 +220,7 @@ def fake(name: str, log: list[str], factor: float = 1.0) -> Naive:
         stored[key] = vector * np.float32(factor)
 
     vectors.store(lambda key, vector: stored.update({key: vector}))
-    return Naive(name, "", ("gradient:0", "gradient:1"), lambda key: stored[key].copy(), put, running_mean)
+    return naive_arm(name, ("gradient:0", "gradient:1"), lambda key: stored[key].copy(), put, running_mean)
 
 
 def test_arms_take_turns_in_alternating_order_and_the_first_is_not_counted() -> None:
@@ -229,8 +229,8 @@ def test_arms_take_turns_in_alternating_order_and_the_first_is_not_counted() -> 
     turns = take_turns(UPDATE, pair, Vectors.random(8, 2).expected[UPDATE], 2, lambda *_: None)
     assert log == ["one", "two", "two", "one", "one", "two"]
     assert [set(turn) for turn in turns] == [{"one", "two"}] * 2
-    assert all(taken.seconds >= taken.moving.seconds > 0 for turn in turns for taken in turn.values())
-    assert turns[0]["one"].moving is not turns[1]["one"].moving != Moving()
+    assert all(taken.seconds >= taken.moving["seconds"] > 0 for turn in turns for taken in turn.values())
+    assert turns[0]["one"].moving is not turns[1]["one"].moving != {}
 
 
 @pytest.mark.parametrize("name", OPERATIONS)

@@ -4,11 +4,12 @@ Arms take turns in alternating order, so that a busy machine affects all of them
 compared with one computed here; in-database averages must equal the sum in rank order bit by bit."""
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,21 +30,17 @@ AVERAGE, UPDATE = OPERATIONS = ("average", "update")
 REDIS_PY, OWN_CLIENT = NAIVE = ("redis-py", "own client")
 
 
-@dataclass
-class Moving:
-    """What a naive arm has spent on fetching and storing: seconds, and CPU seconds of its process for each."""
+# What an arm spends on fetching and storing: `seconds`, and its process's CPU seconds, `get_cpu_s` and `put_cpu_s`.
+Moving = defaultdict[str, float]
 
-    seconds: float = 0.0
-    get_cpu_s: float = 0.0
-    put_cpu_s: float = 0.0
 
-    @contextmanager
-    def timed(self, cpu: str) -> Iterator[None]:
-        """Add the block's time to the seconds and to these CPU seconds."""
-        cpu_s, began = time.process_time(), time.perf_counter()
-        yield
-        self.seconds += time.perf_counter() - began
-        setattr(self, cpu, getattr(self, cpu) + time.process_time() - cpu_s)
+@contextmanager
+def timed(moving: Moving, cpu: str) -> Iterator[None]:
+    """Add the block's time to the seconds and to these CPU seconds."""
+    cpu_s, began = time.process_time(), time.perf_counter()
+    yield
+    moving["seconds"] += time.perf_counter() - began
+    moving[cpu] += time.process_time() - cpu_s
 
 
 @dataclass(frozen=True)
@@ -55,24 +52,18 @@ class Taken:
     moving: Moving
 
 
-class Arm(Protocol):
-    """A timed arm; `exact` says whether its sum must have the same bits as `sum_in_rank_order`."""
+@dataclass(frozen=True)
+class Arm:
+    """A timed arm: what computes each of its operations, and what gets the last result (None if nothing is computed).
 
-    moving: Moving
-    exact: bool
+    `exact` says whether its sum must have the same bits as `sum_in_rank_order`.
+    """
 
-    @property
-    def name(self) -> str:
-        """Return its name."""
-
-    def average(self) -> None:
-        """Compute the mean of the gradients."""
-
-    def update(self) -> None:
-        """Compute a step of SGD with the first gradient."""
-
-    def result(self) -> Vector | None:
-        """Return the last result, None if nothing is computed."""
+    name: str
+    operations: Mapping[str, Callable[[], object]]
+    result: Callable[[], Vector | None]
+    exact: bool = False
+    moving: Moving = field(default_factory=partial(defaultdict, float))
 
 
 @dataclass(frozen=True)
@@ -106,69 +97,39 @@ def gradient_keys(count: int) -> tuple[str, ...]:
     return tuple(f"gradient:{number}" for number in range(count))
 
 
-@dataclass
-class Naive:
-    """A client that fetches, computes and stores."""
+def naive_arm(
+    name: str,
+    keys: Sequence[str],
+    get: Callable[[str], Vector],
+    put: Callable[[str, Vector], object],
+    mean: Callable[[Iterator[Vector]], Vector],
+) -> Arm:
+    """Return a client that fetches gradients by their keys, computes and stores."""
+    moving = Moving(float)
 
-    name: str
-    url: str
-    keys: Sequence[str]
-    get: Callable[[str], Vector]
-    put: Callable[[str, Vector], object]
-    mean: Callable[[Iterator[Vector]], Vector]
-    moving: Moving = field(default_factory=Moving)
-    exact = False
+    def fetch(key: str) -> Vector:
+        with timed(moving, "get_cpu_s"):
+            return get(key)
 
-    def average(self) -> None:
-        """Set the result to the mean of the gradients."""
-        self._put(self.mean(self._get(key) for key in self.keys))
+    def store(vector: Vector) -> None:
+        with timed(moving, "put_cpu_s"):
+            put(RESULT, vector)
 
-    def update(self) -> None:
-        """Set the result to the parameters after a step of SGD."""
-        parameters = self._get(PARAMETERS)
-        change = np.float32(RATE) * self._get(self.keys[0])
+    def update() -> None:
+        parameters = fetch(PARAMETERS)
+        change = np.float32(RATE) * fetch(keys[0])
         # Into our own memory, since redis-py's bytes aren't writable.
-        self._put(np.subtract(parameters, change, out=change))
+        store(np.subtract(parameters, change, out=change))
 
-    def result(self) -> Vector:
-        """Return the result in the database."""
-        return self.get(RESULT)
-
-    def _get(self, key: str) -> Vector:
-        with self.moving.timed("get_cpu_s"):
-            return self.get(key)
-
-    def _put(self, vector: Vector) -> None:
-        with self.moving.timed("put_cpu_s"):
-            self.put(RESULT, vector)
+    operations = {AVERAGE: lambda: store(mean(map(fetch, keys))), UPDATE: update}
+    return Arm(name, operations, partial(get, RESULT), moving=moving)
 
 
-@dataclass
-class InDatabase:
-    """The workers' client, which only names what the database should compute."""
-
-    name: str
-    url: str
-    keys: Sequence[str]
-    client: TensorDatabase
-    moving: Moving = field(default_factory=Moving)
-    exact = True
-
-    def average(self) -> None:
-        """Make the database compute the mean of the gradients."""
-        self.client.execute("average", self.keys, [RESULT], "synchronise")
-
-    def update(self) -> None:
-        """Make the database compute the parameters after a step of SGD."""
-        self.client.execute("sgd", [PARAMETERS, self.keys[0]], [RESULT], "update", arguments=(RATE,))
-
-    def result(self) -> Vector:
-        """Return the result in the database."""
-        return self.client.get(RESULT, "other")
-
-    def put(self, key: str, vector: Vector) -> None:
-        """Store a vector."""
-        self.client.set(key, vector, "other")
+def database_arm(name: str, keys: Sequence[str], client: TensorDatabase) -> Arm:
+    """Return the workers' client, which only names what the database should compute."""
+    average = partial(client.execute, "average", keys, [RESULT], "synchronise")
+    update = partial(client.execute, "sgd", [PARAMETERS, keys[0]], [RESULT], "update", arguments=(RATE,))
+    return Arm(name, {AVERAGE: average, UPDATE: update}, partial(client.get, RESULT, "other"), exact=True)
 
 
 def stacked_mean(vectors: Iterator[Vector]) -> Vector:
@@ -197,7 +158,7 @@ def thin(url: str) -> TensorDatabase:
     return TensorDatabase(url, Tracer(lambda _: None))
 
 
-def naive_arms(database: str, keys: Sequence[str], parts: ExitStack) -> list[Naive]:
+def naive_arms(database: str, keys: Sequence[str], parts: ExitStack) -> list[Arm]:
     """Return the naive arms on the tensor database: AI.TENSORGET and AI.TENSORSET through redis-py with numpy's mean,
     and the workers' client, which receives directly into arrays, sends from them, and adds each as it arrives. `parts`
     close their connections."""
@@ -206,14 +167,14 @@ def naive_arms(database: str, keys: Sequence[str], parts: ExitStack) -> list[Nai
     connection: Any = parts.enter_context(redis.Redis.from_url(database))
     ask, client = connection.execute_command, parts.enter_context(thin(database))
     return [
-        Naive(
-            *(REDIS_PY, database, keys),
+        naive_arm(
+            *(REDIS_PY, keys),
             lambda key: np.frombuffer(ask("AI.TENSORGET", key, "BLOB"), np.float32),
             lambda key, vector: ask("AI.TENSORSET", key, "FLOAT", vector.size, "BLOB", body(vector)),
             stacked_mean,
         ),
-        Naive(
-            *(OWN_CLIENT, database, keys),
+        naive_arm(
+            *(OWN_CLIENT, keys),
             partial(client.get, phase="synchronise"),
             partial(client.set, phase="synchronise"),
             running_mean,
@@ -230,10 +191,10 @@ def take_turns(
     for index in range(repeat + 1):
         turns.append({})
         for arm in arms if index % 2 == 0 else arms[::-1]:
-            arm.moving = Moving()
+            arm.moving.clear()
             cpu, began = time.process_time(), time.perf_counter()
-            getattr(arm, operation)()
-            turns[-1][arm.name] = Taken(time.perf_counter() - began, time.process_time() - cpu, arm.moving)
+            arm.operations[operation]()
+            turns[-1][arm.name] = Taken(time.perf_counter() - began, time.process_time() - cpu, arm.moving.copy())
             check(operation, arm, expected)
         report(index, repeat)
     return turns[1:]

@@ -21,11 +21,10 @@ from slslab_lab.studies.in_database.arms import (
     AVERAGE,
     NAIVE,
     OPERATIONS,
-    Arm,
-    InDatabase,
     Report,
     Taken,
     Vectors,
+    database_arm,
     gradient_keys,
     naive_arms,
     stacked_mean,
@@ -153,11 +152,10 @@ def _model(name: str, count: int, repeat: int, mark: Mapping[str, str], report: 
         database = stack.enter_context(EmbeddedTensorDatabases(1, environment=mark, on_event=events.append))
         url = database.endpoints[0]
         client = stack.enter_context(thin(url))
-        inside = InDatabase(IN_DATABASE, url, keys, client)
-        vectors.store(inside.put)
+        vectors.store(partial(client.set, phase="other"))
         # The database has them now; a naive arm needs the memory.
         del vectors
-        arms: list[Arm] = [*naive_arms(url, keys, stack), inside]
+        arms = [*naive_arms(url, keys, stack), database_arm(IN_DATABASE, keys, client)]
         turns = {
             operation: take_turns(operation, arms, expected[operation], repeat, partial(report, f"{name}, {operation}"))
             for operation in OPERATIONS
@@ -181,12 +179,13 @@ def _samples(taken: Sequence[Taken], arm: str, scripts: Sequence[float]) -> Samp
     seconds = tuple(turn.seconds for turn in taken)
     if arm == IN_DATABASE:
         return Samples(seconds=seconds, script_cpu_s=tuple(scripts))
-    moved = [turn.moving for turn in taken]
+    get_cpu_s, put_cpu_s = (tuple(turn.moving[name] for turn in taken) for name in ("get_cpu_s", "put_cpu_s"))
+    rest = (turn.cpu_s - get - put for turn, get, put in zip(taken, get_cpu_s, put_cpu_s, strict=True))
     return Samples(
         seconds=seconds,
-        get_cpu_s=tuple(turn.get_cpu_s for turn in moved),
-        arithmetic_cpu_s=tuple(max(0.0, turn.cpu_s - turn.moving.get_cpu_s - turn.moving.put_cpu_s) for turn in taken),
-        put_cpu_s=tuple(turn.put_cpu_s for turn in moved),
+        get_cpu_s=get_cpu_s,
+        arithmetic_cpu_s=tuple(max(0.0, spent) for spent in rest),
+        put_cpu_s=put_cpu_s,
     )
 
 
