@@ -40,9 +40,10 @@ class DataFiles(Generic[Model]):
         error: type[RequestError],
         folder: Path | None = None,
         schema: int | None = None,
+        parse_float: Callable[[str], Any] = float,
     ) -> None:
         self._model, self._noun, self._error = model, noun, error
-        self._schema = schema
+        self._schema, self._parse_float = schema, parse_float
         paths = folder.glob("*.toml") if folder else ()
         self._paths = {path.stem: path for path in sorted(paths, key=lambda path: path.stem)}
         self._built_in = cache(self._load)
@@ -60,7 +61,7 @@ class DataFiles(Generic[Model]):
         return validate(self._model, self._read(path), path, self._noun, self._error)
 
     def _read(self, path: Path) -> dict[str, Any]:
-        document = read_toml(path, self._noun, self.names(), self._error)
+        document = read_toml(path, self._noun, self.names(), self._error, self._parse_float)
         if self._schema is not None:
             check_schema(document, self._schema, path, self._noun, self._error)
             del document["schema"]

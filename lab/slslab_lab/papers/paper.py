@@ -5,16 +5,15 @@ Numbers keep their printed digits, so that derived figures can be checked agains
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, InstanceOf, model_validator
 
 from slslab.errors import RequestError
-from slslab.toml_files import TomlTable, check_schema, read_toml, validate
+from slslab.toml_files import DataFiles, TomlTable
 from slslab_lab.papers.expressions import Expression
 
 # In a wheel the files are next to this package; in a checkout they are at the repository's root.
@@ -100,43 +99,50 @@ class Table(TomlTable):
     rows: Annotated[tuple[Row, ...], Field(min_length=1)]
 
     @model_validator(mode="after")
-    def _columns(self) -> Self:
+    def _is_right(self) -> Self:
+        if mistake := next(self._mistakes(), ""):
+            raise ValueError(mistake)
+        return self
+
+    def _mistakes(self) -> Iterator[str]:
         named = (
             *((f"row {row.name!r}", column) for row in self.rows for column in row.published),
             *(("formulas", column) for column in self.formulas),
             *(("unexplained", column) for column in self.unexplained),
         )
-        for where, column in named:
-            if column not in self.units:
-                raise ValueError(f"{where} has {column!r}, which is not a column in units")
-        for column in self.unexplained:
-            if column in self.formulas:
-                raise ValueError(f"unexplained has {column!r}, which has formulas")
-        for ranking in self.rankings:
-            for way in ranking.ways:
-                if way not in self.formulas.get(ranking.column, {}):
-                    raise ValueError(f"rankings has {ranking.column}.{way}, which is not a formula")
-        return self
-
-    @model_validator(mode="after")
-    def _names(self) -> Self:
+        yield from (
+            f"{where} has {column!r}, which is not a column in units"
+            for where, column in named
+            if column not in self.units
+        )
+        yield from (
+            f"unexplained has {column!r}, which has formulas" for column in self.unexplained if column in self.formulas
+        )
+        yield from (
+            f"rankings has {ranking.column}.{way}, which is not a formula"
+            for ranking in self.rankings
+            for way in ranking.ways
+            if way not in self.formulas.get(ranking.column, {})
+        )
         rows = Counter((row.name, row.group) for row in self.rows)
-        if repeated := [row for row, count in rows.items() if count > 1]:
-            raise ValueError(f"two rows are {repeated[0][0]!r} of group {repeated[0][1]!r}")
+        yield from (f"two rows are {name!r} of group {group!r}" for (name, group), count in rows.items() if count > 1)
         for row in self.rows:
             names = Counter([*row.published, *self.inputs_of(row), *self.references_of(row)])
-            if twice := sorted(name for name, count in names.items() if count > 1):
-                raise ValueError(f"row {row.name!r} has {twice[0]!r} twice, as columns, inputs or references")
-        names_by_row = [self.names(row) for row in self.rows]
+            yield from (
+                f"row {row.name!r} has {name!r} twice, as columns, inputs or references"
+                for name in sorted(names)
+                if names[name] > 1
+            )
+        # The names that a formula may use in each row.
+        names_by_row = [{*_numbers(self, row), *self.references_of(row)} for row in self.rows]
         for column, ways in self.formulas.items():
             for way, formula in ways.items():
-                if unknown := sorted(set(formula.names).difference(*names_by_row)):
-                    raise ValueError(
-                        f"formulas.{column}.{way} names {unknown[0]!r}, which is neither a column nor an input"
-                    )
+                yield from (
+                    f"formulas.{column}.{way} names {name!r}, which is neither a column nor an input"
+                    for name in sorted(set(formula.names).difference(*names_by_row))
+                )
                 if not any(names_of_row.issuperset(formula.names) for names_of_row in names_by_row):
-                    raise ValueError(f"formulas.{column}.{way} holds for no row: no row has all of its names")
-        return self
+                    yield f"formulas.{column}.{way} holds for no row: no row has all of its names"
 
     def inputs_of(self, row: Row) -> dict[str, str | int | Decimal]:
         """Return a row's inputs, including the shared ones."""
@@ -145,10 +151,6 @@ class Table(TomlTable):
     def references_of(self, row: Row) -> dict[str, Reference]:
         """Return a row's references, including the shared ones."""
         return {**self.references, **row.references}
-
-    def names(self, row: Row) -> set[str]:
-        """Return the names that a formula may use in this row."""
-        return {*_numbers(self, row), *self.references_of(row)}
 
 
 class Working(TomlTable):
@@ -291,22 +293,5 @@ def _check_entry(where: str, look_up: Callable[[Any], object], entry: Reference 
         raise ValueError(f"{where}: {trouble.message.removesuffix('.')}") from trouble
 
 
-def paper_names() -> tuple[str, ...]:
-    """Return the names of the known papers."""
-    return tuple(sorted(path.stem for folder in FOLDERS for path in folder.glob("*.toml")))
-
-
-def load_paper(name: str | Path) -> Paper:
-    """Load the paper with this name, or the TOML file at this path; PaperError names the wrong entry."""
-    known = next(filter(Path.is_file, (folder / f"{name}.toml" for folder in FOLDERS)), None)
-    return _load(Path(name)) if known is None else _built_in(known)
-
-
-def _load(path: Path) -> Paper:
-    document = read_toml(path, "paper", paper_names(), PaperError, Decimal)
-    check_schema(document, SCHEMA, path, "paper", PaperError)
-    return validate(Paper, document, path, "paper", PaperError)
-
-
-# Built-in files don't change.
-_built_in = cache(_load)
+_FILES = DataFiles(Paper, "paper", PaperError, next(filter(Path.is_dir, FOLDERS), None), SCHEMA, Decimal)
+paper_names, load_paper = _FILES.names, _FILES.load
