@@ -54,13 +54,10 @@ def build(recordings: Recordings, grid: Grid, job: Job) -> dict[str, Any]:
             for group, objective, those in contests(grid.points)
         ],
         "crossings": [
-            crossing.as_document()
-            for group in GROUPS
-            for objective in OBJECTIVES
-            for crossing in crossings(grid, group, objective)
+            crossing for group in GROUPS for objective in OBJECTIVES for crossing in crossings(grid, group, objective)
         ],
         **({"gpu_functions": list(compare_gpus(grid))} if job.platform else {}),
-        "published": [each.as_document() for each in beside(grid)],
+        "published": list(beside(grid)),
         "elsewhere": [{"crossing": crossing, "why": why} for crossing, why in ELSEWHERE],
         "axes": {
             "systems": [{"name": system.name, "equal": system.equal} for system in job.systems],

@@ -50,29 +50,6 @@ class Grid:
     refusals: Sequence[Refusal]
 
 
-@dataclass(frozen=True)
-class Crossing:
-    """Where the best system changes with the size of the model, for a number of workers: `first` is best below
-    `megabytes`, `second` above. Interpolated between two sizes of the grid, which may be `extrapolated`.
-
-    Where no anchor of a GPU reaches, its functions are `unknown`: "beyond" the size for `first`, "below" for `second`.
-    """
-
-    group: str
-    objective: str
-    workers: int
-    megabytes: float
-    first: str
-    second: str
-    extrapolated: bool
-    unknown: str = ""
-
-    def as_document(self) -> dict[str, Any]:
-        """Return it for JSON."""
-        shown = {name: value for name, value in vars(self).items() if name != "unknown" or value}
-        return {**shown, "megabytes": significant(self.megabytes)}
-
-
 def compute(
     recordings: Recordings,
     job: Job,
@@ -181,32 +158,37 @@ def runner_up(every: Iterable[Point], won: Point, objective: str) -> Point | Non
     return best(others, objective) if others else None
 
 
-def winners(grid: Grid, group: str, objective: str) -> dict[Shape, Point]:
-    """Return the best point for each model size and number of workers, over systems and memory sizes."""
-    return {shape: best(those, objective) for shape, those in _by_shape(grid.points, group).items()}
+def crossings(grid: Grid, group: str, objective: str) -> Iterator[dict[str, Any]]:
+    """Yield for JSON where the best system changes, by number of workers and rising size: `first` is best below
+    `megabytes`, `second` above. Interpolated between two sizes of the grid, which may be `extrapolated`.
 
-
-def crossings(grid: Grid, group: str, objective: str) -> Iterator[Crossing]:
-    """Yield where the best system changes, by number of workers and rising size."""
-    won = winners(grid, group, objective)
+    Where no anchor of a GPU reaches, its functions are `unknown`: "beyond" the size for `first`, "below" for `second`.
+    """
+    won = {shape: best(those, objective) for shape, those in _by_shape(grid.points, group).items()}
     own = least(members(grid.points, group), objective)
     limits = {(each.system.name, each.workers): each.largest for each in grid.refusals}
     for workers in WORKERS:
-        at = [size for size in PARAMETERS if (size, workers) in won]
-        for low, high in pairwise(at):
+        for low, high in pairwise(size for size in PARAMETERS if (size, workers) in won):
             ends = won[low, workers], won[high, workers]
             first, second = (point.system.name for point in ends)
-            if first != second:
-                figures = [own.get((name, size, workers)) for size in (low, high) for name in (first, second)]
-                known = [value for value in figures if value is not None]
+            if first == second:
+                continue
+            keys = [(name, size, workers) for size in (low, high) for name in (first, second)]
+            figures, unknown = [own[key] for key in keys if key in own], ""
+            if len(figures) == len(keys):
+                parameters = _between(low, high, figures)
+            else:
                 # Where the first can't train larger models, or the second's smaller ones can't be modelled.
-                limit = limits.get((first, workers)) or high
-                parameters = _between(low, high, known) if len(known) == len(figures) else limit
-                extrapolated = any(point.reasons for point in ends)
-                unknown = ""
-                if len(known) < len(figures):
-                    unknown = "beyond" if ends[0].system.platform else "below" if ends[1].system.platform else ""
-                yield Crossing(group, objective, workers, megabytes(parameters), first, second, extrapolated, unknown)
+                parameters = limits.get((first, workers)) or high
+                unknown = "beyond" if ends[0].system.platform else "below" if ends[1].system.platform else ""
+            yield {
+                **{"group": group, "objective": objective, "workers": workers},
+                "megabytes": significant(megabytes(parameters)),
+                "first": first,
+                "second": second,
+                "extrapolated": any(point.reasons for point in ends),
+                **({"unknown": unknown} if unknown else {}),
+            }
 
 
 def least(every: Iterable[Point], figure: str) -> dict[tuple[str, int, int], float]:
@@ -216,7 +198,7 @@ def least(every: Iterable[Point], figure: str) -> dict[tuple[str, int, int], flo
 
 
 def pair_crossings(figures: Mapping[tuple[str, int, int], float], first: str, second: str, workers: int) -> list[float]:
-    """Return the sizes in MB at which the better of two systems changes, interpolated as in `Crossing`."""
+    """Return the sizes in MB at which the better of two systems changes, interpolated as in `crossings`."""
     at = [size for size in PARAMETERS if all((name, size, workers) in figures for name in (first, second))]
     found = []
     for low, high in pairwise(at):
@@ -238,7 +220,7 @@ def _between(low: int, high: int, figures: Sequence[float]) -> float:
 
 def compare_gpus(grid: Grid) -> Iterator[dict[str, Any]]:
     """Yield, by objective, workers and other kind, the 80 % range of GPU functions ÷ the best point of that kind at
-    each size, and the sizes in MB at which the better one changes (interpolated as in `Crossing`)."""
+    each size, and the sizes in MB at which the better one changes (interpolated as in `crossings`)."""
     leading = {(*shape, objective, kind): point for shape, objective, kind, point in leaders_of_kinds(grid.points)}
     for objective, workers, other in product(OBJECTIVES, WORKERS, OTHERS):
         sizes = sorted({size for size, at, of, kind in leading if (at, of, kind) == (workers, objective, MINE)})

@@ -53,39 +53,17 @@ class Published:
     low: float | None
     high: float | None
 
-
-@dataclass(frozen=True)
-class Beside:
-    """A published crossing next to the atlas's crossings of the same two systems, with the closest number of workers.
-
-    `ends` are the better systems at the smallest and at the largest model that the atlas has for both.
-    """
-
-    published: Published
-    at_workers: int
-    modelled: Sequence[float]
-    ends: tuple[str, str]
-
-    @property
-    def verdict(self) -> str:
-        """Return `agrees` if the atlas has the crossing, else `differs`."""
-        low, high = self.published.low, self.published.high
-        within = all((low or 0.0) <= each <= (high or math.inf) for each in self.modelled)
-        expected = (self.published.first, self.published.second)
-        if low is not None and high is not None:
-            return "agrees" if within and len(self.modelled) == 1 and self.ends == expected else "differs"
-        end = 0 if high is None else 1
-        return "agrees" if within and self.ends[end] == expected[end] else "differs"
-
-    def as_document(self) -> dict[str, Any]:
-        """Return it for JSON; `better` is the system that is better at all sizes."""
-        return {
-            **vars(self.published),
-            "at_workers": self.at_workers,
-            "modelled_megabytes": [significant(each) for each in self.modelled],
-            "better": None if self.modelled else self.ends[0],
-            "verdict": self.verdict,
-        }
+    def verdict(self, modelled: Sequence[float], ends: Sequence[str]) -> str:
+        """Return `agrees` if the atlas has the crossing, else `differs`: `modelled` are its crossings of the same two
+        systems in MB, `ends` the better systems at the smallest and at the largest model that it has for both."""
+        within = all((self.low or 0.0) <= each <= (self.high or math.inf) for each in modelled)
+        if self.low is not None and self.high is not None:
+            within = within and len(modelled) == 1
+        as_published = (
+            self.low is None or ends[0] == self.first,
+            self.high is None or ends[1] == self.second,
+        )
+        return "agrees" if within and all(as_published) else "differs"
 
 
 def published() -> Iterator[Published]:
@@ -152,8 +130,9 @@ def _crossing(
     return Published(source, figure, workers, first, second, low, high)
 
 
-def beside(grid: Grid) -> Iterator[Beside]:
-    """Yield each published crossing next to the atlas's."""
+def beside(grid: Grid) -> Iterator[dict[str, Any]]:
+    """Yield each published crossing for JSON, next to the atlas's crossings of the same two systems, with the closest
+    number of workers; `better` is the system that is better at all sizes."""
     for each in published():
         figures = dict(least(members(grid.points, ALL), each.figure))
         for (name, size, workers), value in tuple(figures.items()):
@@ -162,12 +141,14 @@ def beside(grid: Grid) -> Iterator[Beside]:
                 figures[key] = min(value, figures.get(key, value))
         workers = min(WORKERS, key=lambda number: abs(number - each.workers))
         modelled = pair_crossings(figures, each.first, each.second, workers)
-        yield Beside(each, workers, modelled, _ends(figures, each, workers))
-
-
-def _ends(figures: Mapping[tuple[str, int, int], float], each: Published, workers: int) -> tuple[str, str]:
-    names = (each.first, each.second)
-    sizes = [size for name, size, number in figures if name == each.second and number == workers]
-    known = [size for size in sizes if (each.first, size, workers) in figures]
-    smallest, largest = (min(names, key=lambda name: figures[name, size, workers]) for size in (min(known), max(known)))
-    return smallest, largest
+        names = (each.first, each.second)
+        shapes = [(size, at) for name, size, at in figures if name == each.second]
+        known = [size for size, at in shapes if at == workers and (each.first, size, at) in figures]
+        ends = [min(names, key=lambda name: figures[name, size, workers]) for size in (min(known), max(known))]
+        yield {
+            **vars(each),
+            "at_workers": workers,
+            "modelled_megabytes": [significant(size) for size in modelled],
+            "better": None if modelled else ends[0],
+            "verdict": each.verdict(modelled, ends),
+        }

@@ -13,7 +13,7 @@ from slslab_lab.commands.atlas import _parameters
 from slslab_lab.pages.atlas import answers, strips
 from slslab_lab.studies.atlas import grid
 from slslab_lab.studies.atlas.document import _alone, _answers
-from slslab_lab.studies.atlas.grid import Crossing, Grid, Refusal, best, crossings, least, pair_crossings, winners
+from slslab_lab.studies.atlas.grid import Grid, Refusal, best, contests, crossings, least, pair_crossings
 from slslab_lab.studies.atlas.points import Job, Point, megabytes
 from slslab_lab.studies.atlas.recordings import Recordings
 from slslab_lab.studies.atlas.systems import SYSTEMS, System
@@ -57,8 +57,9 @@ def test_a_model_of_ones_own_has_an_answer_of_its_size(monkeypatch: pytest.Monke
 
 def test_groups_and_winners() -> None:
     every = Grid([point(FIRST, 1_000, 5), point(FIRST, 1_000, 4, memory_mb=3008), point(OTHER, 1_000, 1)], ())
-    assert winners(every, "equal", "seconds")[1_000, 2].memory_mb == 3008
-    assert winners(every, "all", "seconds")[1_000, 2].system is OTHER
+    won = {(group, objective): best(those, objective) for group, objective, those in contests(every.points)}
+    assert won["equal", "seconds"].memory_mb == 3008
+    assert won["all", "seconds"].system is OTHER
     assert least(every.points, "seconds")["allreduce/s3/ga", 1_000, 2] == 4
 
 
@@ -69,11 +70,11 @@ def test_a_crossing_lies_where_the_logarithms_meet() -> None:
         *(point(SECOND, size, seconds) for size, seconds in zip(SIZES, (4, 2, 1), strict=True)),
     ]
     (found,) = crossings(Grid(points, ()), "equal", "seconds")
-    assert found.megabytes == pytest.approx(megabytes(1) * 31622.8, rel=1e-4)
-    assert (found.first, found.second, found.workers) == ("allreduce/s3/ga", "allreduce/dynamodb/ga", 2)
-    assert not found.extrapolated
+    assert found["megabytes"] == pytest.approx(megabytes(1) * 31622.8, rel=1e-4)
+    assert (found["first"], found["second"], found["workers"]) == ("allreduce/s3/ga", "allreduce/dynamodb/ga", 2)
+    assert not found["extrapolated"]
     figures = least(points, "seconds")
-    assert pair_crossings(figures, FIRST.name, SECOND.name, 2) == [pytest.approx(found.megabytes)]
+    assert pair_crossings(figures, FIRST.name, SECOND.name, 2) == [pytest.approx(found["megabytes"], rel=1e-5)]
     assert pair_crossings(figures, FIRST.name, OTHER.name, 2) == []
 
 
@@ -92,7 +93,10 @@ def test_a_system_that_is_refused_ends_at_its_limit() -> None:
     ]
     refused = Refusal(SECOND, 2, "too large", 50_000)
     assert list(crossings(Grid(points, [refused]), "equal", "seconds")) == [
-        Crossing("equal", "seconds", 2, 0.2, SECOND.name, FIRST.name, True)
+        {
+            **{"group": "equal", "objective": "seconds", "workers": 2, "megabytes": 0.2},
+            **{"first": SECOND.name, "second": FIRST.name, "extrapolated": True},
+        }
     ]
 
 
@@ -101,7 +105,7 @@ def test_where_the_anchors_of_a_gpu_end_it_is_unknown_and_no_crossing() -> None:
     points = [*(point(FIRST, size, 2) for size in SIZES), point(functions, SIZES[1], 1)]
     refused = [Refusal(functions, 2, "no anchor", largest) for largest in (0, 10_000)]
     made = Grid(points, refused)
-    found = [each.as_document() for each in crossings(made, "equal", "seconds")]
+    found = list(crossings(made, "equal", "seconds"))
     assert [(each["megabytes"], each["unknown"]) for each in found] == [(0.04, "below"), (0.04, "beyond")]
     won = [
         {"system": made.points[0].system.name, "megabytes": 0.4, "group": "equal", "objective": "seconds", "workers": 2}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from slslab_lab.studies.atlas.published import FUNCTIONS, GPU, Beside, Published, published
+from slslab_lab.studies.atlas.published import FUNCTIONS, GPU, Published, published
 
 
 def find(figure: str, second: str, workers: int) -> Published:
@@ -55,4 +55,4 @@ def test_crossings_of_lambdaml() -> None:
 )
 def test_verdicts(low: float | None, high: float | None, modelled: list[float], ends: str, verdict: str) -> None:
     crossing = Published("source", "seconds", 4, "a", "b", low, high)
-    assert Beside(crossing, 4, modelled, (ends[0], ends[1])).verdict == verdict
+    assert crossing.verdict(modelled, ends) == verdict
