@@ -65,7 +65,7 @@ def _options(study: Study) -> Iterator[Decorator]:
             amounts = ", ".join(map(" ".join, zip(study.effort, study.amounts, strict=True)))
             read = "recordings" if study.kept == "runs" else study.kept
             text = f"{amounts}; {REPLAYED} reads {read}, in seconds."
-            yield click.option("--fidelity", type=fidelities, default=study.usual, show_default=True, help=text)
+            yield click.option("--fidelity", type=fidelities, default=study.fidelity, show_default=True, help=text)
         elif name == "profile":
             yield click.option("--profile", default=study.profile, show_default=True, metavar="PROFILE", help=text)
         elif name == "dataset":
@@ -94,9 +94,9 @@ def _command(study: Study) -> click.Command:
         click.echo(f"Saved: {', '.join(map(str, saved))}", err=True)
 
     options = with_options(*_options(study), full_option, json_option)
-    text = study.__doc__ or ""
     # Click would cut the line off in the list of commands.
-    return click.command(study.name, help=text, short_help=text.partition("\n")[0])(options(reproduce_study))
+    first = study.about.partition("\n")[0]
+    return click.command(study.name, help=study.about, short_help=first)(options(reproduce_study))
 
 
 @click.group(commands=[_command(study) for study in STUDIES.values()])

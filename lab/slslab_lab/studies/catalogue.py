@@ -1,15 +1,18 @@
 """All studies. Modules that compute are imported when a study runs, so a command's help is fast."""
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
 
-from slslab_lab.studies.study import Study
+from slslab_lab.studies.study import REPLAYED, Study
 
 CURVES = "Read the curves of slslab accuracy here (by default the project's own)."
 
-
-class Table2(Study):
-    """Time, memory and cost of an epoch: five architectures, MobileNet and ResNet-18, as released and canonical.
+TABLE2 = Study(
+    name="table2",
+    paper="barrak-2025",
+    source="experiments",
+    document="table2",
+    about="""Time, memory and cost of an epoch: five architectures, MobileNet and ResNet-18, as released and canonical.
 
     \b
     slslab reproduce table2 --fidelity replayed
@@ -19,22 +22,23 @@ class Table2(Study):
 
     Sampled and full make a run per row, one after another, or on a Ray cluster one at a time on each node. After
     Ctrl-C, the same command continues with the missing runs. One speed of Lambda's processors is fitted to all rows.
-    """
-
-    name, paper = "table2", "barrak-2025"
-    source, document = "experiments", "table2"
-    options = ("models", "fidelity", "batches", "dataset", "runs_on", "profile", "prices", "recordings", "out")
-    texts: Mapping[str, str] = {
+    """,
+    options=("models", "fidelity", "batches", "dataset", "runs_on", "profile", "prices", "recordings", "out"),
+    texts={
         "dataset": "cifar10, synthetic, or folder:PATH of class folders. Times don't depend on the images.",
-    }
+    },
     # Minibatches of each worker; None means the value of --batches.
-    effort: Mapping[str, Any] = {"sampled": None, "full": 24}
-    amounts = ("runs some of the minibatches here", "all of them")
-    further = "atlas.serverless_gpu"
+    effort={"sampled": None, "full": 24},
+    amounts=("runs some of the minibatches here", "all of them"),
+    further="atlas.serverless_gpu",
+)
 
-
-class Table3(Study):
-    """Accuracy, and the time to it: epochs of the accuracy curves × modelled seconds of an epoch. Also Figure 4.
+TABLE3 = Study(
+    name="table3",
+    paper="barrak-2025",
+    source="accuracy_by_time",
+    document="table3",
+    about="""Accuracy, and the time to it: epochs of the accuracy curves × modelled seconds of an epoch. Also Figure 4.
 
     \b
     slslab reproduce table3
@@ -44,52 +48,57 @@ class Table3(Study):
     Curves are measured (slslab accuracy), canonical and as released. Architectures that compute the same parameters,
     bit by bit, share a curve. Seconds of an epoch are modelled from the recordings of reproduce table2. Curves aren't
     extrapolated. --plot draws all of them by epoch and by time; the paper doesn't print the data of its Figure 4.
-    """
-
-    name, paper = "table3", "barrak-2025"
-    source, document = "accuracy_by_time", "table3"
-    options = ("target", "plot", "accuracy", "recordings", "dataset", "profile", "prices", "out")
-    texts: Mapping[str, str] = {
+    """,
+    options=("target", "plot", "accuracy", "recordings", "dataset", "profile", "prices", "out"),
+    texts={
         "accuracy": CURVES,
         "recordings": "Read Table 2's runs here (by default the project's own).",
         "dataset": "Curves of this data set.",
-    }
+    },
+)
 
-
-class MLLessFilter(Table3):
-    """MLLess's significance filter: seconds to an accuracy with and without it, and the ratio, 13 in the paper.
+MLLESS_FILTER = replace(
+    TABLE3,
+    name="mlless-filter",
+    document="filtering",
+    about="""MLLess's significance filter: seconds to an accuracy with and without it, and the ratio, 13 in the paper.
 
     Both reach the same accuracy. Epochs are measured; an epoch's seconds are modelled with the share of the gradients
     that each sends; messages and bytes are exact.
-    """
+    """,
+)
 
-    name, document = "mlless-filter", "filtering"
-
-
-class Figure2(Study):
-    """Barrak et al., Figure 2: communication of AllReduce and ScatterReduce, 4 to 16 workers (on aws-us-east-1).
+FIGURE2 = Study(
+    name="fig2",
+    paper="barrak-2025",
+    document="patterns",
+    about="""Barrak et al., Figure 2: communication of AllReduce and ScatterReduce, 4 to 16 workers (on aws-us-east-1).
 
     The model plays one round of each pattern: every worker puts its gradient, all get the sum. It does so as slslab's
     workers do, and as the authors' code does, with its polls and log traffic. Less than 15 % is a tie. Each row shows
     in which interval of the object store's latency × bandwidth ÷ gradient size each pattern wins, found by playing
     other gradient sizes on the same profile.
-    """
+    """,
+    options=("out", "profile", "plot"),
+)
 
-    name, paper, document = "fig2", "barrak-2025", "patterns"
-    options = ("out", "profile", "plot")
-
-
-class LambdaMLTable3(Figure2):
-    """LambdaML, Table 3: communication of AllReduce and ScatterReduce over S3 (on lambdaml-2021).
+LAMBDAML_TABLE3 = replace(
+    FIGURE2,
+    name="lambdaml-table3",
+    paper="lambdaml-2021",
+    about="""LambdaML, Table 3: communication of AllReduce and ScatterReduce over S3 (on lambdaml-2021).
 
     The model plays one round of each pattern, as in fig2.
-    """
+    """,
+    profile="lambdaml-2021",
+)
 
-    name, paper, profile = "lambdaml-table3", "lambdaml-2021", "lambdaml-2021"
-
-
-class LambdaMLTable1(Study):
-    """LambdaML, Table 1: seconds and cost of training with Memcached and DynamoDB, over those with S3.
+LAMBDAML_TABLE1 = Study(
+    name="lambdaml-table1",
+    paper="lambdaml-2021",
+    source="lambdaml.recordings",
+    document="lambdaml.table1",
+    about="""LambdaML, Table 1: seconds and cost of training with Memcached and DynamoDB, over those with S3.
 
     \b
     slslab reproduce lambdaml-table1
@@ -97,18 +106,19 @@ class LambdaMLTable1(Study):
 
     Jobs with the paper's workers are replayed from rounds of 2 workers: on a running node, with the node's start, and
     with functions that wait for the start. Ratios agree within 25 %; otherwise they say if the same channel is better.
-    """
+    """,
+    profile="lambdaml-2021",
+    options=("fidelity", "profile", "prices", "recordings", "out"),
+    usual=REPLAYED,
+    effort={"sampled": None},
+    amounts=("runs rounds of 2 workers with each channel here",),
+)
 
-    name, paper, profile = "lambdaml-table1", "lambdaml-2021", "lambdaml-2021"
-    source, document = "lambdaml.recordings", "lambdaml.table1"
-    options = ("fidelity", "profile", "prices", "recordings", "out")
-    effort: Mapping[str, Any] = {"sampled": None}
-    amounts = ("runs rounds of 2 workers with each channel here",)
-    usual = "replayed"
-
-
-class LambdaMLFigure7(Study):
-    """LambdaML, Figure 7: rounds of communication to a loss by GA-SGD, MA-SGD and ADMM, and k-means by EM.
+LAMBDAML_FIGURE7 = Study(
+    name="lambdaml-fig7",
+    paper="lambdaml-2021",
+    document="lambdaml.figure7",
+    about="""LambdaML, Figure 7: rounds of communication to a loss by GA-SGD, MA-SGD and ADMM, and k-means by EM.
 
     \b
     slslab reproduce lambdaml-fig7
@@ -117,21 +127,22 @@ class LambdaMLFigure7(Study):
     Logistic regression, a linear SVM and k-means on breast-cancer and higgs-shaped are trained in one process, with the
     same bits as a run, in less than a minute. Equal seeds give equal losses. MobileNet by GA-SGD and MA-SGD comes from
     accuracy curves, which take long: slslab accuracy allreduce --algorithm ma.
-    """
-
-    name, paper, document = "lambdaml-fig7", "lambdaml-2021", "lambdaml.figure7"
-    options = ("fidelity", "accuracy", "recordings", "plot", "out")
-    texts: Mapping[str, str] = {
+    """,
+    options=("fidelity", "accuracy", "recordings", "plot", "out"),
+    texts={
         "accuracy": "Read MobileNet's curves of slslab accuracy here (by default the project's own).",
-    }
+    },
     # Seeds.
-    effort: Mapping[str, Any] = {"sampled": 3, "full": 10}
-    amounts = ("trains the small models from 3 seeds", "from 10")
-    kept = "losses"
+    effort={"sampled": 3, "full": 10},
+    amounts=("trains the small models from 3 seeds", "from 10"),
+    kept="losses",
+)
 
-
-class LambdaMLFigure8(Study):
-    """LambdaML, Figure 8: the loss of workers that wait for each other (BSP) and of workers that don't (S-ASP).
+LAMBDAML_FIGURE8 = Study(
+    name="lambdaml-fig8",
+    paper="lambdaml-2021",
+    document="lambdaml.figure8",
+    about="""LambdaML, Figure 8: the loss of workers that wait for each other (BSP) and of workers that don't (S-ASP).
 
     \b
     slslab reproduce lambdaml-fig8
@@ -140,16 +151,19 @@ class LambdaMLFigure8(Study):
     S-ASP's losses depend on which worker is faster and differ between runs. So it is run, for half a minute to a minute
     each time, and the runs are kept (slslab runs). BSP is computed in one process, with the same bits as a run.
     Logistic regression on breast-cancer and higgs-shaped, at two rates.
-    """
+    """,
+    options=("fidelity", "recordings", "plot", "out"),
+    effort=LAMBDAML_FIGURE7.effort,
+    amounts=("makes 12 runs of S-ASP, from 3 seeds", "40, from 10"),
+    kept=LAMBDAML_FIGURE7.kept,
+)
 
-    name, paper, document = "lambdaml-fig8", "lambdaml-2021", "lambdaml.figure8"
-    options = ("fidelity", "recordings", "plot", "out")
-    amounts = ("makes 12 runs of S-ASP, from 3 seeds", "40, from 10")
-    effort, kept = LambdaMLFigure7.effort, LambdaMLFigure7.kept
-
-
-class InDatabase(Study):
-    """SPIRT's averaging and update of the model, 24 gradients: fetched and put back, or computed in the database.
+IN_DATABASE = Study(
+    name="in-database",
+    paper="barrak-2025",
+    source="in_database.measurements",
+    document="in_database.table",
+    about="""SPIRT's averaging and update of the model, 24 gradients: fetched and put back, or computed in the database.
 
     \b
     slslab reproduce in-database --fidelity replayed
@@ -157,19 +171,19 @@ class InDatabase(Study):
 
     Measured with the embedded tensor database over loopback (ResNet-18 takes 5 GB and a minute or two). The model uses
     the requests and bytes of both ways on the profile, and nothing is fitted.
-    """
-
-    name, paper = "in-database", "barrak-2025"
-    source, document = "in_database.measurements", "in_database.table"
-    options = ("models", "fidelity", "profile", "recordings", "out")
+    """,
+    options=("models", "fidelity", "profile", "recordings", "out"),
     # Repetitions of each way.
-    effort: Mapping[str, Any] = {"sampled": 5, "full": 15}
-    amounts = ("measures each way a few times here", "more often")
-    kept = "measurements"
+    effort={"sampled": 5, "full": 15},
+    amounts=("measures each way a few times here", "more often"),
+    kept="measurements",
+)
 
-
-class GradsSharding(Study):
-    """Seconds and cost of a round of GradsSharding, λ-FL and LIFL on AWS: predicted for RQ3, fitted to RQ2.
+GRADSSHARDING = Study(
+    name="gradssharding",
+    paper="gradssharding-2026",
+    document="gradssharding",
+    about="""Seconds and cost of a round of GradsSharding, λ-FL and LIFL on AWS: predicted for RQ3, fitted to RQ2.
 
     \b
     slslab reproduce gradssharding
@@ -177,15 +191,16 @@ class GradsSharding(Study):
     RQ3's eight rounds were predicted, with 80 % intervals, before they were compared with the measurements. The
     predictions are kept as they were made. The profile's network is fitted to RQ2's five rounds, never to RQ3.
     --profile chooses the platform of RQ2's model.
-    """
+    """,
+    profile="aws-us-east-1-2026",
+    options=("profile", "out"),
+)
 
-    name, paper, document = "gradssharding", "gradssharding-2026", "gradssharding"
-    profile = "aws-us-east-1-2026"
-    options = ("profile", "out")
-
-
-class KubeMLTimes(Study):
-    """KubeML's seconds of 30 epochs of ResNet34 by merges.
+KUBEML_TIMES = Study(
+    name="kubeml-times",
+    paper="kubeml-2023",
+    document="kubeml.times",
+    about="""KubeML's seconds of 30 epochs of ResNet34 by merges.
 
     \b
     slslab reproduce kubeml-times
@@ -193,14 +208,15 @@ class KubeMLTimes(Study):
 
     Its pattern is played on the profile for 16 sizes of minibatches and K. One constant is fitted: the rate at which a
     tensor moves. The computing time of an epoch comes from the four rows with one merge an epoch.
-    """
+    """,
+    options=("profile", "out"),
+)
 
-    name, paper, document = "kubeml-times", "kubeml-2023", "kubeml.times"
-    options = ("profile", "out")
-
-
-class KubeMLAccuracy(Study):
-    """KubeML's accuracy by global batch: LeNet on MNIST's images, 1, 2 and 4 functions.
+KUBEML_ACCURACY = Study(
+    name="kubeml-accuracy",
+    paper="kubeml-2023",
+    document="kubeml.accuracy",
+    about="""KubeML's accuracy by global batch: LeNet on MNIST's images, 1, 2 and 4 functions.
 
     \b
     slslab reproduce kubeml-accuracy
@@ -209,18 +225,19 @@ class KubeMLAccuracy(Study):
 
     Twelve small models are trained in one process, with the same bits as a run: some minutes on 2 cores; full takes
     nine times as long. The paper's figure, shown for comparison, uses ResNet34 on CIFAR-10.
-    """
-
-    name, paper, document = "kubeml-accuracy", "kubeml-2023", "kubeml.accuracy"
-    options = ("fidelity", "train_on", "recordings", "out")
+    """,
+    options=("fidelity", "train_on", "recordings", "out"),
     # Seeds, and epochs: the paper's are 30.
-    effort: Mapping[str, Any] = {"sampled": (1, 10), "full": (3, 30)}
-    amounts = ("trains 10 epochs from 1 seed", "30 from 3")
-    kept = "accuracies"
+    effort={"sampled": (1, 10), "full": (3, 30)},
+    amounts=("trains 10 epochs from 1 seed", "30 from 3"),
+    kept="accuracies",
+)
 
-
-class Byzantine(Study):
-    """Accuracy under Byzantine workers by attack and rule, 1 and 2 of 5 attacking, and the cost of each rule.
+BYZANTINE = Study(
+    name="byzantine",
+    paper="spirt-2023",
+    document="byzantine",
+    about="""Accuracy under Byzantine workers by attack and rule, 1 and 2 of 5 attacking, and the cost of each rule.
 
     \b
     slslab reproduce byzantine
@@ -230,35 +247,34 @@ class Byzantine(Study):
     LeNet on digits: 153 small models are trained in one process, with the same bits as a run, in some minutes on 2
     cores. Full takes three times as long; --on trains over many cores. Then the rules are timed, one at a time, on
     gradients of LeNet, MobileNet and ResNet-18.
-    """
-
-    name, paper, document = "byzantine", "spirt-2023", "byzantine"
-    options = ("fidelity", "prices", "train_on", "recordings", "out")
+    """,
+    options=("fidelity", "prices", "train_on", "recordings", "out"),
     # Seeds.
-    effort: Mapping[str, Any] = {"sampled": 1, "full": 3}
-    amounts = ("trains from 1 seed", "from 3")
-    kept = "accuracies"
+    effort={"sampled": 1, "full": 3},
+    amounts=("trains from 1 seed", "from 3"),
+    kept="accuracies",
+)
 
-
-class ServerlessGpu(Study):
-    """The paper's open question: would functions with GPUs, paid by use, change the comparison?
+SERVERLESS_GPU = Study(
+    name="serverless-gpu",
+    paper="barrak-2025",
+    document="atlas.serverless_gpu",
+    about="""The paper's open question: would functions with GPUs, paid by use, change the comparison?
 
     \b
     slslab reproduce serverless-gpu
 
     Table 2's job on CPU functions, on functions with GPUs (Modal, Cloud Run, RunPod) and on GPU instances: seconds and
     USD with ranges, and what would have to be different for the answer to flip. Only a T4 has public figures.
-    """
-
-    name, paper, document = "serverless-gpu", "barrak-2025", "atlas.serverless_gpu"
-    options = ("out",)
-
+    """,
+    options=("out",),
+)
 
 STUDIES: Mapping[str, Study] = {
     study.name: study
     for study in (
-        *(Table2(), Table3(), Figure2(), MLLessFilter()),
-        *(LambdaMLTable1(), LambdaMLTable3(), LambdaMLFigure7(), LambdaMLFigure8()),
-        *(InDatabase(), GradsSharding(), KubeMLTimes(), KubeMLAccuracy(), Byzantine(), ServerlessGpu()),
+        *(TABLE2, TABLE3, FIGURE2, MLLESS_FILTER),
+        *(LAMBDAML_TABLE1, LAMBDAML_TABLE3, LAMBDAML_FIGURE7, LAMBDAML_FIGURE8),
+        *(IN_DATABASE, GRADSSHARDING, KUBEML_TIMES, KUBEML_ACCURACY, BYZANTINE, SERVERLESS_GPU),
     )
 }

@@ -5,12 +5,11 @@ the results are one file, the source names its type (`RESULTS`), and this module
 published figures needs neither. The module `document` has `build(setup, results)`, which returns the document.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from slslab.errors import RequestError
 from slslab_lab.studies import MODELS, find_committed
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from slslab_lab.papers.paper import Paper
     from slslab_lab.runs.accuracy.curve import Watcher
 
+Item = TypeVar("Item")
 REPLAYED = "replayed"
 # The profile that published tables are fitted on, and the price book; they only share a name.
 PROFILE = BOOK = "aws-us-east-1"
@@ -31,7 +31,6 @@ DEFAULTS: Mapping[str, Any] = {
     "dataset": "cifar10",
     "prices": BOOK,
 }
-NOTHING: Mapping[str, Any] = MappingProxyType({})
 # The version of a file of results.
 SCHEMA = 1
 HINT = "compute them with --fidelity sampled."
@@ -56,36 +55,42 @@ class Setup:
         """Return how much to measure at this fidelity; its form depends on the study."""
         return self.study.effort[self.fidelity]
 
+    def watched(self, stage: str, items: Collection[Item]) -> Iterator[Item]:
+        """Yield the items of a stage; the watcher sees how many are done."""
+        for number, item in enumerate(items, 1):
+            yield item
+            self.watcher.report(stage, number, len(items))
 
+
+@dataclass(frozen=True)
 class Study:
-    """A table or figure of a paper. The docstring of a study is its command's help.
+    """A table or figure of a paper; `about` is its command's help.
 
-    `options` are its command's options in the order of its help, `texts` their help where it is special. `effort` says
-    how much to measure, by fidelity, and `amounts` the same in words. `kept` names its results in words, and the file
-    of results that are one file. Its files are in reproduce-NAME-FIDELITY unless --out says otherwise. The module
-    `further` adds to the document if the project's own recordings are replayed.
+    `source` is the module that gets the results, by default the document's. `options` are its command's options in the
+    order of its help, `texts` their help where it is special. `effort` says how much to measure, by fidelity, and
+    `amounts` the same in words; the first fidelity is the default, or else `usual`. `kept` names its results in words,
+    and the file of results that are one file. Its files are in reproduce-NAME-FIDELITY unless --out says otherwise. The
+    module `further` adds to the document if the project's own recordings are replayed.
     """
 
-    name = ""
-    paper = ""
-    document = ""
+    name: str
+    paper: str
+    document: str
+    about: str
+    source: str = ""
     options: tuple[str, ...] = ()
-    texts: Mapping[str, str] = NOTHING
-    effort: Mapping[str, Any] = NOTHING
+    texts: Mapping[str, str] = field(default_factory=dict)
+    effort: Mapping[str, Any] = field(default_factory=dict)
     amounts: tuple[str, ...] = ()
-    profile = PROFILE
-    kept = "runs"
-    further = ""
+    usual: str = ""
+    profile: str = PROFILE
+    kept: str = "runs"
+    further: str = ""
 
     @property
-    def source(self) -> str:
-        """Return the name of the module that gets the results."""
-        return self.document
-
-    @property
-    def usual(self) -> str:
+    def fidelity(self) -> str:
         """Return the default fidelity."""
-        return next(iter(self.effort), REPLAYED)
+        return self.usual or next(iter(self.effort), REPLAYED)
 
     def setup(self, watcher: "Watcher | None" = None, **options: Any) -> Setup:
         """Return the study's inputs for these options; None and () mean the default.
@@ -102,7 +107,7 @@ class Study:
 
             watcher = Unwatched()
         given = {name: value for name, value in options.items() if value not in (None, ())}
-        values = {**DEFAULTS, "profile": self.profile, "fidelity": self.usual, **given}
+        values = {**DEFAULTS, "profile": self.profile, "fidelity": self.fidelity, **given}
         fidelity = values["fidelity"]
         if "recordings" in values and fidelity != REPLAYED:
             raise RequestError("--recordings needs --fidelity replayed.", "add it, or leave out --recordings.")
@@ -121,7 +126,7 @@ class Study:
 
     def make(self, setup: Setup) -> dict[str, Any]:
         """Return the document, from results measured now (and saved if they are one file) or from recordings."""
-        source = _module(self.source)
+        source = _module(self.source or self.document)
         results = None
         if setup.fidelity != REPLAYED:
             results = source.measure(setup)
@@ -150,7 +155,7 @@ class Study:
         file = f"{self.kept}.json"
         if directory is None:
             directory = find_committed(f"{self.name}/{file}", f"{self.kept} of {self.name}", HINT).parent
-        kind = _module(self.source).RESULTS
+        kind = _module(self.source or self.document).RESULTS
         return read_entries(directory / file, kind, SCHEMA, f"file of {self.kept}", HINT)
 
     def write(self, results: Any, directory: Path) -> Path:

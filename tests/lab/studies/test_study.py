@@ -37,7 +37,9 @@ def test_every_study_is_a_command() -> None:
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_study_names_modules_with_what_is_called(name: str) -> None:
     study = STUDIES[name]
-    source, document = (import_module(f"slslab_lab.studies.{module}") for module in (study.source, study.document))
+    source, document = (
+        import_module(f"slslab_lab.studies.{module}") for module in (study.source or study.document, study.document)
+    )
     assert study.paper in paper_names()
     assert next(iter(signature(document.build).parameters)) == "setup"
     assert not study.effort or [*signature(source.measure).parameters] == ["setup"]
@@ -54,7 +56,7 @@ def test_options_that_exclude_each_other_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_example_in_the_guide_is_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its class and its module stand in the guide; with nothing else it makes a document that a page is made of."""
+    """The guide has its declaration and its module; with nothing else it makes a document that a page is made of."""
     guide = (Path(__file__).parents[3] / "docs" / "papers.md").read_text(encoding="utf-8")
     declaration, module = re.findall(
         r"```python\n(.*?)```", guide.partition("## Add a study")[2].partition("\n## ")[0], re.DOTALL
@@ -64,7 +66,7 @@ def test_the_example_in_the_guide_is_a_study(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setitem(sys.modules, costs.__name__, costs)
     declared: dict[str, Any] = {"Study": Study}
     exec(compile(declaration, "catalogue.py", "exec"), declared)
-    study = declared["Costs"]()
+    study = declared["COSTS"]
     document = study.make(study.setup(out=tmp_path))
     assert document["reproduces"] == "costs"
     figures = [row["cells"]["cost"] for row in document["rows"]]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from slslab_lab.studies.catalogue import LambdaMLFigure7
+from slslab_lab.studies.catalogue import LAMBDAML_FIGURE7
 from slslab_lab.studies.lambdaml import figure7, losses
 
 NAMES = ("lambdaml-fig7", "lambdaml-fig8")
@@ -30,12 +30,12 @@ def test_small_models_are_trained_again_with_the_same_losses(
     slslab: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(figure7, "PASSES", 2)
-    monkeypatch.setattr(LambdaMLFigure7, "effort", {"sampled": 1})
+    monkeypatch.setitem(LAMBDAML_FIGURE7.effort, "sampled", 1)
     monkeypatch.setattr(losses, "SHAPES", dict.fromkeys(losses.SHAPES, losses.SHAPES["breast-cancer"]))
     outs = [tmp_path / "first", tmp_path / "second"]
     printed = [slslab("reproduce", "lambdaml-fig7", "--out", out) for out in outs]
     assert [code for code, _, _ in printed] == [0, 0]
-    first, second = map(LambdaMLFigure7().read, outs)
+    first, second = map(LAMBDAML_FIGURE7.read, outs)
     assert first.series == second.series
     text = printed[0][1]
     assert text.index("rounds to the loss: ") < text.index("Orders") < text.index("Rounds of communication to the loss")
