@@ -93,10 +93,9 @@ def pair_up(setup: Setup, learnt: Learnt) -> tuple[Progression, ...]:
         if curve is not None or not experiment.released
     ]
     found = []
-    for number, (experiment, row, curve) in enumerate(pairs, 1):
+    for experiment, row, curve in setup.watched("playing epochs", pairs):
         share = None if curve is None else curve.share(curve.last)
         found.append(Progression(experiment, row, curve, learnt.recordings.epoch(experiment, share)))
-        setup.watcher.report("playing epochs", number, len(pairs))
     return tuple(found)
 
 
@@ -160,4 +159,4 @@ def describe(progressions: Iterable[Progression]) -> Iterator[str]:
 
 def whole(value: float | None) -> Estimate | None:
     """Return a figure without an interval."""
-    return None if value is None else Estimate(value, None, None, 1)
+    return None if value is None else Estimate(value)

@@ -154,10 +154,7 @@ def measure(setup: Setup) -> Accuracies:
     """Train all settings, one after another or where `on` says; then time all rules on this host."""
     learnt = train(learn, settings_of(setup.effort), setup.options.get("on"), setup.watcher.report)
     timed = [(rule, model) for model in MODELS for rule in RULES]
-    costs = []
-    for number, each in enumerate(timed, 1):
-        costs.append(time_rule(*each))
-        setup.watcher.report("timing rules", number, len(timed))
+    costs = [time_rule(*each) for each in setup.watched("timing rules", timed)]
     names = ("rule", "attack", "attackers")
     series = [Series(**{name: getattr(each, name) for name in names}, accuracies=learnt[each]) for each in learnt]
     return Accuracies(**made_now(), series=tuple(series), costs=tuple(costs))
@@ -184,8 +181,8 @@ def _rows(accuracies: Accuracies, book: Book) -> Iterator[ReproducedRow]:
         cells = {"accuracy": Cell(measured=middle(series.last))}
         yield ReproducedRow(series.rule, series.attack, attackers, cells)
     for cost in accuracies.costs:
-        usd = Estimate(_usd(cost, book), None, None, 1)
-        cells = {"seconds": Cell(measured=middle(cost.seconds)), "cost": Cell(modelled=usd)}
+        usd = Cell(modelled=Estimate(_usd(cost, book)))
+        cells = {"seconds": Cell(measured=middle(cost.seconds)), "cost": usd}
         yield ReproducedRow(cost.rule, cost.model, f"{cost.memory_mb:,} MB", cells)
 
 

@@ -24,24 +24,16 @@ WORDS = {"without": "without the filter", "with": "with the filter"}
 
 @dataclass(frozen=True)
 class Arm:
-    """Training with or without the filter: its curve, where it reaches the target, and an epoch until then."""
+    """Training with or without the filter: its curve, where it reaches the target, and an epoch until then; modelled
+    seconds to the target, or why they are missing."""
 
     name: str
     curve: Curve | None
     point: Point | None
     share: float | None
     epoch: EpochTime
+    seconds: float | None
     missing: str
-
-    @property
-    def seconds(self) -> float | None:
-        """Return modelled seconds to the target."""
-        return None if self.point is None or self.epoch.seconds is None else self.point.epoch * self.epoch.seconds
-
-    @property
-    def why(self) -> str:
-        """Return why seconds are missing."""
-        return self.missing or self.epoch.reason
 
 
 def build(setup: Setup, learnt: Learnt) -> dict[str, Any]:
@@ -104,7 +96,9 @@ def _arm(name: str, curve: Curve | None, recordings: Recordings, experiment: Exp
     share = 1.0 if name == "without" else None
     if curve is not None and name == "with":
         share = curve.share(point or curve.last)
-    return Arm(name, curve, point, share, recordings.epoch(experiment, share), missing)
+    epoch = recordings.epoch(experiment, share)
+    seconds = None if point is None or epoch.seconds is None else point.epoch * epoch.seconds
+    return Arm(name, curve, point, share, epoch, seconds, missing or epoch.reason)
 
 
 def _columns(accuracy: float | None) -> list[tuple[str, str, str]]:
@@ -138,7 +132,7 @@ def _rows(paper: Paper, experiment: Experiment, arms: Mapping[str, Arm]) -> Iter
         }
         ways = tuple(way for way in again if way.column == "steps") if name == "without" else ()
         cells = {
-            "seconds": compare(name, arm.seconds, arm.why),
+            "seconds": compare(name, arm.seconds, arm.missing),
             **{
                 column: Cell(recomputed=ways if column == "steps" else (), measured=whole(value))
                 for column, value in measured.items()
@@ -147,7 +141,7 @@ def _rows(paper: Paper, experiment: Experiment, arms: Mapping[str, Arm]) -> Iter
         }
         yield ReproducedRow(WORDS[name], group, experiment.variant, cells)
     without, with_ = (arms[name].seconds for name in ARMS)
-    why = "; ".join(dict.fromkeys(arm.why for arm in arms.values() if arm.why))
+    why = "; ".join(dict.fromkeys(arm.missing for arm in arms.values() if arm.missing))
     ratio = change = None
     if without and with_:
         ratio, change = without / with_, 100 * (with_ / without - 1)

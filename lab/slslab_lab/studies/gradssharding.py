@@ -65,33 +65,16 @@ class Predictions(Entry):
 
 @dataclass(frozen=True)
 class Compared:
-    """A round: the modelled figures, for RQ3 the predicted ones, and the measurements."""
+    """A round: the predicted figures, or modelled ones with a `fitted` profile; and the measurements by column."""
 
-    experiment: str
-    setting: Setting
     ours: Prediction
     measured: Mapping[str, Decimal]
-
-    @property
-    def name(self) -> str:
-        """Return the topology, with its number of shards."""
-        topology, shards = self.setting.topology, self.setting.shards
-        return f"{topology}, M = {shards}" if topology == "shards" else topology
+    fitted: bool
 
     @property
     def measured_s(self) -> float:
         """Return the measured seconds of the round."""
         return float(self.measured["wall_seconds"])
-
-    @property
-    def inside(self) -> bool:
-        """Return whether the interval contains the measured seconds."""
-        return self.ours.low <= self.measured_s <= self.ours.high
-
-    @property
-    def figures(self) -> dict[str, float]:
-        """Return our figures by column."""
-        return {"wall_seconds": self.ours.seconds, "slowest_seconds": self.ours.slowest_seconds, "usd": self.ours.usd}
 
     def errors(self) -> dict[str, float]:
         """Return the relative errors of seconds, of USD, and of the seconds from baselines."""
@@ -187,18 +170,20 @@ def _factor(left_out: Sequence[Mapping[str, float]], observed: Sequence[Observed
 
 
 def _of_rq2(one: Observed, values: Mapping[str, Any], profile: Profile, fit: Fitted, factor: float) -> Compared:
-    modelled = play_round(one.setting, one.add_s_per_gb, profile, fit.spread)
+    setting, modelled = one.setting, play_round(one.setting, one.add_s_per_gb, profile, fit.spread)
     ours = Prediction(
-        **_named(one.setting, "model", "topology", "shards"),
+        model=setting.model,
+        topology=setting.topology,
+        shards=setting.shards,
         seconds=modelled.wall_s,
         low=modelled.wall_s / factor,
         high=modelled.wall_s * factor,
         slowest_seconds=modelled.slowest_s,
         # As released: every function is billed as if it were the slowest.
-        usd=modelled.usd(one.setting.memory_mb, modelled.slowest_s * one.setting.shards),
+        usd=modelled.usd(setting.memory_mb, modelled.slowest_s * setting.shards),
         baselines={},
     )
-    return Compared("RQ2", one.setting, ours, _measured(values))
+    return Compared(ours, _measured(values), fitted=True)
 
 
 def _measured(values: Mapping[str, Any]) -> dict[str, Decimal]:
@@ -210,29 +195,26 @@ def _of_rq3(values: Mapping[str, Any]) -> Compared:
     setting = _setting(values)
     key = (setting.model, setting.topology, setting.shards)
     prediction = next(row for row in predictions().rows if (row.model, row.topology, row.shards) == key)
-    return Compared("RQ3", setting, prediction, _measured(values))
+    return Compared(prediction, _measured(values), fitted=False)
 
 
 def _compare(rows: Sequence[Compared]) -> dict[str, Any]:
     made = predictions()
     errors = [row.errors() for row in rows]
+    inside = [row.ours.low <= row.measured_s <= row.ours.high for row in rows]
     return {
         "commit": made.commit,
         "date": made.date.isoformat(),
         "profile": made.profile,
         "rows": [
-            {**_named(row.setting, "model", "topology", "shards"), "inside": row.inside, "errors": of_row}
-            for row, of_row in zip(rows, errors, strict=True)
+            {**row.ours.model_dump(include={"model", "topology", "shards"}), "inside": within, "errors": of_row}
+            for row, within, of_row in zip(rows, inside, errors, strict=True)
         ],
         "errors": {name: _summary([of_row[name] for of_row in errors]) for name in errors[0]},
         "confidence": CONFIDENCE,
-        "covered": sum(row.inside for row in rows),
+        "covered": sum(inside),
         "of": len(rows),
     }
-
-
-def _named(setting: Setting, *names: str) -> dict[str, Any]:
-    return {name: getattr(setting, name) for name in names}
 
 
 def _summary(errors: Sequence[float]) -> dict[str, float]:
@@ -241,19 +223,23 @@ def _summary(errors: Sequence[float]) -> dict[str, float]:
 
 
 def _row(one: Compared) -> ReproducedRow:
-    ours, fitted = one.ours, one.experiment == "RQ2"
-    estimates = {name: Estimate(value, None, None, 0) for name, value in one.figures.items()}
-    estimates["wall_seconds"] = Estimate(ours.seconds, ours.low, ours.high, 0)
+    ours, measured = one.ours, one.measured
     cells = {
-        name: Cell(one.measured.get(name), modelled=estimate, fitted=fitted) for name, estimate in estimates.items()
+        "wall_seconds": Cell(
+            measured["wall_seconds"], modelled=Estimate(ours.seconds, ours.low, ours.high, 0), fitted=one.fitted
+        ),
+        "slowest_seconds": Cell(
+            measured.get("slowest_seconds"), modelled=Estimate(ours.slowest_seconds, samples=0), fitted=one.fitted
+        ),
+        "usd": Cell(measured["usd"], modelled=Estimate(ours.usd, samples=0), fitted=one.fitted),
+        # Baselines are compared, but get no verdict, either.
+        **{
+            name: Cell(measured["wall_seconds"], modelled=Estimate(seconds, samples=0), fitted=True)
+            for name, seconds in ours.baselines.items()
+        },
     }
-    # Baselines are compared, but get no verdict, either.
-    cells |= {
-        name: Cell(one.measured["wall_seconds"], modelled=Estimate(seconds, None, None, 0), fitted=True)
-        for name, seconds in ours.baselines.items()
-    }
-    variant = f"{one.experiment}, {'fitted' if fitted else 'predicted'}"
-    return ReproducedRow(one.name, one.setting.model, variant, cells)
+    topology = f"{ours.topology}, M = {ours.shards}" if ours.topology == "shards" else ours.topology
+    return ReproducedRow(topology, ours.model, "RQ2, fitted" if one.fitted else "RQ3, predicted", cells)
 
 
 def _baseline(name: str) -> str:

@@ -35,9 +35,9 @@ class Estimate:
     """A mean with its 95 % confidence interval; without one if all samples of a population were taken, or only one."""
 
     value: float
-    low: float | None
-    high: float | None
-    samples: int
+    low: float | None = None
+    high: float | None = None
+    samples: int = 1
 
     def mapped(self, change: Callable[[float], float]) -> "Estimate":
         """Return the estimate in another unit."""
@@ -60,7 +60,7 @@ def mean_of(samples: Sequence[float], population: int) -> Estimate:
     """Return the mean of a finite population from samples of it."""
     count, mean = len(samples), fmean(samples)
     if count >= population or count < 2:
-        return Estimate(mean, None, None, count)
+        return Estimate(mean, samples=count)
     from scipy.stats import t
 
     quantile = float(t.ppf((1 + CONFIDENCE) / 2, count - 1))
@@ -75,7 +75,7 @@ def ratio_of(both: Sequence[Estimate]) -> Estimate | None:
     value, samples = both[0].value / both[1].value, min(estimate.samples for estimate in both)
     errors = [(estimate.high - estimate.value) / estimate.value for estimate in both if estimate.high is not None]
     if not errors:
-        return Estimate(value, None, None, samples)
+        return Estimate(value, samples=samples)
     factor = math.exp(math.hypot(*errors))
     return Estimate(value, value / factor, value * factor, samples)
 

@@ -16,8 +16,9 @@ from slslab_lab.papers.recomputation import Recomputed, recompute_row
 from slslab_lab.replay.crossings import TIE, Interval, pipe_share, winner
 from slslab_lab.replay.rounds import Round, size_at, sweep, without_compute
 from slslab_lab.runs.planning import architectures
-from slslab_lab.studies.accuracy_by_time import CANONICAL, RELEASED, whole
+from slslab_lab.studies.accuracy_by_time import CANONICAL, RELEASED
 from slslab_lab.studies.documents import Cell, ReproducedRow, cell_of, make_document
+from slslab_lab.studies.minibatches import Estimate
 from slslab_lab.studies.study import Setup
 from slslab_workers.architecture import title
 
@@ -84,11 +85,11 @@ def read(setup: Setup) -> list[Comparison]:
     """Play both patterns for all rows, each in its variants."""
     table = setup.paper.table(TABLES[setup.study.name])
     compare = compare_rounds(table, setup.profile)
-    compared: list[Comparison] = []
-    for number, row in enumerate(table.rows, 1):
-        compared += (compare(row, variant) for variant in variants(table, row))
-        setup.watcher.report("playing both patterns", number, len(table.rows))
-    return compared
+    return [
+        compare(row, variant)
+        for row in setup.watched("playing both patterns", table.rows)
+        for variant in variants(table, row)
+    ]
 
 
 def compare_rounds(table: Table, profile: Profile) -> Callable[[Row, Variant], Comparison]:
@@ -156,7 +157,7 @@ def build(setup: Setup, comparisons: Sequence[Comparison]) -> dict[str, Any]:
 def _row(comparison: Comparison, again: Sequence[Recomputed]) -> ReproducedRow:
     cells = {
         name: cell_of(
-            comparison.row, again, name, modelled=whole(comparison.modelled[name]), reason=_reason(comparison, name)
+            comparison.row, again, name, modelled=Estimate(comparison.modelled[name]), reason=_reason(comparison, name)
         )
         for name in PATTERNS
     }
@@ -165,7 +166,7 @@ def _row(comparison: Comparison, again: Sequence[Recomputed]) -> ReproducedRow:
     winners = comparison.winners
     cells[RATIO] = FasterCell(
         recomputed=printed,
-        modelled=whole(modelled),
+        modelled=Estimate(modelled),
         follows=printed[0].value if printed else None,
         same=winners.get("published") == winners["modelled"],
     )

@@ -56,10 +56,10 @@ def build(setup: Setup, runs: Runs) -> dict[str, Any]:
         for of_set, speed in zip(sets, speeds, strict=True)
         for run in of_set
     )
-    results: dict[Experiment, tuple[ReproducedRow, tuple[tuple[BillLine, ...], str]]] = {}
-    for number, (experiment, of_row) in enumerate(recordings.items(), 1):
-        results[experiment] = _row(paper, of_row), _bill(*of_row[0], setup.book)
-        setup.watcher.report("playing runs", number, len(recordings))
+    results: dict[Experiment, tuple[ReproducedRow, tuple[tuple[BillLine, ...], str]]] = {
+        experiment: (_row(paper, of_row), _bill(*of_row[0], setup.book))
+        for experiment, of_row in setup.watched("playing runs", recordings.items())
+    }
     for experiment, why in runs.failed.items():
         results[experiment] = _failed_row(paper, experiment, why), ((), f"The run is missing: {why}.")
     order = [run for run in experiments(dict.fromkeys(run.model for run in results)) if run in results]
@@ -161,7 +161,7 @@ def _row(paper: Paper, recordings: Sequence[tuple[Played, Profile]]) -> Reproduc
     there = [each.seconds(of_set) for each, of_set in recordings]
     measured, modelled = _epoch(_together(here)), _epoch(_together(there)) | _costs(paper, run, _together(there))
     if run.memory_mb is not None:
-        measured[MEMORY] = Estimate(float(peak_memory_mb(recording)), None, None, len(recording.invocations))
+        measured[MEMORY] = Estimate(float(peak_memory_mb(recording)), samples=len(recording.invocations))
     parts = _parts(play(run.program, platform), run)
     reason = _reason(run, there[0], parts)
     cells = {

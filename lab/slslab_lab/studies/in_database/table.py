@@ -16,7 +16,6 @@ from slslab_lab.papers.recomputation import Recomputed, recompute_row
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.kernel.program import Program, Step, Track
 from slslab_lab.studies import NAMES
-from slslab_lab.studies.accuracy_by_time import whole
 from slslab_lab.studies.documents import Cell, ReproducedRow, make_document
 from slslab_lab.studies.in_database.arms import AVERAGE, NAIVE, OPERATIONS, UPDATE
 from slslab_lab.studies.in_database.measurements import IN_DATABASE, Measurements, Released, Samples
@@ -113,17 +112,6 @@ class Comparison:
     modelled: Mapping[str, float]
     said: Mapping[str, str]
     measured: Mapping[str, Estimate] = field(default_factory=dict)
-
-    def reasons(self, published: Mapping[str, Decimal]) -> dict[str, str]:
-        """Return why these seconds differ from the published ones: the parts of ours, and the time per number that the
-        published ones imply."""
-        if not published:
-            return {}
-        inside = float(published[WITH])
-        return {
-            WITHOUT: f"without, {self.said[WITHOUT]}.",
-            WITH: f"with, {self.said[WITH]}; the published {inside:g} s are {each(inside, self.exchange.numbers)}.",
-        }
 
 
 def compare_tensors(exchange: Exchange, samples: Mapping[str, Samples], profile: Profile) -> Iterator[Comparison]:
@@ -227,13 +215,21 @@ def build(setup: Setup, measurements: Measurements) -> dict[str, Any]:
 def _row(
     compared: Comparison, model: str, published: Mapping[str, Decimal], again: Sequence[Recomputed]
 ) -> ReproducedRow:
-    reasons = compared.reasons(published)
+    reasons = {}
+    if published:
+        # The parts of our seconds, and the time per number that the published ones imply.
+        inside = float(published[WITH])
+        implied = f"the published {inside:g} s are {each(inside, compared.exchange.numbers)}"
+        reasons = {
+            WITHOUT: f"without, {compared.said[WITHOUT]}.",
+            WITH: f"with, {compared.said[WITH]}; {implied}.",
+        }
     cells = {
         name: Cell(
             published.get(name),
             tuple(way for way in again if way.column == name),
             compared.measured.get(name),
-            whole(compared.modelled[name]),
+            Estimate(compared.modelled[name]),
             reason=reasons.get(name, ""),
             follows=next((way.value for way in again if way.column == name == RATIO and way.value), None),
         )

@@ -17,8 +17,8 @@ from slslab_lab.papers.paper import Paper, Row
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.programs.scaling import generate
 from slslab_lab.replay.rounds import without_compute
-from slslab_lab.studies.accuracy_by_time import whole
 from slslab_lab.studies.documents import Cell, ReproducedRow, make_curve, make_document
+from slslab_lab.studies.minibatches import Estimate
 from slslab_lab.studies.study import Setup
 from slslab_workers.kubeml.driver import KubeML
 from slslab_workers.kubeml.pattern import pattern_of
@@ -218,7 +218,7 @@ def _row(setting: Setting, seconds: float) -> ReproducedRow:
     every = "merged once an epoch" if setting.given else f"merged every {setting.k}"
     name, group = f"{every}, M = {setting.merges:g}", f"minibatches of {setting.batch_size}"
     # These rows provide the given figures, so their agreement would show nothing.
-    cells = {"seconds": Cell(setting.row.published["seconds"], modelled=None if setting.given else whole(seconds))}
+    cells = {"seconds": Cell(setting.row.published["seconds"], modelled=None if setting.given else Estimate(seconds))}
     return ReproducedRow(name, group, "given" if setting.given else "modelled", cells)
 
 

@@ -17,7 +17,6 @@ from slslab_lab.replay.measured import Measured
 from slslab_lab.replay.outcome import outcome
 from slslab_lab.replay.programs.scaling import generate
 from slslab_lab.replay.whatif import over_timeout
-from slslab_lab.studies.accuracy_by_time import whole
 from slslab_lab.studies.documents import AGREES, Cell, ReproducedRow, make_document
 from slslab_lab.studies.lambdaml.recordings import (
     BASE,
@@ -29,6 +28,7 @@ from slslab_lab.studies.lambdaml.recordings import (
     exchange_ratio,
     refusals,
 )
+from slslab_lab.studies.minibatches import Estimate
 from slslab_lab.studies.study import Setup
 from slslab_workers.channels.choice import TRACED
 from slslab_workers.trace.operations import SERVERS
@@ -69,12 +69,14 @@ class Played:
 
 @dataclass(frozen=True)
 class Against:
-    """A job with a channel and the same job with S3; `boot_s` is the start of the channel's node, 0 without one."""
+    """A job with a channel and the same job with S3; `boot_s` is the start of the channel's node, 0 without one, and
+    `measured` the ratio of their rounds here."""
 
     own: Played
     base: Played
     boot_s: float
     book: Book
+    measured: Estimate | None = None
 
     def slowdown(self, *, booted: bool) -> float:
         """Return the ratio of seconds; with `booted`, including the node's start."""
@@ -96,20 +98,17 @@ class Against:
 
 @dataclass(frozen=True)
 class Compared:
-    """A row of the table: each column's channel against S3, or why it was refused; measured ratios by column."""
+    """A row of the table: each column's channel against S3, if it could be run."""
 
     row: Row
     job: Job
     against: Mapping[str, Against]
-    refused: Mapping[str, str]
-    measured: Mapping[str, Any]
 
 
 def build(setup: Setup, recordings: Mapping[str, Measured]) -> dict[str, Any]:
     """Return the document of the table; recordings by `Job.recording`."""
-    paper, profile, book, refused = setup.paper, setup.profile, setup.book, refusals()
-    table = paper.table(TABLE)
-    rows = [_compare(setup, row, recordings, refused) for row in table.rows]
+    profile, table, refused = setup.profile, setup.paper.table(TABLE), refusals()
+    rows = [_compare(setup, row, recordings) for row in table.rows]
     return make_document(
         setup,
         table,
@@ -118,31 +117,27 @@ def build(setup: Setup, recordings: Mapping[str, Measured]) -> dict[str, Any]:
             for column in COLUMNS
             for figure in FIGURES
         ],
-        [row for each in rows for row in _rows(each)],
+        [row for each in rows for row in _rows(each, refused)],
         _notes(rows, recordings, profile),
         profile=profile,
-        prices=book,
+        prices=setup.book,
         findings=[sentence for column in COLUMNS for sentence in _findings(column, rows)],
     )
 
 
-def _compare(setup: Setup, row: Row, recordings: Mapping[str, Measured], refusals: Mapping[str, str]) -> Compared:
+def _compare(setup: Setup, row: Row, recordings: Mapping[str, Measured]) -> Compared:
     profile, inputs = setup.profile, setup.paper.table(TABLE).inputs_of(row)
     job, workers = JOBS[str(inputs["model"]), int(inputs.get("clusters", 0))], int(inputs["workers"])
     base = recordings[job.recording(BASE)]
     with_s3 = _play(base, job, workers, profile)
     against: dict[str, Against] = {}
-    measured = {}
     for column, channel in COLUMNS.items():
         run = recordings.get(job.recording(channel))
         if run is not None:
             boot = profile.channels[TRACED.get(channel, channel)].boot_s
             played, boot_s = _play(run, job, workers, profile), 0.0 if boot is None else boot.value
-            against[column] = Against(played, with_s3, boot_s, setup.book)
-            measured[column] = exchange_ratio(run, base)
-    reasons = {column: refusals.get(job.recording(channel)) for column, channel in COLUMNS.items()}
-    refused = {column: reason for column, reason in reasons.items() if reason}
-    return Compared(row, job, against, refused, measured)
+            against[column] = Against(played, with_s3, boot_s, setup.book, exchange_ratio(run, base))
+    return Compared(row, job, against)
 
 
 def _play(run: Measured, job: Job, workers: int, profile: Profile) -> Played:
@@ -151,8 +146,9 @@ def _play(run: Measured, job: Job, workers: int, profile: Profile) -> Played:
     return Played(result.seconds, result.as_usage(run.hosts(workers)), len(over_timeout(result.invocations, TIMEOUT_S)))
 
 
-def _rows(compared: Compared) -> Iterator[ReproducedRow]:
-    """Yield the row with each way to count a node's start, with channels without a node, and with unmodelled ones."""
+def _rows(compared: Compared, refused: Mapping[str, str]) -> Iterator[ReproducedRow]:
+    """Yield the row with each way to count a node's start, with channels without a node, and with unmodelled ones,
+    perhaps because they were refused."""
     for variant in (RUNNING, STARTED, WAITING, NO_NODE):
         cells: dict[str, Cell] = {}
         for column, each in compared.against.items():
@@ -162,9 +158,15 @@ def _rows(compared: Compared) -> Iterator[ReproducedRow]:
                 cells[f"{column}_cost"] = _cost(compared, column, variant)
         if cells:
             yield _row(compared, variant, cells)
-    names = [f"{column}_{figure}" for column in COLUMNS if column not in compared.against for figure in FIGURES]
-    missing = {f"{column}_{FIGURES[0]}": reason for column, reason in compared.refused.items()}
-    cells = {name: Cell(compared.row.published.get(name), missing=missing.get(name, "")) for name in names}
+    cells = {
+        f"{column}_{figure}": Cell(
+            compared.row.published.get(f"{column}_{figure}"),
+            missing=refused.get(compared.job.recording(channel), "") if figure == FIGURES[0] else "",
+        )
+        for column, channel in COLUMNS.items()
+        if column not in compared.against
+        for figure in FIGURES
+    }
     yield _row(compared, PUBLISHED, cells)
 
 
@@ -173,16 +175,16 @@ def _row(compared: Compared, variant: str, cells: Mapping[str, Cell]) -> Reprodu
 
 
 def _slowdown(compared: Compared, column: str, *, booted: bool) -> Cell:
-    each, modelled = compared.against[column], whole(compared.against[column].slowdown(booted=booted))
+    each, modelled = compared.against[column], Estimate(compared.against[column].slowdown(booted=booted))
     # Measured rounds don't contain a node's start.
-    measured = None if booted and each.boot_s else compared.measured[column]
+    measured = None if booted and each.boot_s else each.measured
     if not booted:
         return Cell(measured=measured, modelled=modelled)
     return RatioCell(compared.row.published.get(f"{column}_slowdown"), measured=measured, modelled=modelled)
 
 
 def _cost(compared: Compared, column: str, variant: str) -> Cell:
-    modelled = whole(compared.against[column].cost(variant))
+    modelled = Estimate(compared.against[column].cost(variant))
     if variant == RUNNING:
         return Cell(modelled=modelled)
     return RatioCell(compared.row.published.get(f"{column}_cost"), modelled=modelled)
