@@ -241,8 +241,8 @@ class Paper(TomlTable):
     def values(self, table: str, row: Row) -> dict[str, Decimal]:
         """Return the numbers that a formula may use in this row: printed columns, inputs, and references."""
         columns = self.table(table)
-        references = columns.references_of(row).items()
-        return {**_numbers(columns, row), **{name: self._resolve(reference) for name, reference in references}}
+        references = {name: self._resolve(reference) for name, reference in columns.references_of(row).items()}
+        return {**_numbers(columns, row), **references}
 
     def operands(self, working: Working) -> tuple[Expression, dict[str, Decimal]]:
         """Return the expression of a line of arithmetic, and its names' numbers; PaperError for a missing one."""

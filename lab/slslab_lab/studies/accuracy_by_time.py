@@ -8,10 +8,9 @@ from slslab.report.formats import percent
 from slslab_lab.papers.paper import Row
 from slslab_lab.studies import MODELS, committed
 from slslab_lab.studies.curves import PROOFS, Curve, Point, curve_of, read_curves, rule_of, select
-from slslab_lab.studies.documents import make_curve
+from slslab_lab.studies.documents import Estimate, make_curve
 from slslab_lab.studies.epochs import EpochTime, Recordings, prepare
 from slslab_lab.studies.experiments import Experiment, experiments, read_all
-from slslab_lab.studies.minibatches import Estimate
 from slslab_lab.studies.rankings import Standing, by_variant
 from slslab_lab.studies.study import Setup
 
@@ -126,8 +125,7 @@ def by_time(progressions: Sequence[Progression]) -> Iterator[dict[str, Any]]:
             for name, row in rows.items()
             if row.curve is not None and row.epoch.seconds is not None
         ]
-        x = ("minutes", "modelled time", "min")
-        yield make_curve(f"Accuracy by time, {variant}", variant, x, ACCURACY, lines)
+        yield make_curve(f"Accuracy by time, {variant}", variant, ("minutes", "modelled time", "min"), ACCURACY, lines)
 
 
 def percentages(curve: Curve) -> list[float]:

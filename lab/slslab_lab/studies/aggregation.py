@@ -115,8 +115,7 @@ def play_round(
     `spread` is the standard deviation of the logarithm of the times of equal functions. A level of the tree takes the
     expected time of its slowest function.
     """
-    program = make_program(setting, add_s_per_gb, cold=cold)
-    timeline = play(program, with_concurrency(profile, CONCURRENCY))
+    timeline = play(make_program(setting, add_s_per_gb, cold=cold), with_concurrency(profile, CONCURRENCY))
     tracks = zip(timeline.program.tracks, timeline.calls, strict=True)
     of_levels = grouped((track.name.partition("-")[0], call) for track, call in tracks if track.epoch == 0)
     wall = slowest = 0.0
@@ -219,9 +218,8 @@ def transfers(setting: Setting, profile: Profile, add_s_per_gb: float) -> tuple[
     one = replace(setting, shards=1, topology="shards", parameters=setting.parameters // setting.shards)
     timeline = play(make_program(one, add_s_per_gb, cold=True), profile)
     took = [(end - begin) / NS for begin, end in zip(timeline.begin, timeline.end, strict=True)]
-    operations = [step.op for step in timeline.steps]
     reading, writing = (
-        sum(seconds for op, seconds in zip(operations, took, strict=True) if op == wanted)
+        sum(seconds for step, seconds in zip(timeline.steps, took, strict=True) if step.op == wanted)
         for wanted in ("object.get", "object.put")
     )
     return reading, writing

@@ -18,10 +18,8 @@ from slslab.report.formats import listed
 from slslab.run.bill import Book
 from slslab.run.metrics import grouped
 from slslab_lab.runs.planning import architectures, make_plan
-from slslab_lab.studies.documents import Cell, ReproducedRow, make_document
+from slslab_lab.studies.documents import Cell, Estimate, ReproducedRow, make_document, middle
 from slslab_lab.studies.kept import Entry, Kept, made_now
-from slslab_lab.studies.minibatches import Estimate
-from slslab_lab.studies.rankings import middle
 from slslab_lab.studies.study import Setup
 from slslab_lab.studies.trainings import learn, train
 from slslab_workers.models import spec
@@ -155,8 +153,10 @@ def measure(setup: Setup) -> Accuracies:
     learnt = train(learn, settings_of(setup.effort), setup.options.get("on"), setup.watcher.report)
     timed = [(rule, model) for model in MODELS for rule in RULES]
     costs = [time_rule(*each) for each in setup.watched("timing rules", timed)]
-    names = ("rule", "attack", "attackers")
-    series = [Series(**{name: getattr(each, name) for name in names}, accuracies=learnt[each]) for each in learnt]
+    series = [
+        Series(rule=each.rule, attack=each.attack, attackers=each.attackers, accuracies=accuracies)
+        for each, accuracies in learnt.items()
+    ]
     return Accuracies(**made_now(), series=tuple(series), costs=tuple(costs))
 
 

@@ -4,9 +4,10 @@ A cell has a published figure and up to three others, each with its basis: recom
 inputs), measured (on this host), modelled (on a platform's profile)."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
+from statistics import median
 from typing import Any
 
 from slslab.errors import counted
@@ -14,7 +15,6 @@ from slslab.predict.profiles.profile import Profile
 from slslab.run.bill import Book
 from slslab_lab.papers.paper import Row, Table
 from slslab_lab.papers.recomputation import Recomputed
-from slslab_lab.studies.minibatches import Estimate
 from slslab_lab.studies.study import Setup
 
 Axis = tuple[str, str, str]
@@ -24,10 +24,34 @@ AGREES, AGREES_MEMORY = 0.25, 0.15
 
 
 @dataclass(frozen=True)
+class Estimate:
+    """A mean with its 95 % confidence interval; without one if all samples of a population were taken, or only one."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    samples: int = 1
+
+    def mapped(self, change: Callable[[float], float]) -> "Estimate":
+        """Return the estimate in another unit."""
+        low, high = (None if bound is None else change(bound) for bound in (self.low, self.high))
+        return Estimate(change(self.value), low, high, self.samples)
+
+
+def middle(values: Sequence[float]) -> Estimate:
+    """Return the median, with the minimum and maximum of several values."""
+    several = len(values) > 1
+    return Estimate(median(values), min(values) if several else None, max(values) if several else None, len(values))
+
+
+@dataclass(frozen=True)
 class Cell:
     """One figure of a row: `published` has the printed digits; `tolerance` is the share within which ours agree with
     it, `reason` says why they don't, `missing` why we have none. A `fitted` figure has no verdict, since the model was
-    fitted to the published one. A figure that isn't printed is compared with what `follows` from printed figures."""
+    fitted to the published one. A figure that isn't printed is compared with what `follows` from printed figures.
+
+    `agrees` decides where the tolerance doesn't, and `otherwise` is the verdict of figures that don't agree.
+    """
 
     published: Decimal | None = None
     recomputed: tuple[Recomputed, ...] = ()
@@ -38,6 +62,8 @@ class Cell:
     missing: str = ""
     fitted: bool = False
     follows: Decimal | None = None
+    agrees: bool | None = None
+    otherwise: str = "differs"
 
     @property
     def difference(self) -> float | None:
@@ -50,11 +76,11 @@ class Cell:
         """Return whether the figures agree; empty if they can't be compared."""
         if self.fitted or self.difference is None:
             return ""
-        return "agrees" if abs(self.difference) <= self.tolerance else "differs"
+        agrees = abs(self.difference) <= self.tolerance if self.agrees is None else self.agrees
+        return "agrees" if agrees else self.otherwise
 
     def as_document(self) -> dict[str, Any]:
         """Return the cell for JSON; published and recomputed figures are decimal strings."""
-        reason = self.reason if self.verdict == "differs" else ""
         return {
             "published": None if self.published is None else str(self.published),
             "recomputed": [
@@ -70,7 +96,7 @@ class Cell:
             "difference": self.difference,
             "tolerance": self.tolerance,
             "verdict": self.verdict,
-            "reason": reason or self.missing,
+            "reason": (self.reason if self.verdict == "differs" else "") or self.missing,
         }
 
 

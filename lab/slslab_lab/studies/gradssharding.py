@@ -20,9 +20,8 @@ from slslab.report.formats import percent
 from slslab.toml_files import DataFiles
 from slslab_lab.papers.paper import Paper
 from slslab_lab.studies.aggregation import Fitted, Observed, Setting, fit_network, play_round
-from slslab_lab.studies.documents import Cell, ReproducedRow, make_document
+from slslab_lab.studies.documents import Cell, Estimate, ReproducedRow, make_document
 from slslab_lab.studies.kept import Entry
-from slslab_lab.studies.minibatches import Estimate
 from slslab_lab.studies.study import Setup
 
 FITTED_TO, BLIND = "rq2", "rq3"
@@ -92,8 +91,9 @@ def predictions() -> Predictions:
 def observations(paper: Paper) -> list[Observed]:
     """Return RQ2's rounds."""
     names = ("get_rate", "put_rate", "sum_rate", "wall", "wall_deviation", "slowest")
-    rounds = _values(paper, FITTED_TO)
-    return [Observed(_setting(values), *(float(values[name]) for name in names)) for values in rounds]
+    return [
+        Observed(_setting(values), *(float(values[name]) for name in names)) for values in _values(paper, FITTED_TO)
+    ]
 
 
 def _values(paper: Paper, table: str) -> Iterator[dict[str, Any]]:

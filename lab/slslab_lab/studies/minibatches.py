@@ -5,7 +5,7 @@ worker continues (all others), a minibatch begins where the one before it ended.
 is slower, since networks and buffers are built in it, and is marked."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import Any
@@ -15,6 +15,7 @@ from slslab.predict.environment import NS
 from slslab.run.metrics import BESIDE, grouped
 from slslab.run.run import Run
 from slslab_lab.replay.kernel.timeline import Timeline
+from slslab_lab.studies.documents import Estimate
 
 CONFIDENCE = 0.95
 
@@ -28,21 +29,6 @@ class Call:
     step: int
     seconds: float
     first: bool
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean with its 95 % confidence interval; without one if all samples of a population were taken, or only one."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-    samples: int = 1
-
-    def mapped(self, change: Callable[[float], float]) -> "Estimate":
-        """Return the estimate in another unit."""
-        low, high = (None if bound is None else change(bound) for bound in (self.low, self.high))
-        return Estimate(change(self.value), low, high, self.samples)
 
 
 def estimate(calls: Iterable[Call], batches: int) -> Estimate:

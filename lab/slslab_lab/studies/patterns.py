@@ -17,8 +17,7 @@ from slslab_lab.replay.crossings import TIE, Interval, pipe_share, winner
 from slslab_lab.replay.rounds import Round, size_at, sweep, without_compute
 from slslab_lab.runs.planning import architectures
 from slslab_lab.studies.accuracy_by_time import CANONICAL, RELEASED
-from slslab_lab.studies.documents import Cell, ReproducedRow, cell_of, make_document
-from slslab_lab.studies.minibatches import Estimate
+from slslab_lab.studies.documents import Cell, Estimate, ReproducedRow, cell_of, make_document
 from slslab_lab.studies.study import Setup
 from slslab_workers.architecture import title
 
@@ -129,18 +128,6 @@ def compare_rounds(table: Table, profile: Profile) -> Callable[[Row, Variant], C
     return compare
 
 
-@dataclass(frozen=True)
-class FasterCell(Cell):
-    """A ratio that isn't printed; it agrees if both name the `same` winner."""
-
-    same: bool = False
-
-    @property
-    def verdict(self) -> str:
-        """Return whether the model and the paper have the same faster pattern, or both a tie."""
-        return "" if self.follows is None else "agrees" if self.same else "differs"
-
-
 def build(setup: Setup, comparisons: Sequence[Comparison]) -> dict[str, Any]:
     """Return the document of compared rows."""
     paper, profile, table = setup.paper, setup.profile, TABLES[setup.study.name]
@@ -164,11 +151,12 @@ def _row(comparison: Comparison, again: Sequence[Recomputed]) -> ReproducedRow:
     printed = tuple(each for each in again if (each.column, each.way) == (RATIO, SLOWER))
     modelled = comparison.modelled["allreduce"] / comparison.modelled["scatterreduce"]
     winners = comparison.winners
-    cells[RATIO] = FasterCell(
+    # A ratio agrees if both name the same faster pattern, or both a tie.
+    cells[RATIO] = Cell(
         recomputed=printed,
         modelled=Estimate(modelled),
         follows=printed[0].value if printed else None,
-        same=winners.get("published") == winners["modelled"],
+        agrees=winners.get("published") == winners["modelled"],
     )
     more = {
         "winner": {basis: name or None for basis, name in winners.items()},

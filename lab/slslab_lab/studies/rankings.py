@@ -6,11 +6,9 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Any, TypeVar
 
 from slslab.run.metrics import grouped
-from slslab_lab.studies.minibatches import Estimate
 
 # Figures this close (relative) count as equal: they are sums of the same numbers in another order.
 EQUAL = 1e-9
@@ -133,9 +131,3 @@ def judge(each: Iterable[bool | None]) -> str:
     if False in found:
         return FAILS
     return HOLDS if found and None not in found else UNDECIDED
-
-
-def middle(values: Sequence[float]) -> Estimate:
-    """Return the median, with the minimum and maximum of several values."""
-    several = len(values) > 1
-    return Estimate(median(values), min(values) if several else None, max(values) if several else None, len(values))

@@ -19,8 +19,9 @@ from slslab_lab.replay.kernel.program import Program
 from slslab_lab.replay.measured import Measured
 from slslab_lab.replay.speeds import find_speed
 from slslab_lab.replay.whatif import with_memory
+from slslab_lab.studies.documents import Estimate
 from slslab_lab.studies.experiments import BATCHES, GPU, Experiment
-from slslab_lab.studies.minibatches import Estimate, estimate, played_calls
+from slslab_lab.studies.minibatches import estimate, played_calls
 
 TIME, MEMORY = "function_seconds", "memory_mb"
 

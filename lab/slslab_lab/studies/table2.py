@@ -20,10 +20,18 @@ from slslab_lab.replay.combining import half_width, likelihood
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.kernel.timeline import Timeline
 from slslab_lab.replay.outcome import waits
-from slslab_lab.studies.documents import AGREES_MEMORY, Cell, ReproducedRow, cell_of, make_document, mixed_hosts
+from slslab_lab.studies.documents import (
+    AGREES_MEMORY,
+    Cell,
+    Estimate,
+    ReproducedRow,
+    cell_of,
+    make_document,
+    mixed_hosts,
+)
 from slslab_lab.studies.epoch_bill import BillLine, bill
 from slslab_lab.studies.experiments import BATCHES, GPU, Experiment, Runs, experiments
-from slslab_lab.studies.minibatches import Estimate, estimate, measured_calls, peak_memory_mb, played_calls
+from slslab_lab.studies.minibatches import estimate, measured_calls, peak_memory_mb, played_calls
 from slslab_lab.studies.rankings import Standing, by_variant, rank_rows
 from slslab_lab.studies.replayed_rows import MEMORY, TIME, Calibration, Played, fit_speed
 from slslab_lab.studies.study import Setup

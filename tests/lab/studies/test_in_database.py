@@ -20,7 +20,7 @@ from slslab_lab.pages.reproduction import reproduction
 from slslab_lab.papers.paper import load_paper
 from slslab_lab.papers.recomputation import recompute
 from slslab_lab.studies.catalogue import STUDIES
-from slslab_lab.studies.documents import Cell
+from slslab_lab.studies.documents import Cell, middle
 from slslab_lab.studies.in_database import measurements
 from slslab_lab.studies.in_database.arms import (
     AVERAGE,
@@ -37,7 +37,6 @@ from slslab_lab.studies.in_database.arms import (
 )
 from slslab_lab.studies.in_database.measurements import IN_DATABASE, Measurements, measure_models
 from slslab_lab.studies.in_database.table import Exchange, build, compare_released, seconds
-from slslab_lab.studies.rankings import middle
 from slslab_lab.studies.study import Setup
 
 # Vectors of 1 MB: 10 ms on the way.

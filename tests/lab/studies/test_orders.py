@@ -2,8 +2,8 @@
 
 import pytest
 
-from slslab_lab.studies.minibatches import Estimate
-from slslab_lab.studies.rankings import judge, middle
+from slslab_lab.studies.documents import Estimate, middle
+from slslab_lab.studies.rankings import judge
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,8 @@ from slslab_lab.papers.paper import Row, Table, load_paper
 from slslab_lab.papers.recomputation import recompute
 from slslab_lab.replay.crossings import Interval
 from slslab_lab.studies.catalogue import STUDIES
-from slslab_lab.studies.minibatches import Estimate, ratio_of
+from slslab_lab.studies.documents import Estimate
+from slslab_lab.studies.minibatches import ratio_of
 from slslab_lab.studies.patterns import PATTERNS, TABLES, Comparison, Variant, build, compare_rounds, variants
 
 INTERVALS = (

@@ -8,9 +8,8 @@ import pytest
 from tests.lab.studies.papers import PUBLISHED as PRINTED
 from tests.lab.studies.papers import paper
 
-from slslab_lab.studies.documents import Cell, ReproducedRow
+from slslab_lab.studies.documents import Cell, Estimate, ReproducedRow
 from slslab_lab.studies.epoch_bill import BillLine
-from slslab_lab.studies.minibatches import Estimate
 from slslab_lab.studies.rankings import Standing, rank_rows
 from slslab_lab.studies.table2 import rank_costs
 

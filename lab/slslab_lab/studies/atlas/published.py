@@ -93,8 +93,8 @@ def _barrak_patterns() -> Iterator[Published]:
             (int(table.inputs_of(row)["bytes"]) / 1e6, row.published["scatterreduce"] < row.published["allreduce"])
             for row in rows
         ]
-        source = f"Barrak et al. 2025, {table.source}"
-        yield _crossing(source, "epoch_seconds", workers, S3, "scatterreduce/s3/ga", found)
+        second = "scatterreduce/s3/ga"
+        yield _crossing(f"Barrak et al. 2025, {table.source}", "epoch_seconds", workers, S3, second, found)
 
 
 def _lambdaml() -> Iterator[Published]:

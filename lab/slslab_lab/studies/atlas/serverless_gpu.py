@@ -24,8 +24,7 @@ from slslab_lab.studies.atlas.costs import measure
 from slslab_lab.studies.atlas.points import Job, Point, megabytes, points
 from slslab_lab.studies.atlas.recordings import COMPUTES, Recordings, read_all
 from slslab_lab.studies.atlas.systems import S3, SYSTEMS, System, on_gpus
-from slslab_lab.studies.documents import Cell, ReproducedRow, make_document
-from slslab_lab.studies.minibatches import Estimate
+from slslab_lab.studies.documents import Cell, Estimate, ReproducedRow, make_document
 from slslab_lab.studies.study import Setup
 from slslab_workers.models import spec
 
@@ -124,25 +123,24 @@ def ways(recordings: Recordings, model: str, setup: Setup) -> list[Way]:
     processor = recordings.architectures[COMPUTES][-1].processor
     aws = Job(1, load_profile(DEFAULT_PROFILE), setup.book, platform=load_profile(ANCHORED), processor=processor)
     managed = replace(aws, profile=load_profile(MANAGED), book=load_book(MANAGED))
-    instances = [system for system in SYSTEMS if system.architecture == experiments.GPU]
+    table2 = [system for system in SYSTEMS if system.architecture in experiments.ARCHITECTURES]
+    instances = [system for system in table2 if system.instances]
+    functions = [system for system in table2 if system.channel in ("", S3) and system.algorithm in ("", "ga")]
     sides: list[tuple[str, str, Sequence[System], Job]] = [
-        (CPU, "AWS Lambda", [system for system in SYSTEMS if _is_of_paper(system)], aws),
+        (CPU, "AWS Lambda", [system for system in functions if not system.instances], aws),
         (FUNCTIONS, ANCHORED, on_gpus(ANCHORED), aws),
         (RENTED, INSTANCES, instances, aws),
         (RENTED, MANAGED, instances, managed),
+        *(
+            (FLOOR, name, on_gpus(name), replace(aws, platform=load_profile(name), instant=True))
+            for name in (ANCHORED, *OTHERS)
+        ),
     ]
-    for name in (ANCHORED, *OTHERS):
-        sides.append((FLOOR, name, on_gpus(name), replace(aws, platform=load_profile(name), instant=True)))
     return [
         Way(kind, where, point)
         for kind, where, systems, job in sides
         for point in _best(recordings, model, systems, job, ["usd"] if kind == FLOOR else list(EPOCH))
     ]
-
-
-def _is_of_paper(system: System) -> bool:
-    known = system.architecture in experiments.ARCHITECTURES and not system.instances
-    return known and system.channel in ("", S3) and system.algorithm in ("", "ga")
 
 
 def _best(

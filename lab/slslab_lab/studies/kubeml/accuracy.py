@@ -10,9 +10,9 @@ from pydantic import Field
 from slslab.errors import counted
 from slslab.run.metrics import grouped
 from slslab_lab.runs.planning import architectures, make_plan
-from slslab_lab.studies.documents import Cell, ReproducedRow, make_curve, make_document
+from slslab_lab.studies.documents import Cell, ReproducedRow, make_curve, make_document, middle
 from slslab_lab.studies.kept import Entry, Kept, made_now
-from slslab_lab.studies.rankings import Order, judge, middle
+from slslab_lab.studies.rankings import Order, judge
 from slslab_lab.studies.study import Setup
 from slslab_lab.studies.trainings import learn, train
 from slslab_workers.plan import Plan

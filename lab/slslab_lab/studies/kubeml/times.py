@@ -17,8 +17,7 @@ from slslab_lab.papers.paper import Paper, Row
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.programs.scaling import generate
 from slslab_lab.replay.rounds import without_compute
-from slslab_lab.studies.documents import Cell, ReproducedRow, make_curve, make_document
-from slslab_lab.studies.minibatches import Estimate
+from slslab_lab.studies.documents import Cell, Estimate, ReproducedRow, make_curve, make_document
 from slslab_lab.studies.study import Setup
 from slslab_workers.kubeml.driver import KubeML
 from slslab_workers.kubeml.pattern import pattern_of

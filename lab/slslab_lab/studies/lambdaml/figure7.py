@@ -14,9 +14,9 @@ from slslab_lab.pages.reproduction import ROUNDS
 from slslab_lab.studies import committed
 from slslab_lab.studies.accuracy_by_time import percentages
 from slslab_lab.studies.curves import LOWEST_TARGET, Curve, Point, read_curves
-from slslab_lab.studies.documents import Cell, ReproducedRow, make_curve, make_document
+from slslab_lab.studies.documents import Cell, ReproducedRow, make_curve, make_document, middle
 from slslab_lab.studies.lambdaml.losses import Losses, Series, Training, by_round, collect
-from slslab_lab.studies.rankings import FAILS, HOLDS, UNDECIDED, Order, Standing, compare_pair, judge, middle
+from slslab_lab.studies.rankings import FAILS, HOLDS, UNDECIDED, Order, Standing, compare_pair, judge
 from slslab_lab.studies.study import Setup
 from slslab_workers.training.algorithms import ALGORITHM
 

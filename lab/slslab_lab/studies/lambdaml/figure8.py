@@ -10,9 +10,9 @@ from slslab.errors import counted
 from slslab.run.metrics import grouped
 from slslab_lab.pages.reproduction import EPOCHS
 from slslab_lab.runs.accuracy.curve import Unwatched
-from slslab_lab.studies.documents import Cell, ReproducedRow, make_curve, make_document
+from slslab_lab.studies.documents import Cell, ReproducedRow, make_curve, make_document, middle
 from slslab_lab.studies.lambdaml.losses import RATE, Losses, Series, Training, by_epoch, collect, run
-from slslab_lab.studies.rankings import Order, judge, middle
+from slslab_lab.studies.rankings import Order, judge
 from slslab_lab.studies.study import Setup
 
 TABLE, RESULTS = "figure8", Losses

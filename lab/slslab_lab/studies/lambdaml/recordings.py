@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from slslab.predict.environment import NS
 from slslab.run.metrics import grouped
@@ -12,7 +11,8 @@ from slslab.run.run import Run
 from slslab_lab.replay.measured import Measured, read_measured
 from slslab_lab.runs.planning import architectures, make_plan
 from slslab_lab.studies import committed
-from slslab_lab.studies.minibatches import Estimate, mean_of, ratio_of
+from slslab_lab.studies.documents import Estimate
+from slslab_lab.studies.minibatches import mean_of, ratio_of
 from slslab_lab.studies.recording import Recording, channel_options, make_missing, small_run
 from slslab_lab.studies.study import Setup
 from slslab_workers.channels.choice import PARAMETER_SERVER
@@ -52,18 +52,11 @@ class Job:
         """Return the minibatches of a worker's share in an epoch; the last one may not be full."""
         return -(-self.samples // (workers * self.batch_size))
 
-    def recording(self, channel: str) -> str:
-        """Return the name of its recording with a channel."""
-        return f"{self.name}-{channel}"
-
-    def chosen(self, channel: str) -> dict[str, Value]:
-        """Return the options of its recording with a channel."""
-        return {**self.options, **channel_options(channel)}
-
-    def values(self) -> dict[str, Any]:
-        """Return the values for `slslab run`, with the same number of rounds for each algorithm."""
+    def recording(self, channel: str) -> Recording:
+        """Return its recording with a channel, with the same number of rounds for each algorithm."""
         batches, epochs = (1, ROUNDS) if self.algorithm == "EM" else (ROUNDS, 1)
-        return small_run(self.model, self.dataset, RECORDED_WORKERS, self.batch_size, batches, epochs, MEMORY_MB)
+        values = small_run(self.model, self.dataset, RECORDED_WORKERS, self.batch_size, batches, epochs, MEMORY_MB)
+        return Recording(f"{self.name}-{channel}", PATTERN, values, {**self.options, **channel_options(channel)})
 
 
 def _kmeans(clusters: int) -> Job:
@@ -82,15 +75,17 @@ JOBS = {
 
 def refusals() -> dict[str, str]:
     """Return why some jobs can't be run with a channel, by the name that their recording would have."""
-    found = {}
-    for job in JOBS.values():
-        for channel in CHANNELS:
-            architecture = architectures()[PATTERN]
-            try:
-                architecture.requirements(make_plan(architecture, job.values(), job.chosen(channel)))
-            except PlanError as error:
-                found[job.recording(channel)] = error.message.removesuffix(".")
+    architecture, found = architectures()[PATTERN], {}
+    for each in _every():
+        try:
+            architecture.requirements(make_plan(architecture, each.values, each.options))
+        except PlanError as error:
+            found[each.name] = error.message.removesuffix(".")
     return found
+
+
+def _every() -> list[Recording]:
+    return [job.recording(channel) for job in JOBS.values() for channel in CHANNELS]
 
 
 def read(setup: Setup) -> dict[str, Measured]:
@@ -112,12 +107,7 @@ def _read_all(directory: Path) -> dict[str, Measured]:
 
 def _recordings() -> list[Recording]:
     refused = refusals()
-    return [
-        Recording(name, PATTERN, job.values(), job.chosen(channel))
-        for job in JOBS.values()
-        for channel in CHANNELS
-        if (name := job.recording(channel)) not in refused
-    ]
+    return [each for each in _every() if each.name not in refused]
 
 
 def exchange_ratio(run: Measured, base: Measured) -> Estimate | None:

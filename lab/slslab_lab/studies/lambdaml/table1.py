@@ -17,7 +17,7 @@ from slslab_lab.replay.measured import Measured
 from slslab_lab.replay.outcome import outcome
 from slslab_lab.replay.programs.scaling import generate
 from slslab_lab.replay.whatif import over_timeout
-from slslab_lab.studies.documents import AGREES, Cell, ReproducedRow, make_document
+from slslab_lab.studies.documents import AGREES, Cell, Estimate, ReproducedRow, make_document
 from slslab_lab.studies.lambdaml.recordings import (
     BASE,
     COLUMNS,
@@ -28,7 +28,6 @@ from slslab_lab.studies.lambdaml.recordings import (
     exchange_ratio,
     refusals,
 )
-from slslab_lab.studies.minibatches import Estimate
 from slslab_lab.studies.study import Setup
 from slslab_workers.channels.choice import TRACED
 from slslab_workers.trace.operations import SERVERS
@@ -38,24 +37,14 @@ TITLES = {"memcached": "Memcached", "dynamodb": "DynamoDB", "vm_ps": "VM paramet
 RUNNING, STARTED, WAITING = "node running", "node started first", "functions wait for the node"
 NO_NODE, PUBLISHED = "no node", "not modelled"
 FIGURES = ("slowdown", "cost")
+SAME_SIDE = "same side"
 TIMEOUT_S = 900
 
 
-class RatioCell(Cell):
-    """A ratio to S3: it agrees within the tolerance, or else lies on the `same side` of 1, or differs."""
-
-    @property
-    def verdict(self) -> str:
-        """Return whether the ratios agree, or at least the better channel does; empty if they can't be compared."""
-        verdict = super().verdict
-        return "same side" if verdict == "differs" and self.is_same_side else verdict
-
-    @property
-    def is_same_side(self) -> bool:
-        """Return whether both ratios are above 1, or both are not."""
-        assert self.published is not None
-        assert self.modelled is not None
-        return (self.modelled.value > 1) == (self.published > 1)
+def ratio_cell(published: Decimal | None, modelled: Estimate, measured: Estimate | None = None) -> Cell:
+    """Return the cell of a ratio to S3: it agrees within the tolerance, or else lies on the same side of 1."""
+    alike = published is not None and (modelled.value > 1) == (published > 1)
+    return Cell(published, measured=measured, modelled=modelled, otherwise=SAME_SIDE if alike else Cell.otherwise)
 
 
 @dataclass(frozen=True)
@@ -106,7 +95,7 @@ class Compared:
 
 
 def build(setup: Setup, recordings: Mapping[str, Measured]) -> dict[str, Any]:
-    """Return the document of the table; recordings by `Job.recording`."""
+    """Return the document of the table; recordings by the names of `Job.recording`."""
     profile, table, refused = setup.profile, setup.paper.table(TABLE), refusals()
     rows = [_compare(setup, row, recordings) for row in table.rows]
     return make_document(
@@ -128,11 +117,11 @@ def build(setup: Setup, recordings: Mapping[str, Measured]) -> dict[str, Any]:
 def _compare(setup: Setup, row: Row, recordings: Mapping[str, Measured]) -> Compared:
     profile, inputs = setup.profile, setup.paper.table(TABLE).inputs_of(row)
     job, workers = JOBS[str(inputs["model"]), int(inputs.get("clusters", 0))], int(inputs["workers"])
-    base = recordings[job.recording(BASE)]
+    base = recordings[job.recording(BASE).name]
     with_s3 = _play(base, job, workers, profile)
     against: dict[str, Against] = {}
     for column, channel in COLUMNS.items():
-        run = recordings.get(job.recording(channel))
+        run = recordings.get(job.recording(channel).name)
         if run is not None:
             boot = profile.channels[TRACED.get(channel, channel)].boot_s
             played, boot_s = _play(run, job, workers, profile), 0.0 if boot is None else boot.value
@@ -161,7 +150,7 @@ def _rows(compared: Compared, refused: Mapping[str, str]) -> Iterator[Reproduced
     cells = {
         f"{column}_{figure}": Cell(
             compared.row.published.get(f"{column}_{figure}"),
-            missing=refused.get(compared.job.recording(channel), "") if figure == FIGURES[0] else "",
+            missing=refused.get(compared.job.recording(channel).name, "") if figure == FIGURES[0] else "",
         )
         for column, channel in COLUMNS.items()
         if column not in compared.against
@@ -180,14 +169,14 @@ def _slowdown(compared: Compared, column: str, *, booted: bool) -> Cell:
     measured = None if booted and each.boot_s else each.measured
     if not booted:
         return Cell(measured=measured, modelled=modelled)
-    return RatioCell(compared.row.published.get(f"{column}_slowdown"), measured=measured, modelled=modelled)
+    return ratio_cell(compared.row.published.get(f"{column}_slowdown"), modelled, measured)
 
 
 def _cost(compared: Compared, column: str, variant: str) -> Cell:
     modelled = Estimate(compared.against[column].cost(variant))
     if variant == RUNNING:
         return Cell(modelled=modelled)
-    return RatioCell(compared.row.published.get(f"{column}_cost"), modelled=modelled)
+    return ratio_cell(compared.row.published.get(f"{column}_cost"), modelled)
 
 
 def _findings(column: str, rows: Sequence[Compared]) -> Iterator[str]:
@@ -197,10 +186,9 @@ def _findings(column: str, rows: Sequence[Compared]) -> Iterator[str]:
     boot_s = max(each.against[column].boot_s for each in known)
 
     def same(cells: Sequence[Cell]) -> str:
-        compared = [cell for cell in cells if isinstance(cell, RatioCell)]
-        close = sum(cell.verdict == "agrees" for cell in compared)
-        alike = sum(cell.is_same_side for cell in compared)
-        return f"{alike} of {len(compared)} rows ({close} within {percent(AGREES)})"
+        close = sum(cell.verdict == "agrees" for cell in cells)
+        alike = sum(cell.otherwise == SAME_SIDE for cell in cells)
+        return f"{alike} of {len(cells)} rows ({close} within {percent(AGREES)})"
 
     slower = same([_slowdown(each, column, booted=True) for each in known])
     dearer = same([_cost(each, column, STARTED) for each in known])

@@ -9,9 +9,9 @@ import pytest
 
 from slslab.run.bill import Usage, load_book
 from slslab_lab.papers.paper import load_paper
+from slslab_lab.studies.documents import Estimate
 from slslab_lab.studies.lambdaml import recordings
-from slslab_lab.studies.lambdaml.table1 import RUNNING, STARTED, WAITING, Against, Played, RatioCell
-from slslab_lab.studies.minibatches import Estimate
+from slslab_lab.studies.lambdaml.table1 import RUNNING, STARTED, WAITING, Against, Played, ratio_cell
 from slslab_workers.channels.choice import OPENERS
 
 NAME = "lambdaml-table1"
@@ -41,7 +41,7 @@ def test_a_node_s_start_counts_in_time_and_in_one_bill_or_the_other() -> None:
     [(1.2, 1.0, "agrees"), (4.0, 2.0, "same side"), (0.9, 0.4, "same side"), (1.2, 0.8, "differs")],
 )
 def test_a_ratio_agrees_or_lies_on_the_same_side_of_1(published: float, modelled: float, verdict: str) -> None:
-    assert RatioCell(Decimal(str(published)), modelled=Estimate(modelled), tolerance=0.25).verdict == verdict
+    assert ratio_cell(Decimal(str(published)), Estimate(modelled)).verdict == verdict
 
 
 def test_the_only_job_that_cannot_be_is_mobilenet_s_on_dynamodb() -> None:
