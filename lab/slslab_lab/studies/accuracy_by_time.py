@@ -9,9 +9,9 @@ from slslab_lab.papers.paper import Row
 from slslab_lab.studies import MODELS, committed
 from slslab_lab.studies.curves import PROOFS, Curve, Point, curve_of, read_curves, rule_of, select
 from slslab_lab.studies.documents import Estimate, make_curve
-from slslab_lab.studies.epochs import EpochTime, Recordings, prepare
 from slslab_lab.studies.experiments import Experiment, experiments, read_all
 from slslab_lab.studies.rankings import Standing, by_variant
+from slslab_lab.studies.replayed_rows import EpochTime, Recordings, prepare
 from slslab_lab.studies.study import Setup
 
 TABLE, MODEL = "table3", "mobilenet"

@@ -11,10 +11,9 @@ from slslab_lab.studies import NAMES
 from slslab_lab.studies.accuracy_by_time import ACCURACY, MODEL, Learnt, percentages, whole
 from slslab_lab.studies.curves import LOWEST_TARGET, PROOFS, Curve, Point, common_target, curve_of, rule_of, target_note
 from slslab_lab.studies.documents import Cell, ReproducedRow, cell_of, make_curve, make_document
-from slslab_lab.studies.epochs import EpochTime, Recordings
 from slslab_lab.studies.experiments import BATCHES, Experiment
+from slslab_lab.studies.replayed_rows import EpochTime, Recordings, find_row
 from slslab_lab.studies.study import Setup
-from slslab_lab.studies.table2 import find_row
 from slslab_lab.studies.table3 import platform
 
 TABLE, ARCHITECTURE = "optimizations", "mlless"

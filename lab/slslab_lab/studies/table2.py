@@ -14,7 +14,7 @@ from slslab.predict.profiles.profile import Profile
 from slslab.run.bill import Book
 from slslab.run.metrics import grouped
 from slslab_lab.papers.expressions import Expression
-from slslab_lab.papers.paper import Paper, Row
+from slslab_lab.papers.paper import Paper
 from slslab_lab.papers.recomputation import rank, recompute_row
 from slslab_lab.replay.combining import half_width, likelihood
 from slslab_lab.replay.kernel.kernel import play
@@ -33,7 +33,7 @@ from slslab_lab.studies.epoch_bill import BillLine, bill
 from slslab_lab.studies.experiments import BATCHES, GPU, Experiment, Runs, experiments
 from slslab_lab.studies.minibatches import estimate, measured_calls, peak_memory_mb, played_calls
 from slslab_lab.studies.rankings import Standing, by_variant, rank_rows
-from slslab_lab.studies.replayed_rows import MEMORY, TIME, Calibration, Played, fit_speed
+from slslab_lab.studies.replayed_rows import MEMORY, TIME, Calibration, Played, prepare, row_of
 from slslab_lab.studies.study import Setup
 from slslab_workers.plan import PlanError
 
@@ -53,16 +53,10 @@ def build(setup: Setup, runs: Runs) -> dict[str, Any]:
     """Return the document of the table, made from these runs; rows of failed runs have no figures of ours."""
     paper, profile, table = setup.paper, setup.profile, setup.paper.table(TABLE)
     # Each set is fitted with its own host's speed.
-    sets = [
-        [Played(experiment, measured, row_of(paper, experiment)) for experiment, measured in of_set.items()]
-        for of_set in (runs.done, *runs.again)
-    ]
-    speeds = [fit_speed(of_set, profile) for of_set in sets]
-    calibration, *further = speeds
+    sets = [prepare(paper, of_set, profile, setup.book) for of_set in (runs.done, *runs.again)]
+    calibration, *further = (of_set.calibration for of_set in sets)
     recordings = grouped(
-        (run.experiment, (run, speed.apply(profile)))
-        for of_set, speed in zip(sets, speeds, strict=True)
-        for run in of_set
+        (experiment, (run, of_set.platform)) for of_set in sets for experiment, run in of_set.played.items()
     )
     results: dict[Experiment, tuple[ReproducedRow, tuple[tuple[BillLine, ...], str]]] = {
         experiment: (_row(paper, of_row), _bill(*of_row[0], setup.book))
@@ -78,7 +72,7 @@ def build(setup: Setup, runs: Runs) -> dict[str, Any]:
         table,
         COLUMNS,
         rows,
-        [*_notes(sets[0], calibration, profile), *_notes_of_sets(runs, further)],
+        [*_notes([*sets[0].played.values()], calibration, profile), *_notes_of_sets(runs, further)],
         rankings=rank_costs(paper, rows, [lines for lines, _ in bills]),
         bills=[
             {
@@ -95,17 +89,6 @@ def build(setup: Setup, runs: Runs) -> dict[str, Any]:
             "close to the published figures in any case."
         ),
     )
-
-
-def find_row(paper: Paper, name: str, **inputs: str) -> Row:
-    """Return the row of a table with these inputs."""
-    table = paper.table(name)
-    return next(row for row in table.rows if inputs.items() <= table.inputs_of(row).items())
-
-
-def row_of(paper: Paper, experiment: Experiment) -> Row:
-    """Return the row of an architecture with a model."""
-    return find_row(paper, TABLE, architecture=experiment.architecture, model=experiment.model)
 
 
 def rank_costs(

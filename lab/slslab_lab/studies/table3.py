@@ -22,9 +22,9 @@ from slslab_lab.studies.accuracy_by_time import (
 )
 from slslab_lab.studies.curves import common_target, target_note
 from slslab_lab.studies.documents import Cell, ReproducedRow, cell_of, make_document
-from slslab_lab.studies.epochs import FIRST, LAST, Recordings
 from slslab_lab.studies.experiments import BATCHES, WORKERS
 from slslab_lab.studies.rankings import Standing, rank_rows
+from slslab_lab.studies.replayed_rows import FIRST, LAST, Recordings
 from slslab_lab.studies.study import Setup
 
 # The accuracy in the heading of the paper's column of minutes.

@@ -18,8 +18,8 @@ from slslab.run.bill import load_book
 from slslab_lab.replay.kernel.program import Track
 from slslab_lab.replay.measured import read_measured
 from slslab_lab.replay.programs.step_costs import Cost, StepCosts
-from slslab_lab.studies.epochs import Recordings, prepare, steady_epoch
 from slslab_lab.studies.experiments import Experiment
+from slslab_lab.studies.replayed_rows import Recordings, prepare, steady_epoch
 from slslab_workers.patterns import Activity, Pattern, Role, Signal, Workload
 
 NAMES = ("spirt", "scatterreduce", "allreduce", "mlless", "gpu")

@@ -18,9 +18,8 @@ from slslab_lab.pages.reproduction import reproduction
 from slslab_lab.studies import table3
 from slslab_lab.studies.accuracy_by_time import Learnt
 from slslab_lab.studies.curves import read_curves
-from slslab_lab.studies.epochs import EpochTime, Recordings
 from slslab_lab.studies.experiments import Experiment
-from slslab_lab.studies.replayed_rows import Calibration
+from slslab_lab.studies.replayed_rows import Calibration, EpochTime, Recordings
 from slslab_lab.studies.saving import cells
 
 # Seconds of an epoch; one as released is half as long again. USD are a thousandth.
