@@ -19,7 +19,7 @@ from slslab_lab.replay.whatif import Platform, Row, Variant, evaluate
 from slslab_lab.runs.planning import architectures
 from slslab_lab.studies import committed
 from slslab_lab.studies.atlas.recordings import AVERAGING, CHANNELS_OF, TOPOLOGIES, lenet
-from slslab_lab.studies.lambdaml import recordings as table1
+from slslab_lab.studies.lambdaml import table1
 from slslab_workers.architecture import title
 from slslab_workers.channels.choice import OPENERS, PARAMETER_SERVER
 

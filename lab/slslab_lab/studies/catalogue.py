@@ -36,7 +36,6 @@ TABLE2 = Study(
 TABLE3 = Study(
     name="table3",
     paper="barrak-2025",
-    source="accuracy_by_time",
     document="table3",
     about="""Accuracy, and the time to it: epochs of the accuracy curves × modelled seconds of an epoch. Also Figure 4.
 
@@ -60,6 +59,7 @@ TABLE3 = Study(
 MLLESS_FILTER = replace(
     TABLE3,
     name="mlless-filter",
+    source="table3",
     document="filtering",
     about="""MLLess's significance filter: seconds to an accuracy with and without it, and the ratio, 13 in the paper.
 
@@ -96,7 +96,6 @@ LAMBDAML_TABLE3 = replace(
 LAMBDAML_TABLE1 = Study(
     name="lambdaml-table1",
     paper="lambdaml-2021",
-    source="lambdaml.recordings",
     document="lambdaml.table1",
     about="""LambdaML, Table 1: seconds and cost of training with Memcached and DynamoDB, over those with S3.
 

@@ -110,6 +110,11 @@ class Curve:
         """Return the first of the most accurate epochs."""
         return max(self.points, key=lambda point: point.accuracy)
 
+    @property
+    def percentages(self) -> list[float]:
+        """Return the accuracies, %."""
+        return [100 * point.accuracy for point in self.points]
+
     def reach(self, accuracy: float) -> Point | None:
         """Return the first epoch that ended with at least this test accuracy, or None."""
         return next((point for point in self.points if point.accuracy >= accuracy), None)

@@ -17,6 +17,7 @@ from slslab_lab.studies.study import Setup
 from slslab_workers.architecture import read_plan
 
 WORKERS, BATCH_SIZE, BATCHES = 4, 512, 24
+CANONICAL, RELEASED = "canonical", "as released"
 GPU = "gpu"
 ARCHITECTURES = ("spirt", "scatterreduce", "allreduce", "mlless", GPU)
 # Memory size of the recorded functions in MB. It is more than Table 2's, at which today's PyTorch is killed, and gives
@@ -49,7 +50,7 @@ class Experiment:
     @property
     def variant(self) -> str:
         """Return the variant in words."""
-        return "as released" if self.released else "canonical"
+        return RELEASED if self.released else CANONICAL
 
     def values(self, batches: int, dataset: str) -> dict[str, Any]:
         """Return the values for `slslab run`, with this many minibatches of each worker, or more for a filter."""

@@ -8,13 +8,12 @@ from slslab.report.formats import percent
 from slslab_lab.papers.paper import Paper
 from slslab_lab.papers.recomputation import recompute_row
 from slslab_lab.studies import NAMES
-from slslab_lab.studies.accuracy_by_time import ACCURACY, MODEL, Learnt, percentages, whole
 from slslab_lab.studies.curves import LOWEST_TARGET, PROOFS, Curve, Point, common_target, curve_of, rule_of, target_note
 from slslab_lab.studies.documents import Cell, ReproducedRow, cell_of, make_curve, make_document
 from slslab_lab.studies.experiments import BATCHES, Experiment
 from slslab_lab.studies.replayed_rows import EpochTime, Recordings, find_row
 from slslab_lab.studies.study import Setup
-from slslab_lab.studies.table3 import platform
+from slslab_lab.studies.table3 import ACCURACY, MODEL, Learnt, platform, whole
 
 TABLE, ARCHITECTURE = "optimizations", "mlless"
 ARMS = ("without", "with")
@@ -172,5 +171,5 @@ def _picture(pairs: Sequence[tuple[Experiment, Curve | None, Curve | None]]) -> 
         for arm, curve in zip(ARMS, both, strict=True)
         if curve
     }
-    lines = [(name, [point.epoch for point in curve.points], percentages(curve)) for name, curve in named.items()]
+    lines = [(name, [point.epoch for point in curve.points], curve.percentages) for name, curve in named.items()]
     return make_curve("Accuracy by epoch", "", ("epochs", "epochs", ""), ACCURACY, lines)

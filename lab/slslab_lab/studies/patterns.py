@@ -16,8 +16,8 @@ from slslab_lab.papers.recomputation import Recomputed, recompute_row
 from slslab_lab.replay.crossings import TIE, Interval, pipe_share, winner
 from slslab_lab.replay.rounds import Round, size_at, sweep, without_compute
 from slslab_lab.runs.planning import architectures
-from slslab_lab.studies.accuracy_by_time import CANONICAL, RELEASED
 from slslab_lab.studies.documents import Cell, Estimate, ReproducedRow, cell_of, make_document
+from slslab_lab.studies.experiments import CANONICAL, RELEASED
 from slslab_lab.studies.study import Setup
 from slslab_workers.architecture import title
 

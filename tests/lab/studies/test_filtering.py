@@ -11,11 +11,11 @@ from tests.lab.studies.learnt import write_curve
 from tests.lab.studies.setups import setup
 
 from slslab.run.bill import load_book
-from slslab_lab.studies.accuracy_by_time import Learnt
 from slslab_lab.studies.curves import read_curves
 from slslab_lab.studies.experiments import Experiment
 from slslab_lab.studies.filtering import build
 from slslab_lab.studies.replayed_rows import Calibration, EpochTime, Recordings
+from slslab_lab.studies.table3 import Learnt
 
 SIZE = 4 * 3_217_226
 

@@ -16,11 +16,11 @@ from slslab.report.terminal import render
 from slslab.run.bill import load_book
 from slslab_lab.pages.reproduction import reproduction
 from slslab_lab.studies import table3
-from slslab_lab.studies.accuracy_by_time import Learnt
 from slslab_lab.studies.curves import read_curves
 from slslab_lab.studies.experiments import Experiment
 from slslab_lab.studies.replayed_rows import Calibration, EpochTime, Recordings
 from slslab_lab.studies.saving import cells
+from slslab_lab.studies.table3 import Learnt
 
 # Seconds of an epoch; one as released is half as long again. USD are a thousandth.
 SECONDS = {"spirt": 60.0, "mlless": 240.0, "scatterreduce": 120.0, "allreduce": 90.0, "gpu": 30.0}

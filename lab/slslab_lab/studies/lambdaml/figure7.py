@@ -12,7 +12,6 @@ from slslab.report.formats import percent
 from slslab.run.metrics import grouped
 from slslab_lab.pages.reproduction import ROUNDS
 from slslab_lab.studies import committed
-from slslab_lab.studies.accuracy_by_time import percentages
 from slslab_lab.studies.curves import LOWEST_TARGET, Curve, Point, read_curves
 from slslab_lab.studies.documents import Cell, ReproducedRow, make_curve, make_document, middle
 from slslab_lab.studies.lambdaml.losses import Losses, Series, Training, by_round, collect
@@ -213,7 +212,7 @@ def _network_pictures(networks: Sequence[Curve]) -> Iterator[dict[str, Any]]:
     for what, unit, figure in figures if networks else ():
         lines = []
         for curve in networks:
-            values = percentages(curve) if unit else [getattr(point, figure) for point in curve.points]
+            values = curve.percentages if unit else [getattr(point, figure) for point in curve.points]
             lines.append((ALGORITHMS[_algorithm(curve)], [_rounds(curve, point) for point in curve.points], values))
         yield _by_rounds(f"MobileNet on {networks[0].dataset}", what, unit, lines)
 

@@ -10,7 +10,7 @@ import pytest
 from slslab.run.bill import Usage, load_book
 from slslab_lab.papers.paper import load_paper
 from slslab_lab.studies.documents import Estimate
-from slslab_lab.studies.lambdaml import recordings
+from slslab_lab.studies.lambdaml import table1
 from slslab_lab.studies.lambdaml.table1 import RUNNING, STARTED, WAITING, Against, Played, ratio_cell
 from slslab_workers.channels.choice import OPENERS
 
@@ -45,10 +45,10 @@ def test_a_ratio_agrees_or_lies_on_the_same_side_of_1(published: float, modelled
 
 
 def test_the_only_job_that_cannot_be_is_mobilenet_s_on_dynamodb() -> None:
-    refused = recordings.refusals()
+    refused = table1.refusals()
     assert refused.keys() == {"mobilenet-dynamodb"}
     assert "at most 400 KB" in refused["mobilenet-dynamodb"]
-    assert set(recordings.CHANNELS) < set(OPENERS)
+    assert set(table1.CHANNELS) < set(OPENERS)
 
 
 def test_the_project_s_own_recordings_are_modelled(slslab: Run, tmp_path: Path) -> None:
