@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 import torch
 
-from slslab_lab.studies.in_database.arms import AVERAGE, RATE, UPDATE, Arm, Vector, body
+from slslab_lab.studies.in_database.measurements import AVERAGE, RATE, UPDATE, Arm, Vector, body
 
 FORK = multiprocessing.get_context("fork")
 # Elements: a sum of 512 KB stays in one core's second-level cache while the gradients stream past.

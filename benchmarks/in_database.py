@@ -39,7 +39,7 @@ from floors import LOOPBACK, Loopback, Memory
 from slslab.host.session import Session
 from slslab.stack.channels import EmbeddedRedis, find_server
 from slslab.stack.tensors import EmbeddedTensorDatabases
-from slslab_lab.studies.in_database.arms import (
+from slslab_lab.studies.in_database.measurements import (
     AVERAGE,
     OPERATIONS,
     OWN_CLIENT,
@@ -57,8 +57,8 @@ from slslab_lab.studies.in_database.arms import (
     stacked_mean,
     take_turns,
     thin,
+    versions,
 )
-from slslab_lab.studies.in_database.measurements import versions
 from slslab_lab.studies.kept import host
 from slslab_workers.models import SPECS, spec
 

@@ -22,20 +22,22 @@ from slslab_lab.papers.recomputation import recompute
 from slslab_lab.studies.catalogue import STUDIES
 from slslab_lab.studies.documents import Cell, middle
 from slslab_lab.studies.in_database import measurements
-from slslab_lab.studies.in_database.arms import (
+from slslab_lab.studies.in_database.measurements import (
     AVERAGE,
+    IN_DATABASE,
     NAIVE,
     OPERATIONS,
     UPDATE,
     Arm,
+    Measurements,
     Vector,
     Vectors,
+    measure_models,
     naive_arm,
     running_mean,
     stacked_mean,
     take_turns,
 )
-from slslab_lab.studies.in_database.measurements import IN_DATABASE, Measurements, measure_models
 from slslab_lab.studies.in_database.table import Exchange, build, compare_released, seconds
 from slslab_lab.studies.study import Setup
 

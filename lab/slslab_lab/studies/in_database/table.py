@@ -17,8 +17,16 @@ from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.kernel.program import Program, Step, Track
 from slslab_lab.studies import NAMES
 from slslab_lab.studies.documents import Cell, Estimate, ReproducedRow, make_document, middle
-from slslab_lab.studies.in_database.arms import AVERAGE, NAIVE, OPERATIONS, UPDATE
-from slslab_lab.studies.in_database.measurements import IN_DATABASE, Measurements, Released, Samples
+from slslab_lab.studies.in_database.measurements import (
+    AVERAGE,
+    IN_DATABASE,
+    NAIVE,
+    OPERATIONS,
+    UPDATE,
+    Measurements,
+    Released,
+    Samples,
+)
 from slslab_lab.studies.study import Setup
 
 WITHOUT, WITH, RATIO = "without", "with", "ratio"
