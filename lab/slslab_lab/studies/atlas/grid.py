@@ -67,13 +67,9 @@ def compute(
     def results(function: Callable[[Any], Any]) -> Results | None:
         return None if on is None else Results(function, [*recordings.digests(), repr(job)])
 
-    found: list[Point] = []
-    refused: list[Refusal] = []
-    for each in sweep(playing.play, shapes, on, partial(report, "playing points"), results(playing.play)):
-        if isinstance(each, Refusal):
-            refused.append(each)
-        else:
-            found += each
+    played = sweep(playing.play, shapes, on, partial(report, "playing points"), results(playing.play))
+    refused = [each for each in played if isinstance(each, Refusal)]
+    found = [point for each in played if not isinstance(each, Refusal) for point in each]
     leading = dict.fromkeys([*leaders(found), *(point for *_, point in leaders_of_kinds(found))])
     led = grouped(((point.system, point.parameters, point.workers), point.memory_mb) for point in leading)
     ranging = [(shape, tuple(sizes)) for shape, sizes in led.items()]
@@ -102,13 +98,11 @@ def _by_shape(every: Iterable[Point], group: str) -> dict[Shape, list[Point]]:
     return grouped(((point.parameters, point.workers), point) for point in members(every, group))
 
 
-def leaders(every: Sequence[Point]) -> list[Point]:
-    """Return the best point of each shape and the next system's best point, for all groups and objectives."""
-    led = []
+def leaders(every: Sequence[Point]) -> Iterator[Point]:
+    """Yield the best point of each shape and the next system's best point, for all groups and objectives."""
     for _, objective, those in contests(every):
         won = best(those, objective)
-        led += [won, runner_up(those, won, objective)]
-    return list(dict.fromkeys(point for point in led if point is not None))
+        yield from filter(None, (won, runner_up(those, won, objective)))
 
 
 class _Playing:
