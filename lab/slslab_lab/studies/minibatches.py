@@ -118,12 +118,6 @@ def played_calls(timeline: Timeline, recording: Run) -> Iterator[Call]:
         yield from _calls(timeline.program.tracks[track].worker, _is_cold(record), call.began, call.ended, spans)
 
 
-def peak_memory_mb(recording: Run) -> int:
-    """Return the most memory, in MB, that an invocation with minibatches used (*Max Memory Used*)."""
-    training = {event["invocation"] for event in _training_events(recording)}
-    return max(int(record["max_memory_mb"]) for record in recording.invocations if record["request_id"] in training)
-
-
 def _training_events(recording: Run) -> Iterable[Mapping[str, Any]]:
     """Yield workers' events within a step; a supervisor's rank is higher than theirs."""
     for event in recording.events:

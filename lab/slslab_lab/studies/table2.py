@@ -31,7 +31,7 @@ from slslab_lab.studies.documents import (
 )
 from slslab_lab.studies.epoch_bill import BillLine, bill
 from slslab_lab.studies.experiments import BATCHES, GPU, Experiment, Runs, experiments
-from slslab_lab.studies.minibatches import estimate, measured_calls, peak_memory_mb, played_calls
+from slslab_lab.studies.minibatches import estimate, measured_calls, played_calls
 from slslab_lab.studies.rankings import Standing, by_variant, rank_rows
 from slslab_lab.studies.replayed_rows import MEMORY, TIME, Calibration, Played, prepare, row_of
 from slslab_lab.studies.study import Setup
@@ -152,7 +152,7 @@ def _row(paper: Paper, recordings: Sequence[tuple[Played, Profile]]) -> Reproduc
     there = [each.seconds(of_set) for each, of_set in recordings]
     measured, modelled = _epoch(_together(here)), _epoch(_together(there)) | _costs(paper, run, _together(there))
     if run.memory_mb is not None:
-        measured[MEMORY] = Estimate(float(peak_memory_mb(recording)), samples=len(recording.invocations))
+        measured[MEMORY] = Estimate(float(recording.peak_memory_mb), samples=len(recording.invocations))
     parts = _parts(play(run.program, platform), run)
     reason = _reason(run, there[0], parts)
     cells = {

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.lab.replay.platform import platform
-from tests.lab.replay.recordings import PEAK_MB, write_run
+from tests.lab.replay.recordings import write_run
 
 from slslab.errors import RunError
 from slslab.run.run import Run
@@ -20,7 +20,6 @@ from slslab_lab.studies.minibatches import (
     estimate,
     mean_of,
     measured_calls,
-    peak_memory_mb,
     played_calls,
 )
 
@@ -64,10 +63,6 @@ def test_estimate(recording: Run) -> None:
 def test_estimate_needs_more_than_first_ones() -> None:
     with pytest.raises(RunError, match="first one"):
         estimate([Call(0, 0, 0, 1.0, first=True)], 24)
-
-
-def test_peak(recording: Run) -> None:
-    assert peak_memory_mb(recording) == PEAK_MB
 
 
 def test_interval() -> None:
