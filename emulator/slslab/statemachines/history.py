@@ -35,22 +35,17 @@ class History:
     """Events in order, until a terminal one closes the history; the interpreter's event manager.
 
     `limit` is the maximum number of events: the last one is then ExecutionFailed. `record` receives every transition
-    that has ended. `over` is called once, when something other than its interpreter has ended the execution. A state is
-    identified by the interpreter's context, which is the same object from the state's entry to its exit.
+    that has ended. `over` is called once, when something other than its interpreter has ended the execution. The
+    interpreter's context has the number of the event that precedes the next one.
     """
 
     def __init__(self, limit: int, record: Callable[[Event], None], over: Callable[[], None]) -> None:
         self.events: list[dict[str, Any]] = []
         self.end: dict[str, Any] | None = None
         self._limit = limit
-        self._record = record
         self._over = over
         self._lock = threading.Lock()
-        self._open: dict[Any, Event] = {}
-        self._attempted: set[Any] = set()
-        # Maps an event's number to its state's context, and the context to the number of the entry event.
-        self._states: dict[int, Any] = {}
-        self._entries: dict[Any, int] = {}
+        self._transitions = Transitions(record)
 
     @property
     def status(self) -> str:
@@ -80,7 +75,13 @@ class History:
                 cause = f"The execution reached the maximum number of history events ({self._limit})."
                 event_details = {"executionFailedEventDetails": {"error": "States.Runtime", "cause": cause}}
                 kind = "ExecutionFailed"
-            number = self._append(context, kind, event_details or {})
+            if kind.endswith(ENTERED) and len(self.events) == 1 and event_details:
+                # measured: the first state's input is the execution's input verbatim, including white space.
+                given = self.events[0]["executionStartedEventDetails"]["input"]
+                event_details = {
+                    "stateEnteredEventDetails": {**event_details["stateEnteredEventDetails"], "input": given}
+                }
+            number = self._add(kind, event_details or {}, context.source_event_id)
             context.last_published_event_id = number
             if update_source_event_id:
                 context.source_event_id = number
@@ -104,36 +105,25 @@ class History:
             if self.end is not None:
                 return
             details = {"executionFailedEventDetails": {"error": error, "cause": cause}}
-            self._end({**details, "id": 0, "type": "ExecutionFailed", "timestamp": round(time.time(), 3)})
+            self.end = {**details, "id": 0, "type": "ExecutionFailed", "timestamp": round(time.time(), 3)}
+            self._transitions.close(time.monotonic_ns())
         self._over()
 
-    def entry(self, context: Any) -> int:
-        """Return the number of the event in which this context's state was entered, or 0."""
+    def entry(self, context: Any, state: str) -> int:
+        """Return the number of the event in which this state, where the context is, was entered, or 0."""
         with self._lock:
-            state = context if context in self._open else self._states.get(context.source_event_id)
-            return self._entries.get(state, 0)
+            return self._transitions.entry(context.source_event_id, state)
 
-    def attempt(self, context: Any) -> None:
-        """Begin an attempt at a state's work; each attempt after the first is a transition of its own."""
+    def attempt_failed(self, context: Any, state: str) -> None:
+        """Mark the latest attempt at this state as failed."""
         with self._lock:
-            if (transition := self._open.get(context)) is None:
-                return
-            if context in self._attempted:
-                self._record(transition)
-                self._open[context] = begun(transition.resource, time.monotonic_ns(), transition.bytes)
-            self._attempted.add(context)
-
-    def attempt_failed(self, context: Any) -> None:
-        """Mark the latest attempt as failed."""
-        with self._lock:
-            if (transition := self._open.get(context)) is not None:
-                transition.failed = True
-                transition.end_ns = time.monotonic_ns()
+            entry = self._transitions.entry(context.source_event_id, state)
+            self._transitions.fail(entry, time.monotonic_ns())
 
     def invoked(self, context: Any, request_id: str) -> None:
         """Record the Lambda invocation of a Task's attempt; `context` is the attempt's."""
         with self._lock:
-            transition = self._open.get(self._states.get(context.source_event_id))
+            transition = self._transitions.open.get(self._transitions.entry(context.source_event_id))
             if transition is not None:
                 transition.invocation = request_id
 
@@ -143,54 +133,88 @@ class History:
             events = (self.events[::-1] if backwards else self.events)[first : first + size]
         return events if data else [_without_data(event) for event in events]
 
-    def _append(self, context: Any, kind: str, details: Mapping[str, Any]) -> int:
-        if kind.endswith(ENTERED) and len(self.events) == 1:
-            # measured: the first state's input is the execution's input verbatim, including white space.
-            given = self.events[0]["executionStartedEventDetails"]["input"]
-            details = {"stateEnteredEventDetails": {**details["stateEnteredEventDetails"], "input": given}}
-        number = self._add(kind, details, context.source_event_id)
-        if kind.endswith(ENTERED):
-            self._open[context] = entered(details, time.monotonic_ns())
-            self._attempted.discard(context)
-            self._entries[context] = number
-        # An attempt's events have a context of their own, and follow an event of the state.
-        self._states[number] = context if context in self._open else self._states.get(context.source_event_id)
-        if kind.endswith(EXITED):
-            transition = self._open.pop(context)
-            transition.end_ns = time.monotonic_ns()
-            self._record(transition)
-        return number
-
     def _add(self, kind: str, details: Mapping[str, Any], previous: int) -> int:
         number = len(self.events) + 1
         # Milliseconds, as AWS stores them; on the wire, timestamps are in seconds.
         self.events.append(
             {**details, "id": number, "previousEventId": previous, "type": kind, "timestamp": round(time.time(), 3)}
         )
+        self._transitions.add(self.events[-1], time.monotonic_ns())
         if kind in STATUSES:
-            self._end(self.events[-1])
+            self.end = self.events[-1]
         return number
 
-    def _end(self, event: dict[str, Any]) -> None:
-        self.end = event
-        for transition in self._open.values():
-            # A failed state has no exit event; a state at work ends with the execution.
-            transition.failed = True
-            transition.end_ns = transition.end_ns or time.monotonic_ns()
+
+class Transitions:
+    """Finds an execution's billed transitions in its events. `record` receives each transition that has ended."""
+
+    def __init__(self, record: Callable[[Event], object]) -> None:
+        # Maps the number of the event in which a state was entered to the state's latest attempt.
+        self.open: dict[int, Event] = {}
+        self._record = record
+        self._attempted: set[int] = set()
+        # Maps an event's number to the entry of its state, and an entry to the state's name and the entry before it.
+        self._entries: dict[int, int] = {}
+        self._states: dict[int, tuple[str, int]] = {}
+
+    def entry(self, number: int, state: str | None = None) -> int:
+        """Return the entry of the state that an event is part of, or 0.
+
+        `state` names the state: it may contain the one that the event is part of, or be followed by it.
+        """
+        entry = self._entries.get(number, 0)
+        while entry and state not in (None, self._states[entry][0]):
+            entry = self._states[entry][1]
+        return entry
+
+    def add(self, event: Mapping[str, Any], now_ns: int) -> None:
+        """Read the next event."""
+        number, kind, previous = int(event["id"]), event["type"], int(event["previousEventId"])
+        entry = self.entry(previous)
+        if kind.endswith(ENTERED):
+            details = event["stateEnteredEventDetails"]
+            self._states[number] = (details["name"], entry)
+            # GetExecutionHistory omits inputs on request.
+            self._begin(number, now_ns, len(details.get("input", "").encode()))
+            entry = number
+        elif kind.endswith(EXITED):
+            entry = self.entry(previous, event["stateExitedEventDetails"]["name"])
+            transition = self.open.pop(entry)
+            transition.end_ns = now_ns
             self._record(transition)
-        self._open.clear()
+        elif kind in ATTEMPTS:
+            if entry in self._attempted:
+                self._record(self.open[entry])
+                self._begin(entry, now_ns, self.open[entry].bytes)
+            self._attempted.add(entry)
+            arn = event.get(SCHEDULED, {}).get("resource", "")
+            self.open[entry].function = arn.partition(":function:")[2].partition(":")[0]
+        elif kind in STATUSES:
+            self.close(now_ns)
+        elif kind.endswith(FAILED):
+            self.fail(entry, now_ns)
+        self._entries[number] = entry
 
+    def _begin(self, entry: int, now_ns: int, size: int) -> None:
+        """Begin an attempt at a state with an input of `size` bytes, which AWS bills as one state transition."""
+        name = self._states[entry][0]
+        self.open[entry] = Event(
+            op="transition", phase="other", start_ns=now_ns, requests=1, bytes=size, resource=name, overhead=False
+        )
 
-def begun(state: str, now: int, size: int) -> Event:
-    """Return an attempt at a state with an input of `size` bytes, which AWS bills as one state transition."""
-    return Event(op="transition", phase="other", start_ns=now, requests=1, bytes=size, resource=state, overhead=False)
+    def fail(self, entry: int, now_ns: int) -> None:
+        """Mark the latest attempt at the state with this entry as failed, if it is at work."""
+        if (transition := self.open.get(entry)) is not None:
+            transition.failed = True
+            transition.end_ns = now_ns
 
-
-def entered(event: Mapping[str, Any], now: int) -> Event:
-    """Return the first attempt at a state, given its entry event."""
-    details = event["stateEnteredEventDetails"]
-    # GetExecutionHistory omits inputs on request.
-    return begun(details["name"], now, len(details.get("input", "").encode()))
+    def close(self, now_ns: int) -> None:
+        """End all transitions: a failed state has no exit event, and a state at work ends with the execution."""
+        for transition in self.open.values():
+            transition.failed = True
+            transition.end_ns = transition.end_ns or now_ns
+            self._record(transition)
+        self.open.clear()
 
 
 def _without_data(event: Mapping[str, Any]) -> dict[str, Any]:
@@ -221,52 +245,10 @@ def read_transitions(history: Iterable[Mapping[str, Any]], clock: Callable[[date
     Their number equals `slslab.statemachines.transitions` and what our API records. `clock` converts a timestamp to
     nanoseconds of CLOCK_MONOTONIC; times have the history's resolution, milliseconds.
     """
-    events = {int(event["id"]): event for event in history}
-    # Maps an event's number to the number of the event in which its state was entered.
-    entries: dict[int, int] = {}
-    latest: dict[int, Event] = {}
-    attempted: set[int] = set()
-    transitions: list[Event] = []
-    ended = 0
-
-    def begin(entry: int, transition: Event) -> None:
-        latest[entry] = transition
-        transitions.append(transition)
-
-    for number, event in sorted(events.items()):
-        kind, now = event["type"], clock(event["timestamp"])
-        ended = max(ended, now)
-        if kind.endswith(ENTERED):
-            entries[number] = number
-            begin(number, entered(event, now))
-            continue
-        entry = entries.get(int(event["previousEventId"]))
-        if kind.endswith(EXITED):
-            entry = _entry_of(event["stateExitedEventDetails"]["name"], entry, events, entries)
-        if entry is None:
-            continue  # the execution's own
-        entries[number] = entry
-        if kind in STATUSES:
-            continue
-        if kind in ATTEMPTS:
-            if entry in attempted:
-                begin(entry, begun(latest[entry].resource, now, latest[entry].bytes))
-            attempted.add(entry)
-            arn = event.get(SCHEDULED, {}).get("resource", "")
-            latest[entry].function = arn.partition(":function:")[2].partition(":")[0]
-        if kind.endswith(FAILED):
-            latest[entry].failed, latest[entry].end_ns = True, now
-        elif kind.endswith(EXITED):
-            latest[entry].end_ns = now
-    for transition in transitions:
-        if not transition.end_ns:
-            # A state that was at work ends with the execution.
-            transition.failed, transition.end_ns = True, ended
-    return transitions
-
-
-def _entry_of(state: str, entry: int | None, events: Mapping[int, Any], entries: Mapping[int, int]) -> int | None:
-    """Return the entry of an exited state: the exit may follow an event of a state inside it, or an earlier one."""
-    while entry is not None and events[entry]["stateEnteredEventDetails"]["name"] != state:
-        entry = entries.get(int(events[entry]["previousEventId"]))
-    return entry
+    found: list[Event] = []
+    transitions, now_ns = Transitions(found.append), 0
+    for event in sorted(history, key=lambda event: int(event["id"])):
+        now_ns = clock(event["timestamp"])
+        transitions.add(event, now_ns)
+    transitions.close(now_ns)
+    return found

@@ -249,7 +249,9 @@ def _with_heartbeat(original: Original, state: Any, env: Any, ex: Exception) -> 
 def _from_entered_state(original: Original, event: Any, env: Any, *arguments: Any, **named: Any) -> None:
     """Make failures name the event in which their state was entered, instead of the latest event."""
     original(event, env, *arguments, **named)
-    event.source_event_id = env.event_manager.entry(env.event_history_context) or event.source_event_id
+    event.source_event_id = (
+        env.event_manager.entry(env.event_history_context, event.state_name) or event.source_event_id
+    )
 
 
 def _located(event: Any, cause: str) -> str:
@@ -343,12 +345,11 @@ def _explained(error: Exception) -> str:
 
 @wraps(ExecutionState, "_evaluate_with_timeout")
 def _observed(original: Original, state: Any, env: Any) -> None:
-    """Report attempts to the history, but nothing about a state that was ended meanwhile.
+    """Report failed attempts to the history, but nothing about a state that was ended meanwhile.
 
     A state is ended if the execution is stopped or times out, or if a sibling branch fails. A state's Output belongs to
     the attempt: a failed expression in it can be caught (measured).
     """
-    env.event_manager.attempt(env.event_history_context)
     _renew_token(env)
     try:
         if getattr(state, "heartbeat", None):  # moto reads it for only some Tasks
@@ -360,7 +361,7 @@ def _observed(original: Original, state: Any, env: Any) -> None:
             env.heap["output"] = env.stack.pop()
     except Exception as error:
         env.variable_store.waiting = {}
-        env.event_manager.attempt_failed(env.event_history_context)
+        env.event_manager.attempt_failed(env.event_history_context, state.name)
         if env.is_running():
             if isinstance(error, NoSuchJsonPathError):
                 raise _unrecorded(state, _path_failure(env, error)) from None
