@@ -24,8 +24,8 @@ from slslab.statemachines.filters import compact, same
 from slslab.statemachines.paths import (
     ARGUMENT_NAME,
     LONGEST_KEPT,
+    ROOT,
     NoSuchPath,
-    Path,
     PathBound,
     PathError,
     Reader,
@@ -42,7 +42,6 @@ NAME = re.compile(r"States\.([A-Za-z0-9_.]+)\(")
 STRING = re.compile(r"'((?:\\.|[^'\\])*)'", re.DOTALL)
 NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w.])")
 WORD = re.compile(r"(?:null|true|false)(?!\w)")
-VARIABLE = re.compile(r"\$([A-Za-z_]\w*)")
 ESCAPED = re.compile(r"\\(.)|([{}])", re.DOTALL)
 # The parts of a template: an escape, `{}` for a value, a stray brace.
 PARTS = re.compile(r"\\([\\'{}])|(\{\})|([{}])|(\\)", re.DOTALL)
@@ -71,11 +70,9 @@ class Text:
 
 @dataclass(frozen=True)
 class PathArgument:
-    """A path as an argument. `variable` is a variable's name, `$` for the Context object, or empty for the input."""
+    """A path as an argument, as a field writes it."""
 
     written: str
-    variable: str
-    path: Path
 
 
 @dataclass(frozen=True)
@@ -144,12 +141,10 @@ class _Reader(Reader):
 
     def _path(self) -> PathArgument:
         first, self._filters = self.position, 0
-        named = self._match(VARIABLE)
-        variable = named[1] if named else "$" if self._take("$$") else ""
-        if not variable:
+        if not self._match(ROOT):
             self._take("$")
-        path = self.steps()
-        return PathArgument(self.text[first : self.position], variable, path)
+        self.steps()
+        return PathArgument(self.text[first : self.position])
 
 
 def evaluate(call: Call, read: Callable[[PathArgument], Any]) -> Any:
@@ -192,7 +187,7 @@ def missing_argument(argument: PathArgument, error: NoSuchPath, state_input: Any
     """Return AWS's message for a path that finds nothing: it shows the state's input and the library's own message."""
     if isinstance(error, PathBound) or str(error).startswith("Filter: "):
         return str(error)
-    path = argument.written.removeprefix("$") if argument.variable == "$" else argument.written
+    path = argument.written[argument.written.startswith("$$") :]
     return f"The JsonPath argument for the field '{path}' could not be found in the input '{compact(state_input)}'"
 
 

@@ -5,16 +5,12 @@ comparisons.py.
 """
 
 import json
-import re
 import sys
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 from moto.stepfunctions.parser import quotas
 from moto.stepfunctions.parser.asl.component.common.error_name.failure_event import FailureEventException
-from moto.stepfunctions.parser.asl.component.common.path.input_path import InputPath
-from moto.stepfunctions.parser.asl.component.common.path.output_path import OutputPath
 from moto.stepfunctions.parser.asl.component.common.path.result_path import ResultPath
 from moto.stepfunctions.parser.asl.component.common.string import string_expression
 from moto.stepfunctions.parser.asl.component.common.timeouts.heartbeat import HeartbeatSecondsPath
@@ -39,9 +35,7 @@ from slslab.statemachines.moto_patches import RUNTIME, failure, runtime_failure
 
 INTRINSIC, RESULT_PATH = "States.IntrinsicFailure", "States.ResultPathMatchFailure"
 # Fields that report a path that finds nothing with InputPath's message.
-TIMES = ("TimeoutSecondsPath", "HeartbeatSecondsPath")
-# A variable and the path into it.
-VARIABLE = re.compile(r"\$(\w*)(.*)", re.DOTALL)
+SELECTING = ("InputPath", "OutputPath", "TimeoutSecondsPath", "HeartbeatSecondsPath")
 
 
 def patch() -> None:
@@ -51,15 +45,13 @@ def patch() -> None:
         if getattr(module, "extract_json", None) is original:
             vars(module)["extract_json"] = extract
     Preprocessor.visitString_intrinsic_function = _visit_call
-    string_expression.StringVariableSample._eval_body = _sample_variable
+    string_expression.StringVariableSample._eval_body = _read_path
     string_expression.StringJsonPath._eval_body = _read_path
-    InputPath._eval_body = _read_input
-    OutputPath._eval_body = _read_output
     ResultPath._eval_body = _write_result
-    TimeoutSecondsPath._eval_seconds = _seconds("TimeoutSecondsPath")
-    HeartbeatSecondsPath._eval_seconds = _seconds("HeartbeatSecondsPath")
-    ErrorPath._eval_body = _text("ErrorPath")
-    CausePath._eval_body = _text("CausePath")
+    TimeoutSecondsPath._eval_seconds = _seconds
+    HeartbeatSecondsPath._eval_seconds = _seconds
+    ErrorPath._eval_body = _text
+    CausePath._eval_body = _text
     Variable._eval_body = _read_variable
     ComparisonFuncValue._eval_body = _compare
     ComparisonFuncStringVariableSample._eval_body = _compare
@@ -71,7 +63,7 @@ def extract(path: str, data: Any) -> Any:
         return paths.parse(path).read(data)
     except (paths.NoSuchPath, paths.PathError) as error:
         failed = NoSuchJsonPathError(json_path=path, data=data)
-        failed.reason, failed.bound = str(error), isinstance(error, paths.PathBound)
+        failed.reason, failed.path_error = str(error), error
         raise failed from None
 
 
@@ -92,67 +84,44 @@ def _selected(env: Any, value: Any) -> Any:
     raise failure(env, "States.DataLimitExceeded", what)
 
 
+def _find(written: str, env: Any) -> Any:
+    """Return what a field's path finds. Raises NoSuchVariable and NoSuchJsonPathError."""
+    root, path = paths.split_root(written)
+    if root == "$":
+        return extract(path, env.states.context_object.context_object_data)
+    return extract(path, env.variable_store.get(root) if root else env.stack[-1])
+
+
 def _read_path(component: Any, env: Any) -> None:
-    """Evaluate a path into the state's input.
+    """Evaluate a path into the state's input or into a variable.
 
     measured, in others' recordings: in a payload template, an index beyond an array's end yields null.
     """
     field = env.next_field_name or ""
     try:
-        value = extract(component.json_path, env.stack[-1])
+        value = _find(component.literal_value, env)
+    except NoSuchVariable:
+        raise _unknown(env, component.literal_value) from None
     except NoSuchJsonPathError as error:
         error.field = field
-        if error.bound:
-            raise runtime_failure(env, error.reason) from None
-        if field in TIMES:
-            raise _invalid(env, error) from None
-        in_template = field.endswith(".$") and paths.parse(component.json_path).ends_with_index
+        _raise_bound(env, error)
+        if field in SELECTING:
+            raise runtime_failure(env, f"Invalid path '{error.json_path}' : {error.reason}") from None
+        in_template = field.endswith(".$") and paths.of_field(component.literal_value).ends_with_index
         if not in_template or not error.reason.startswith("No results"):
             raise
         value = None
     env.stack.append(_selected(env, value))
 
 
-def _sample_variable(component: Any, env: Any) -> None:
-    """Evaluate a JSONPath into a variable, such as `$x` or `$x.items[0]`."""
-    try:
-        value = _find(component, env)
-    except NoSuchVariable:
-        raise _unknown(env, component.expression) from None
-    env.stack.append(_copied(value))
+def _raise_bound(env: Any, error: Any) -> None:
+    if isinstance(error.path_error, paths.PathBound):
+        raise runtime_failure(env, error.reason) from None
 
 
-def _unknown(env: Any, expression: str) -> FailureEventException:
+def _unknown(env: Any, written: str) -> FailureEventException:
     # assumed: the text; AWS refuses most such machines when they are created.
-    name = VARIABLE.sub(r"$\1", expression)
-    return runtime_failure(env, f"The variable '{name}' does not exist")
-
-
-def _invalid(env: Any, error: Any) -> FailureEventException:
-    return runtime_failure(env, f"Invalid path '{error.json_path}' : {error.reason}")
-
-
-def _read_input(component: Any, env: Any) -> None:
-    if component.string_sampler is None:
-        env.stack.append({})
-        return
-    if isinstance(component.string_sampler, string_expression.StringJsonPath):
-        env.stack.append(env.states.get_input())
-    try:
-        component.string_sampler.eval(env=env)
-    except NoSuchJsonPathError as error:
-        raise _invalid(env, error) from None
-
-
-def _read_output(component: Any, env: Any) -> None:
-    if component.string_sampler is None:
-        env.states.reset(input_value={})
-        return
-    try:
-        component.string_sampler.eval(env=env)
-    except NoSuchJsonPathError as error:
-        raise _invalid(env, error) from None
-    env.states.reset(env.stack.pop())
+    return runtime_failure(env, f"The variable '${paths.split_root(written)[0]}' does not exist")
 
 
 def _write_result(component: Any, env: Any) -> None:
@@ -175,27 +144,22 @@ def _write_result(component: Any, env: Any) -> None:
         raise failure(env, RESULT_PATH, cause) from None
 
 
-def _seconds(field: str) -> Callable[[Any, Any], int]:
-    def seconds(component: Any, env: Any) -> int:
-        component.string_sampler.eval(env=env)
-        value = env.stack.pop()
-        if type(value) is not int or value <= 0:
-            # assumed: the text, modelled on MaxConcurrency's, which is measured.
-            raise runtime_failure(env, f"Expected positive integer for {field}, got '{value}' instead.")
-        return value
-
-    return seconds
+def _seconds(component: Any, env: Any) -> int:
+    component.string_sampler.eval(env=env)
+    value = env.stack.pop()
+    if type(value) is not int or value <= 0:
+        # assumed: the text, modelled on MaxConcurrency's, which is measured.
+        field = type(component).__name__
+        raise runtime_failure(env, f"Expected positive integer for {field}, got '{value}' instead.")
+    return value
 
 
-def _text(field: str) -> Callable[[Any, Any], None]:
-    """Return an evaluator for a field of Fail, which must be a string (documented); the message is assumed."""
-
-    def text(component: Any, env: Any) -> None:
-        component.string_expression.eval(env=env)
-        if not isinstance(env.stack[-1], str):
-            raise runtime_failure(env, f"Expected string for {field}, got {json.dumps(env.stack[-1])} instead.")
-
-    return text
+def _text(component: Any, env: Any) -> None:
+    """Evaluate a field of Fail, which must be a string (documented); the message is assumed."""
+    component.string_expression.eval(env=env)
+    if not isinstance(env.stack[-1], str):
+        field = type(component).__name__
+        raise runtime_failure(env, f"Expected string for {field}, got {json.dumps(env.stack[-1])} instead.")
 
 
 class IntrinsicFunction(EvalComponent):  # type: ignore[misc]
@@ -215,18 +179,14 @@ class IntrinsicFunction(EvalComponent):  # type: ignore[misc]
         env.stack.append(_selected(env, value))
 
     def _read(self, argument: intrinsics.PathArgument, env: Any) -> Any:
-        if argument.variable == "$":
-            document = env.states.context_object.context_object_data
-        else:
-            try:
-                document = env.variable_store.get(argument.variable) if argument.variable else env.stack[-1]
-            except NoSuchVariable:
-                raise _unknown(env, argument.written) from None
         try:
-            return argument.path.read(document)
-        except paths.NoSuchPath as error:
+            return _find(argument.written, env)
+        except NoSuchVariable:
+            raise _unknown(env, argument.written) from None
+        except NoSuchJsonPathError as error:
             state_input = env.stack[-1] if env.stack else env.states.get_input()
-            raise self._failed(env, RUNTIME, intrinsics.missing_argument(argument, error, state_input)) from None
+            message = intrinsics.missing_argument(argument, error.path_error, state_input)
+            raise self._failed(env, RUNTIME, message) from None
 
     def _failed(self, env: Any, name: str, message: str) -> FailureEventException:
         cause = f"The function '{self._text}' had the following error: {message}"
@@ -241,24 +201,17 @@ def _visit_call(_parsing: Any, rule: Any) -> Any:
 def _read_variable(component: Any, env: Any) -> None:
     """Evaluate the Variable of a comparison; only IsPresent accepts a path that finds nothing."""
     sampler = component.string_sampler
+    env.stack.append(_sampled(getattr(sampler, "context_object_path", sampler.literal_value), env))
+
+
+def _sampled(written: str, env: Any) -> Any:
     try:
-        value = _find(sampler, env)
+        return _find(written, env)
     except NoSuchJsonPathError as error:
-        if error.bound:
-            raise runtime_failure(env, error.reason) from None
-        value = Nothing(getattr(sampler, "context_object_path", sampler.literal_value))
+        _raise_bound(env, error)
     except NoSuchVariable:
-        value = Nothing(sampler.literal_value)
-    env.stack.append(value)
-
-
-def _find(sampler: Any, env: Any) -> Any:
-    if isinstance(sampler, string_expression.StringContextPath):
-        return extract(sampler.json_path, env.states.context_object.context_object_data)
-    if isinstance(sampler, string_expression.StringJsonPath):
-        return extract(sampler.json_path, env.stack[-1])
-    name, path = VARIABLE.fullmatch(sampler.expression).groups()  # type: ignore[union-attr]
-    return extract(f"${path}", env.variable_store.get(name))
+        pass
+    return Nothing(written)
 
 
 def _compare(component: Any, env: Any) -> None:
@@ -270,31 +223,15 @@ def _compare(component: Any, env: Any) -> None:
     if name == "IsPresent":
         env.stack.append(isinstance(value, Nothing) is not component.value)
         return
-    if isinstance(value, Nothing):
-        raise _no_value(env, value.path)
     sampled = isinstance(component, ComparisonFuncStringVariableSample)
     operand = component.string_variable_sample.literal_value if sampled else component.value
     if name.endswith("Path"):
-        operand = _operand(component.string_variable_sample if sampled else _sampler(operand), env)
+        operand = _sampled(operand, env)
+    for compared in (value, operand):
+        if isinstance(compared, Nothing):
+            cause = f"Invalid path '{compared.path}': The choice state's condition path references an invalid value."
+            raise runtime_failure(env, cause)
     try:
         env.stack.append(comparisons.matches(name, value, operand))
     except comparisons.OpenEscape as error:
         raise runtime_failure(env, str(error)) from None
-
-
-def _sampler(path: str) -> Any:
-    return (string_expression.StringContextPath if path.startswith("$$") else string_expression.StringJsonPath)(path)
-
-
-def _operand(sampler: Any, env: Any) -> Any:
-    _read_variable(Variable(sampler), env)
-    operand = env.stack.pop()
-    if isinstance(operand, Nothing):
-        raise _no_value(env, operand.path)
-    return operand
-
-
-def _no_value(env: Any, path: str) -> FailureEventException:
-    return runtime_failure(
-        env, f"Invalid path '{path}': The choice state's condition path references an invalid value."
-    )

@@ -261,10 +261,16 @@ def _parse(text: str) -> Path:
     return path
 
 
+def split_root(text: str) -> tuple[str, str]:
+    """Return the root of a path in a field (`$`, the Context object; a variable's name; or empty, the input), and the
+    path below it."""
+    root = ROOT.match(text)
+    return (root[0][1:], f"${text[root.end() :]}") if root else ("", text)
+
+
 def of_field(text: str) -> Path:
     """Return the path in a field: into the state's input, the Context object (`$$`) or a variable (`$name`)."""
-    root = ROOT.match(text)
-    return parse(f"${text[root.end() :]}" if root else text)
+    return parse(split_root(text)[1])
 
 
 class Reader:

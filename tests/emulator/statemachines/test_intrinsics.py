@@ -28,10 +28,8 @@ def value(text: str) -> Any:
     """What a call evaluates to."""
 
     def read(argument: intrinsics.PathArgument) -> Any:
-        document = (
-            CONTEXT if argument.variable == "$" else {"x": [7]}[argument.variable] if argument.variable else INPUT
-        )
-        return argument.path.read(document)
+        root, path = paths.split_root(argument.written)
+        return paths.parse(path).read({"$": CONTEXT, "x": [7], "": INPUT}[root])
 
     return intrinsics.evaluate(intrinsics.parse(text), read)
 
@@ -223,7 +221,7 @@ def test_the_message_of_a_path_that_finds_nothing() -> None:
     ):
         argument = intrinsics.parse(f"States.Array({written})").arguments[0]
         with pytest.raises(paths.NoSuchPath) as raised:
-            argument.path.read({"k": 1})
+            paths.of_field(argument.written).read({"k": 1})
         assert intrinsics.missing_argument(argument, raised.value, {"k": 1}) == message
 
 
