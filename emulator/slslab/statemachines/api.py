@@ -28,6 +28,7 @@ from slslab.aws.keys import Principal
 from slslab.aws.limits import MB
 from slslab.statemachines.definitions import SETTINGS, check_settings, problems
 from slslab.statemachines.executions import Execution, Machines
+from slslab.statemachines.history import without_data
 from slslab.statemachines.interpreter import LITTER
 from slslab.statemachines.machines import Machine, alias_name, check_name, check_role
 
@@ -72,7 +73,7 @@ class StatesApi:
             for arn in arns:
                 _check_account(arn, operation, caller)
             with nullcontext() if operation in SLOW else self._machines.lock:
-                return 200, OPERATIONS[operation](self, given)
+                return 200, OPERATIONS[operation](self, given) or {}
         except ServiceError as error:
             # documented: CommonErrors.html: all client errors have status 400.
             return 400 if error.status < 500 else error.status, {"__type": error.error_type, "message": error.message}
@@ -132,18 +133,22 @@ class StatesApi:
             return {}
         return {"stateMachineVersionArn": self._machines.registry.publish(arn, description).arn}
 
-    def _delete_state_machine(self, members: Members) -> dict[str, Any]:
+    def _delete_state_machine(self, members: Members) -> None:
         self._machines.delete(members["stateMachineArn"])
         LITTER.collect()
-        return {}
 
     def _list_state_machines(self, members: Members) -> dict[str, Any]:
-        shown, following = _page(self._machines.registry.machines(), members)
-        listed = [
-            {"stateMachineArn": machine.arn, "name": machine.name, "type": "STANDARD", "creationDate": machine.created}
-            for machine in shown
-        ]
-        return {"stateMachines": listed, **following}
+        return _page(
+            "stateMachines",
+            self._machines.registry.machines(),
+            members,
+            lambda machine: {
+                "stateMachineArn": machine.arn,
+                "name": machine.name,
+                "type": "STANDARD",
+                "creationDate": machine.created,
+            },
+        )
 
     def _validate_state_machine_definition(self, members: Members) -> dict[str, Any]:
         found = problems(members["definition"], self._machines.definition_bytes)
@@ -167,13 +172,15 @@ class StatesApi:
 
     def _list_state_machine_versions(self, members: Members) -> dict[str, Any]:
         machine = self._machines.registry.machine(members["stateMachineArn"])
-        shown, following = _page(self._machines.registry.versions(machine.arn), members)
-        listed = [{"stateMachineVersionArn": version.arn, "creationDate": version.created} for version in shown]
-        return {"stateMachineVersions": listed, **following}
+        return _page(
+            "stateMachineVersions",
+            self._machines.registry.versions(machine.arn),
+            members,
+            lambda version: {"stateMachineVersionArn": version.arn, "creationDate": version.created},
+        )
 
-    def _delete_state_machine_version(self, members: Members) -> dict[str, Any]:
+    def _delete_state_machine_version(self, members: Members) -> None:
         self._machines.registry.delete_version(members["stateMachineVersionArn"])
-        return {}
 
     def _create_state_machine_alias(self, members: Members) -> dict[str, Any]:
         alias = self._machines.registry.create_alias(
@@ -208,23 +215,23 @@ class StatesApi:
         }
 
     def _list_state_machine_aliases(self, members: Members) -> dict[str, Any]:
-        shown, following = _page(self._machines.registry.aliases(members["stateMachineArn"]), members)
-        listed = [{"stateMachineAliasArn": alias.arn, "creationDate": alias.created} for alias in shown]
-        return {"stateMachineAliases": listed, **following}
+        return _page(
+            "stateMachineAliases",
+            self._machines.registry.aliases(members["stateMachineArn"]),
+            members,
+            lambda alias: {"stateMachineAliasArn": alias.arn, "creationDate": alias.created},
+        )
 
-    def _delete_state_machine_alias(self, members: Members) -> dict[str, Any]:
+    def _delete_state_machine_alias(self, members: Members) -> None:
         self._machines.registry.delete_alias(members["stateMachineAliasArn"])
-        return {}
 
-    def _tag_resource(self, members: Members) -> dict[str, Any]:
+    def _tag_resource(self, members: Members) -> None:
         self._machines.registry.tag(members["resourceArn"], _tags(members))
-        return {}
 
-    def _untag_resource(self, members: Members) -> dict[str, Any]:
+    def _untag_resource(self, members: Members) -> None:
         tags = self._machines.registry.tags(members["resourceArn"])
         for key in members["tagKeys"]:
             tags.pop(key, None)
-        return {}
 
     def _list_tags_for_resource(self, members: Members) -> dict[str, Any]:
         tags = self._machines.registry.tags(members["resourceArn"])
@@ -257,32 +264,30 @@ class StatesApi:
         chosen = self._machines.executions(members["stateMachineArn"], members.get("statusFilter"))
         if members.get("redriveFilter") == "REDRIVEN":
             chosen = []
-        shown, following = _page(chosen, members)
-        return {"executions": [_shown(execution) for execution in shown], **following}
+        return _page("executions", chosen, members, _shown)
 
     def _get_execution_history(self, members: Members) -> dict[str, Any]:
-        history = self._machines.execution(members["executionArn"]).history
-        first, size = _bounds(members)
-        backwards, data = members.get("reverseOrder", False), members.get("includeExecutionData", True)
-        events = history.page(first, size + 1, backwards=backwards, data=data)
-        return {"events": events[:size], **_following(first + size, len(events) > size)}
+        events = self._machines.execution(members["executionArn"]).history.events
+        return _page(
+            "events",
+            events[::-1] if members.get("reverseOrder") else events,
+            members,
+            lambda event: event if members.get("includeExecutionData", True) else without_data(event),
+        )
 
-    def _send_task_success(self, members: Members) -> dict[str, Any]:
+    def _send_task_success(self, members: Members) -> None:
         try:
             parse_json(members["output"])
         except (ValueError, RecursionError) as error:
             raise ServiceError(400, "InvalidOutput", f"Invalid Output: '{error}'") from error
         self._machines.waiting(members["taskToken"]).succeed(members["taskToken"], members["output"])
-        return {}
 
-    def _send_task_failure(self, members: Members) -> dict[str, Any]:
+    def _send_task_failure(self, members: Members) -> None:
         token, error, cause = members["taskToken"], members.get("error", ""), members.get("cause", "")
         self._machines.waiting(token).fail(token, error, cause)
-        return {}
 
-    def _send_task_heartbeat(self, members: Members) -> dict[str, Any]:
+    def _send_task_heartbeat(self, members: Members) -> None:
         self._machines.waiting(members["taskToken"]).heartbeat(members["taskToken"])
-        return {}
 
 
 def body_limit(scope: Scope) -> tuple[int, str]:
@@ -359,26 +364,22 @@ def _shown(execution: Execution) -> dict[str, Any]:
     return document if execution.stopped is None else {**document, "stopDate": execution.stopped}
 
 
-def _page(items: Sequence[Any], members: Members) -> tuple[Sequence[Any], dict[str, Any]]:
-    first, size = _bounds(members)
-    return items[first : first + size], _following(first + size, len(items) > first + size)
-
-
-def _bounds(members: Members) -> tuple[int, int]:
-    """Return a page's start and size; a size of 0 in the request means the default."""
+def _page(
+    name: str, items: Sequence[Any], members: Members, shown: Callable[[Any], Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return a page of these items, as `shown` shows them; a size of 0 in the request means the default."""
     size = members.get("maxResults") or PAGE
     try:
-        return int(base64.b64decode(members.get("nextToken", "MA=="), validate=True)), size
+        first = int(base64.b64decode(members.get("nextToken", "MA=="), validate=True))
     except ValueError as error:
         raise ServiceError(400, "InvalidToken", "Invalid Token: 'Invalid token'") from error
-
-
-def _following(position: int, more: bool) -> dict[str, Any]:
-    return {"nextToken": base64.b64encode(str(position).encode()).decode()} if more else {}
+    following = first + size
+    token = base64.b64encode(str(following).encode()).decode() if len(items) > following else None
+    return {name: [shown(item) for item in items[first:following]], **_present(nextToken=token)}
 
 
 # The handler of CreateStateMachine is the method `_create_state_machine`, which boto3 has, too.
-OPERATIONS: Mapping[str, Callable[[StatesApi, Members], dict[str, Any]]] = {
+OPERATIONS: Mapping[str, Callable[[StatesApi, Members], dict[str, Any] | None]] = {
     name: method
     for name in requests.service_model("stepfunctions").operation_names
     if (method := getattr(StatesApi, f"_{xform_name(name)}", None)) is not None

@@ -127,12 +127,6 @@ class History:
             if transition is not None:
                 transition.invocation = request_id
 
-    def page(self, first: int, size: int, *, backwards: bool, data: bool) -> list[dict[str, Any]]:
-        """Return `size` events from this position on, forwards or backwards, with or without their data."""
-        with self._lock:
-            events = (self.events[::-1] if backwards else self.events)[first : first + size]
-        return events if data else [_without_data(event) for event in events]
-
     def _add(self, kind: str, details: Mapping[str, Any], previous: int) -> int:
         number = len(self.events) + 1
         # Milliseconds, as AWS stores them; on the wire, timestamps are in seconds.
@@ -217,7 +211,8 @@ class Transitions:
         self.open.clear()
 
 
-def _without_data(event: Mapping[str, Any]) -> dict[str, Any]:
+def without_data(event: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an event without its inputs and outputs."""
     return {
         key: {k: v for k, v in value.items() if k not in DATA} if isinstance(value, dict) else value
         for key, value in event.items()
