@@ -2,8 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
-from functools import partial
 
 from botocore.exceptions import ClientError
 
@@ -28,6 +26,7 @@ from slslab_aws.deploy.resources import (
     arn,
     as_text,
     by,
+    call,
     change_tags,
     document,
     forms,
@@ -119,35 +118,6 @@ def _check(operation: str) -> Callable[[Properties], Iterator[str]]:
     return check
 
 
-def _publish_layer(services: Services, _made: Made, properties: Properties) -> Made:
-    given = {**properties, "Content": _code(services, properties["Content"])}
-    layer = services("lambda").publish_layer_version(**given)
-    ref = layer["LayerVersionArn"]
-    return Made(ref, {"LayerVersionArn": ref}, {"LayerName": layer["LayerArn"], "VersionNumber": layer["Version"]})
-
-
-def _publish_version(services: Services, _made: Made, properties: Properties) -> Made:
-    function = services("lambda").publish_version(**properties)
-    ref, version = function["FunctionArn"], function["Version"]
-    keys = {"FunctionName": function["FunctionName"], "Qualifier": version}
-    return Made(ref, {"Version": version, "FunctionArn": ref}, keys)
-
-
-def _put(operation: str, keys: tuple[str, ...], services: Services, made: Made, properties: Properties) -> Made:
-    """Make or change a resource by an operation with its properties; it is removed by these `keys`."""
-    getattr(services("lambda"), operation)(**properties)
-    return replace(made, keys={key: properties[key] for key in keys if key in properties})
-
-
-def _by_keys(operation: str) -> Callable[[Services, Made], object]:
-    return lambda services, made: getattr(services("lambda"), operation)(**made.keys)
-
-
-def _add_permission(services: Services, made: Made, properties: Properties) -> Made:
-    keys = ("FunctionName", "StatementId")
-    return _put("add_permission", keys, services, made, {**properties, "StatementId": made.ref})
-
-
 def _check_permission(properties: Properties) -> Iterator[str]:
     named = {"StatementId": "name", **properties}
     yield from _check("AddPermission")(named)
@@ -161,33 +131,6 @@ def _url(_name: str, properties: Properties) -> Made:
 
 def _url_members(properties: Properties) -> Properties:
     return {**_without(properties, "TargetFunctionArn"), "FunctionName": properties["TargetFunctionArn"]}
-
-
-def _create_url(services: Services, made: Made, properties: Properties) -> Made:
-    given = _url_members(properties)
-    url = services("lambda").create_function_url_config(**given)["FunctionUrl"]
-    keys = {key: given[key] for key in CONFIG_KEYS if key in given}
-    return Made(made.ref, {**made.attributes, "FunctionUrl": url}, keys)
-
-
-def _change_url(services: Services, made: Made, properties: Properties) -> Made:
-    """Change the URL of a function; it keeps its address."""
-    given = {"Cors": {}, "InvokeMode": "BUFFERED", **properties}
-    services("lambda").update_function_url_config(**_url_members(given))
-    return made
-
-
-def _create_source(services: Services, _made: Made, properties: Properties) -> Made:
-    source = services("lambda").create_event_source_mapping(**properties)
-    attributes = {"Id": source["UUID"], "EventSourceMappingArn": source["EventSourceMappingArn"]}
-    return Made(source["UUID"], attributes, {"UUID": source["UUID"]})
-
-
-def _change_source(services: Services, made: Made, properties: Properties) -> Made:
-    given = _without(properties, "EventSourceArn", "Tags")
-    services("lambda").update_event_source_mapping(**given, **made.keys)
-    change_tags(services, "lambda", made.attributes["EventSourceMappingArn"], properties)
-    return made
 
 
 def _check_mapping(properties: Properties) -> Iterator[str]:
@@ -234,18 +177,6 @@ def _machine_settings(properties: Properties) -> Properties:
 
 def _machine_members(properties: Properties) -> Properties:
     return {"definition": _definition(properties), "roleArn": properties["RoleArn"], **_machine_settings(properties)}
-
-
-def _create_machine(services: Services, made: Made, properties: Properties) -> Made:
-    name, tags = properties["StateMachineName"], lower_names(pairs(tags_of(properties)))
-    services("stepfunctions").create_state_machine(name=name, **_machine_members(properties), tags=tags)
-    return made
-
-
-def _change_machine(services: Services, made: Made, properties: Properties) -> Made:
-    services("stepfunctions").update_state_machine(stateMachineArn=made.ref, **_machine_members(properties))
-    change_tags(services, "stepfunctions", made.ref, properties)
-    return made
 
 
 def _check_machine(properties: Properties) -> Iterator[str]:
@@ -322,7 +253,7 @@ def _check_role(properties: Properties) -> Iterator[str]:
 
 
 LAYER, SOURCE = arn("lambda", "layer:{name}:1"), arn("lambda", f"event-source-mapping:{ID}")
-ALIAS_KEYS, CONFIG_KEYS = ("FunctionName", "Name"), ("FunctionName", "Qualifier")
+CONFIG_KEYS = {"FunctionName": "FunctionName", "Qualifier": "Qualifier"}
 MACHINE = arn("states", "stateMachine:{name}")
 KINDS = {
     FUNCTION: Kind(
@@ -339,64 +270,116 @@ KINDS = {
     "AWS::Lambda::LayerVersion": Kind(
         names("CompatibleArchitectures CompatibleRuntimes Content Description LayerName LicenseInfo"),
         forms(LAYER, LayerVersionArn=LAYER),
-        _publish_layer,
-        _by_keys("delete_layer_version"),
+        call(
+            "lambda",
+            "publish_layer_version",
+            lambda services, _made, given: {**given, "Content": _code(services, given["Content"])},
+            ref="LayerVersionArn",
+            attributes={"LayerVersionArn": "LayerVersionArn"},
+            keys={"LayerName": "LayerArn", "VersionNumber": "Version"},
+        ),
+        by("lambda", "delete_layer_version"),
         check=_check("PublishLayerVersion"),
         named="LayerName",
     ),
     "AWS::Lambda::Version": Kind(
         names("FunctionName Description CodeSha256"),
         forms("{function}:1", Version="1", FunctionArn="{function}:1"),
-        _publish_version,
-        _by_keys("delete_function"),
+        call(
+            "lambda",
+            "publish_version",
+            ref="FunctionArn",
+            attributes={"Version": "Version", "FunctionArn": "FunctionArn"},
+            keys={"FunctionName": "FunctionName", "Qualifier": "Version"},
+        ),
+        by("lambda", "delete_function"),
         check=_check("PublishVersion"),
     ),
     "AWS::Lambda::Alias": Kind(
         names("FunctionName Name FunctionVersion Description"),
         forms("{function}:{Name}", AliasArn="{function}:{Name}"),
-        partial(_put, "create_alias", ALIAS_KEYS),
-        _by_keys("delete_alias"),
-        partial(_put, "update_alias", ALIAS_KEYS),
+        call("lambda", "create_alias", keys={"FunctionName": "FunctionName", "Name": "Name"}),
+        by("lambda", "delete_alias"),
+        call("lambda", "update_alias"),
         _check("CreateAlias"),
     ),
     "AWS::Lambda::Permission": Kind(
         names("""Action EventSourceToken FunctionName FunctionUrlAuthType InvokedViaFunctionUrl Principal
         PrincipalOrgID SourceAccount SourceArn"""),
         forms("{name}", Id="{name}"),
-        _add_permission,
-        _by_keys("remove_permission"),
+        call(
+            "lambda",
+            "add_permission",
+            lambda _services, made, given: {**given, "StatementId": made.ref},
+            keys={"FunctionName": "FunctionName", "StatementId": "StatementId"},
+        ),
+        by("lambda", "remove_permission"),
         check=_check_permission,
     ),
     "AWS::Lambda::Url": Kind(
         names("TargetFunctionArn AuthType Cors InvokeMode Qualifier"),
         _url,
-        _create_url,
-        _by_keys("delete_function_url_config"),
-        _change_url,
+        call(
+            "lambda",
+            "create_function_url_config",
+            lambda _services, _made, given: _url_members(given),
+            attributes={"FunctionUrl": "FunctionUrl"},
+            keys=CONFIG_KEYS,
+        ),
+        by("lambda", "delete_function_url_config"),
+        call(
+            "lambda",
+            "update_function_url_config",
+            lambda _services, _made, given: {"Cors": {}, "InvokeMode": "BUFFERED", **_url_members(given)},
+        ),
         lambda properties: _check("CreateFunctionUrlConfig")(_url_members(properties)),
     ),
     "AWS::Lambda::EventInvokeConfig": Kind(
         names("DestinationConfig FunctionName MaximumEventAgeInSeconds MaximumRetryAttempts Qualifier"),
         forms("{name}"),
-        partial(_put, "put_function_event_invoke_config", CONFIG_KEYS),
-        _by_keys("delete_function_event_invoke_config"),
+        call("lambda", "put_function_event_invoke_config", keys=CONFIG_KEYS),
+        by("lambda", "delete_function_event_invoke_config"),
         check=_check("PutFunctionEventInvokeConfig"),
     ),
     MAPPING: Kind(
         properties_of(MAPPING),  # its check refuses properties that aren't emulated
         forms(ID, Id=ID, EventSourceMappingArn=SOURCE),
-        _create_source,
-        _by_keys("delete_event_source_mapping"),
-        _change_source,
+        call(
+            "lambda",
+            "create_event_source_mapping",
+            ref="UUID",
+            attributes={"Id": "UUID", "EventSourceMappingArn": "EventSourceMappingArn"},
+            keys={"UUID": "UUID"},
+        ),
+        by("lambda", "delete_event_source_mapping"),
+        call(
+            "lambda",
+            "update_event_source_mapping",
+            lambda _services, made, given: {**_without(given, "EventSourceArn", "Tags"), **made.keys},
+            tagged="EventSourceMappingArn",
+        ),
         _check_mapping,
     ),
     "AWS::StepFunctions::StateMachine": Kind(
         names("""Definition DefinitionS3Location DefinitionString DefinitionSubstitutions LoggingConfiguration
         RoleArn StateMachineName StateMachineType Tags TracingConfiguration"""),
         forms(MACHINE, Arn=MACHINE, Name="{name}"),
-        _create_machine,
+        call(
+            "stepfunctions",
+            "create_state_machine",
+            lambda _services, _made, given: {
+                "name": given["StateMachineName"],
+                **_machine_members(given),
+                "tags": lower_names(pairs(tags_of(given))),
+            },
+        ),
         by("stepfunctions", "delete_state_machine", "stateMachineArn"),
-        _change_machine,
+        call(
+            "stepfunctions",
+            "update_state_machine",
+            lambda _services, made, given: {"stateMachineArn": made.ref, **_machine_members(given)},
+            tagged="Arn",
+        ),
         _check_machine,
         named="StateMachineName",
     ),

@@ -20,6 +20,7 @@ from slslab_aws.deploy.resources import (
     arn,
     as_text,
     by,
+    call,
     change_tags,
     document,
     forms,
@@ -46,20 +47,6 @@ QUEUE_DEFAULTS = {
 }
 # documented: API_PutTargets.html
 MOST_TARGETS = 5
-
-
-def _create_queue(services: Services, made: Made, properties: Properties) -> Made:
-    given = {"QueueName": properties["QueueName"], "Attributes": _attributes(properties), "tags": tags_of(properties)}
-    url = services("sqs").create_queue(**given)["QueueUrl"]
-    return replace(made, ref=url, attributes={**made.attributes, "QueueUrl": url})
-
-
-def _change_queue(services: Services, made: Made, properties: Properties) -> Made:
-    """Change the attributes of a queue; attributes that were removed from its template get their defaults."""
-    attributes = {name: value for name, value in _attributes(properties).items() if name != "FifoQueue"}
-    services("sqs").set_queue_attributes(QueueUrl=made.ref, Attributes=QUEUE_DEFAULTS | attributes)
-    change_tags(services, "sqs", made.ref, properties)
-    return made
 
 
 def _attributes(properties: Properties) -> dict[str, str]:
@@ -141,11 +128,11 @@ def _check_topic(properties: Properties) -> Iterator[str]:
         yield from _check_subscription(each)
 
 
-def _subscribe(services: Services, _made: Made, properties: Properties) -> Made:
+def _subscription(_services: Services, _made: Made, properties: Properties) -> Properties:
+    """Return the members of Subscribe; other properties are attributes."""
     given = {name: properties[name] for name in ("TopicArn", "Protocol", "Endpoint")}
     attributes = texts({name: value for name, value in properties.items() if name not in given})
-    answer = services("sns").subscribe(**given, Attributes=attributes, ReturnSubscriptionArn=True)
-    return Made(answer["SubscriptionArn"], {"Arn": answer["SubscriptionArn"]})
+    return {**given, "Attributes": attributes, "ReturnSubscriptionArn": True}
 
 
 def _check_subscription(properties: Properties) -> Iterator[str]:
@@ -254,11 +241,6 @@ def _check_bucket(properties: Properties) -> Iterator[str]:
         yield f"{name!r} cannot be the name of a bucket"
 
 
-def _put_bucket_policy(services: Services, made: Made, properties: Properties) -> Made:
-    services("s3").put_bucket_policy(Bucket=made.ref, Policy=as_text(properties["PolicyDocument"]))
-    return made
-
-
 def _check_bucket_policy(properties: Properties) -> Iterator[str]:
     try:
         statements(as_text(properties["PolicyDocument"]), principals=True)
@@ -271,11 +253,6 @@ def _table_members(properties: Properties) -> Properties:
     if "ProvisionedThroughput" in properties:
         given["BillingMode"] = properties.get("BillingMode", "PROVISIONED")
     return given
-
-
-def _create_table(services: Services, made: Made, properties: Properties) -> Made:
-    services("dynamodb").create_table(**_table_members(properties))
-    return made
 
 
 def _change_table(services: Services, made: Made, properties: Properties) -> Made:
@@ -338,15 +315,39 @@ def _change_log_group(services: Services, made: Made, properties: Properties) ->
     return made
 
 
+PUT_BUCKET_POLICY = call(
+    "s3",
+    "put_bucket_policy",
+    lambda _services, made, given: {"Bucket": made.ref, "Policy": as_text(given["PolicyDocument"])},
+)
 URL, TOPIC = f"http://127.0.0.1:4566/{ACCOUNT}/{{name}}", arn("sns", "{name}")
 KINDS = {
     "AWS::SQS::Queue": Kind(
         names("""ContentBasedDeduplication DelaySeconds FifoQueue MaximumMessageSize MessageRetentionPeriod
         QueueName ReceiveMessageWaitTimeSeconds RedrivePolicy SqsManagedSseEnabled Tags VisibilityTimeout"""),
         forms(URL, Arn=arn("sqs", "{name}"), QueueName="{name}", QueueUrl=URL),
-        _create_queue,
+        call(
+            "sqs",
+            "create_queue",
+            lambda _services, _made, given: {
+                "QueueName": given["QueueName"],
+                "Attributes": _attributes(given),
+                "tags": tags_of(given),
+            },
+            ref="QueueUrl",
+            attributes={"QueueUrl": "QueueUrl"},
+        ),
         by("sqs", "delete_queue", "QueueUrl"),
-        _change_queue,
+        # Attributes that were removed from the template get their defaults; FifoQueue can't be changed.
+        call(
+            "sqs",
+            "set_queue_attributes",
+            lambda _services, made, given: {
+                "QueueUrl": made.ref,
+                "Attributes": QUEUE_DEFAULTS | _attributes({**given, "FifoQueue": False}),
+            },
+            tagged="QueueUrl",
+        ),
         _check_queue,
         named="QueueName",
     ),
@@ -369,7 +370,7 @@ KINDS = {
     "AWS::SNS::Subscription": Kind(
         names("TopicArn Protocol Endpoint FilterPolicy FilterPolicyScope RawMessageDelivery"),
         forms(f"{{TopicArn}}:{ID}", Arn=f"{{TopicArn}}:{ID}"),
-        _subscribe,
+        call("sns", "subscribe", _subscription, ref="SubscriptionArn", attributes={"Arn": "SubscriptionArn"}),
         by("sns", "unsubscribe", "SubscriptionArn"),
         check=_check_subscription,
     ),
@@ -401,16 +402,16 @@ KINDS = {
     "AWS::S3::BucketPolicy": Kind(
         names("Bucket PolicyDocument"),
         forms("{Bucket}"),
-        _put_bucket_policy,
+        PUT_BUCKET_POLICY,
         by("s3", "delete_bucket_policy", "Bucket"),
-        _put_bucket_policy,
+        PUT_BUCKET_POLICY,
         _check_bucket_policy,
     ),
     "AWS::DynamoDB::Table": Kind(
         names("""AttributeDefinitions BillingMode DeletionProtectionEnabled GlobalSecondaryIndexes KeySchema
         LocalSecondaryIndexes ProvisionedThroughput TableClass TableName Tags"""),
         forms("{name}", Arn=arn("dynamodb", "table/{name}")),
-        _create_table,
+        call("dynamodb", "create_table", lambda _services, _made, given: _table_members(given)),
         by("dynamodb", "delete_table", "TableName"),
         _change_table,
         _check_table,

@@ -7,6 +7,7 @@ types of CloudFormation's registry, and the same names as the operations' member
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from slslab.aws.arns import ACCOUNT, REGION
@@ -113,9 +114,39 @@ def arn(service: str, resource: str) -> str:
     return f"arn:aws:{service}:{REGION}:{ACCOUNT}:{resource}"
 
 
-def by(service: str, operation: str, member: str) -> Callable[[Services, Made], object]:
-    """Return a function that removes a resource by its reference."""
-    return lambda services, made: getattr(services(service), operation)(**{member: made.ref})
+def by(service: str, operation: str, member: str = "") -> Callable[[Services, Made], object]:
+    """Return a function that removes a resource by its reference, or without `member` by its keys."""
+    return lambda services, made: getattr(services(service), operation)(**({member: made.ref} if member else made.keys))
+
+
+def call(
+    service: str,
+    operation: str,
+    members: Callable[[Services, Made, Properties], Properties] = lambda _services, _made, properties: properties,
+    *,
+    ref: str = "",
+    attributes: Mapping[str, str] = MappingProxyType({}),
+    keys: Mapping[str, str] = MappingProxyType({}),
+    tagged: str = "",
+) -> Callable[[Services, Made, Properties], Made]:
+    """Return a function that makes or changes a resource by an operation with these members.
+
+    `ref`, `attributes` and `keys` name members of the request or the answer that replace those of the resource.
+    `tagged` is the attribute that identifies the resource if its tags may have changed.
+    """
+
+    def apply(services: Services, made: Made, properties: Properties) -> Made:
+        given = members(services, made, properties)
+        told = {**given, **getattr(services(service), operation)(**given)}
+        if tagged:
+            change_tags(services, service, made.attributes[tagged], properties)
+        return Made(
+            told[ref] if ref else made.ref,
+            {**made.attributes, **{name: told[member] for name, member in attributes.items()}},
+            {**made.keys, **{name: told[member] for name, member in keys.items() if member in told}},
+        )
+
+    return apply
 
 
 def names(text: str) -> frozenset[str]:
