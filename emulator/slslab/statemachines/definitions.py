@@ -114,13 +114,9 @@ def _problems(machine: Any, where: str, names: set[str], top: Mapping[str, Any])
         yield Problem(SCHEMA, "The field 'States' must be an object with at least one state", f"{where}/States")
         return
     yield from machine_problems(machine, where)
-    reached = set()
-    if _names(start, states):
-        reached.add(start)
-    elif not isinstance(start, str):
-        yield expected("String", f"{where}/StartAt")
-    else:
+    if isinstance(start, str) and start not in states:
         yield Problem(TARGET, f"Missing 'Next' target: {start}", f"{where}/StartAt")
+    targets = [start]
     for name, state in states.items():
         path = f"{where}/States/{name}"
         if name in names:
@@ -140,10 +136,10 @@ def _problems(machine: Any, where: str, names: set[str], top: Mapping[str, Any])
             return
         yield from _state_problems(state, path, names, top)
         for target, field in _targets(state):
-            if _names(target, states):
-                reached.add(target)
-            elif isinstance(target, str):  # otherwise its type is already reported
+            targets.append(target)
+            if isinstance(target, str) and target not in states:
                 yield Problem(TARGET, f"Missing 'Next' target: {target}", f"{path}/{field}")
+    reached = {target for target in targets if isinstance(target, str)}  # another type is already reported
     for name in states:
         if name not in reached:
             yield Problem(TARGET, f'State "{name}" is not reachable.', f"{where}/States/{name}")
@@ -244,10 +240,6 @@ def _expression_problems(state: Mapping[str, Any], path: str) -> Iterator[Proble
         if "errorOutput" in states and not caught:
             unsupported.append("Field '$states.errorOutput' does not exist.")
         yield from (Problem("UNSUPPORTED_JSONATA_EXPRESSION", what, where) for what in unsupported)
-
-
-def _names(target: Any, states: Mapping[str, Any]) -> bool:
-    return isinstance(target, str) and target in states
 
 
 def _ends(state: Any) -> bool:

@@ -69,9 +69,19 @@ KINDS: Mapping[str, tuple[str, tuple[type, ...]]] = {
     **dict.fromkeys(INTEGERS, ("Integer", (int,))),
     **dict.fromkeys(("BackoffRate", "ToleratedFailurePercentage"), ("Double", (int, float))),
     "End": ("Boolean", (bool,)),
-    **dict.fromkeys("Comment Next Default Resource Label Variable Error Cause RoleArn".split(), ("String", (str,))),
+    **dict.fromkeys(
+        "Comment StartAt Next Default Resource Label Variable Error Cause RoleArn".split(), ("String", (str,))
+    ),
     "Condition": ("String", (str, bool)),
     **dict.fromkeys("Retry Catch Choices Branches ErrorEquals And Or Items".split(), ("Array", (list,))),
+    "Not": ("Object", (dict,)),
+    **{name: ("Boolean", (bool,)) for name in OPERATORS if name.startswith(("Boolean", "Is"))},
+    **{name: ("Double", (int, float)) for name in OPERATORS if name.startswith("Numeric")},
+    **{
+        name: ("String", (str,))
+        for name in OPERATORS
+        if name.startswith(("String", "Timestamp")) or name.endswith("Path")
+    },
     **dict.fromkeys(VALUES, ("String", (str,))),
     **dict.fromkeys(
         "Assign ProcessorConfig Credentials Parameters Arguments ResultSelector ItemSelector".split(),
@@ -172,7 +182,7 @@ def _value_problems(name: str, value: Any, path: str, jsonata: bool) -> Iterator
         yield Problem(SCHEMA, "Value cannot be empty", path)
     if name == "Condition" and isinstance(value, str):
         yield Problem(SCHEMA, "Value must be a valid JSONata expression", path)
-    if name == "Timestamp" and timestamp(value) is None:
+    if name.startswith("Timestamp") and not name.endswith("Path") and timestamp(value) is None:
         yield Problem(SCHEMA, NOT_A_TIME, path)
     if name == "ProcessorConfig":
         yield from _problems(value, ("Mode", "ExecutionType"), path, False)
@@ -180,9 +190,11 @@ def _value_problems(name: str, value: Any, path: str, jsonata: bool) -> Iterator
         yield from _problems(value, ("RoleArn", "RoleArn.$"), path, jsonata)
         if not value:
             yield Problem(SCHEMA, "These fields are required: [RoleArn]", path)
-    if name == "Choices":
+    if name in ("Choices", "And", "Or"):
         for number, rule in enumerate(value):
-            yield from _rule_problems(rule, f"{path}[{number}]", jsonata)
+            yield from _rule_problems(rule, f"{path}[{number}]", jsonata, name == "Choices")
+    if name == "Not":
+        yield from _rule_problems(value, path, jsonata, False)
     if not jsonata and PATH.fullmatch(name) and name not in OPERATORS:
         yield from _path_problems(name, value, path)
     if not jsonata and name in TEMPLATES:
@@ -209,7 +221,7 @@ def _entry_problems(field: str, entries: list[Any], path: str, jsonata: bool) ->
                 yield Problem(SCHEMA, "States.ALL must appear alone and at end of list", f"{where}/ErrorEquals")
 
 
-def _rule_problems(rule: Any, path: str, jsonata: bool, outermost: bool = True) -> Iterator[Problem]:
+def _rule_problems(rule: Any, path: str, jsonata: bool, outermost: bool) -> Iterator[Problem]:
     """Yield the problems of a Choice rule; only the outermost rule may have Next."""
     if not isinstance(rule, dict):
         yield expected("Object", path)
@@ -223,29 +235,11 @@ def _rule_problems(rule: Any, path: str, jsonata: bool, outermost: bool = True) 
     if "Variable" in rule and len(operators) != 1:
         yield (too_many if operators else none_of)(OPERATORS, path)
     yield from _problems(rule, {*RULES, *operators, *(LEADING_ON if outermost else ("Comment",))}, path, jsonata)
-    for name in operators:
-        kind, types = _operand(name)
-        if type(rule[name]) not in types:
-            yield expected(kind, f"{path}/{name}")
-        elif name.startswith("Timestamp") and not name.endswith("Path") and timestamp(rule[name]) is None:
-            yield Problem(SCHEMA, NOT_A_TIME, f"{path}/{name}")
     for name in ("Variable", *(name for name in operators if name.endswith("Path"))):
         value = rule.get(name)
         if isinstance(value, str) and not _is_path(value):
             what = "could not be parsed" if value.startswith("$") else "Reference path didn't start with '$'"
             yield Problem(SCHEMA, f"Value is not a Reference Path: {what}", f"{path}/{name}")
-    if "Not" in rule:
-        yield from _rule_problems(rule["Not"], f"{path}/Not", jsonata, False)
-    for name in ("And", "Or"):
-        inner = rule.get(name)
-        for number, entry in enumerate(inner if isinstance(inner, list) else ()):
-            yield from _rule_problems(entry, f"{path}/{name}[{number}]", jsonata, False)
-
-
-def _operand(operator: str) -> tuple[str, tuple[type, ...]]:
-    if operator.endswith("Path") or operator.startswith(("String", "Timestamp")):
-        return "String", (str,)
-    return ("Double", (int, float)) if operator.startswith("Numeric") else ("Boolean", (bool,))
 
 
 def _path_problems(name: str, value: Any, where: str) -> Iterator[Problem]:
