@@ -109,6 +109,7 @@ class Pool:
             if not running():
                 raise ExecutionOver
             self._asks.append(ask)
+            ask.evaluator = self._free.pop() if self._free else None
 
         def begin() -> None:
             with self._changed:
@@ -116,8 +117,6 @@ class Pool:
                 self._changed.notify_all()
 
         try:
-            with self._changed:
-                ask.evaluator = self._free.pop() if self._free else None
             evaluator = ask.evaluator = ask.evaluator or Evaluator()
             answer = json.loads(evaluator.ask(json.dumps({**task, "limit_s": LIMIT_S}).encode(), running, begin))
             with self._changed:

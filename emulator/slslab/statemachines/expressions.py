@@ -38,6 +38,8 @@ RANGE_ELEMENTS = 360_145
 # measured: roughly the longest sequence [a..b].
 SEQUENCE_ELEMENTS = 874_000
 MEMORY_EXCEEDED = "Expression evaluation memory limit exceeded: Check for excessive memory usage"
+# By the library's error code.
+BOUNDS = {"D1011": DEPTH_EXCEEDED, "D1012": TIMED_OUT, "D2014": MEMORY_EXCEEDED}
 # assumed: for unexpected argument values that the library doesn't report with a JSONata message.
 UNUSABLE = "A function can't be applied to these values"
 LONGEST_INTEGER = 2**63
@@ -198,12 +200,8 @@ def _symbols(value: Any) -> Iterator[Any]:
 
 def _separated(error: JException) -> str:
     """Return a message with AWS's separator before it: a full stop before a JSONata code, else a colon."""
-    if error.error == "D1011":
-        return f": {DEPTH_EXCEEDED}"
-    if error.error == "D1012":
-        return f": {TIMED_OUT}"
-    if error.error == "D2014":
-        return f": {MEMORY_EXCEEDED}"
+    if error.error in BOUNDS:
+        return f": {BOUNDS[error.error]}"
     if error.error not in JException.error_codes:
         return f": {error.error}"
     return f". {error.error}: {_message(error)}"
@@ -211,17 +209,14 @@ def _separated(error: JException) -> str:
 
 def _message(error: JException) -> str:
     """Return JSONata's own message for an error: the library says Object for function and shows values like Python."""
-    values = [error.current, error.expected, error.extra]
-    if error.error == "T0412":
-        values[2] = TYPES.get(str(error.extra), error.extra)
-    parts = JException.error_codes[error.error].replace("Object", "function").split("{{")
-    message: str = parts[0]
-    for part, value in zip(parts[1:], values, strict=False):
-        name, _, rest = part.partition("}}")
-        message += (
-            (str(value) + rest.removeprefix("}")) if name.startswith("{") else json.dumps(value, default=str) + rest
-        )
-    return message
+    extra = TYPES.get(str(error.extra), error.extra) if error.error == "T0412" else error.extra
+    values = iter((error.current, error.expected, extra))
+
+    def shown(match: re.Match[str]) -> str:
+        value = next(values)
+        return str(value) if match[1] else json.dumps(value, default=str)
+
+    return re.sub(r"\{\{(\{)?\w+\}\}\}?", shown, JException.error_codes[error.error].replace("Object", "function"))
 
 
 def _plain(value: Any) -> Any:

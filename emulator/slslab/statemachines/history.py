@@ -90,24 +90,18 @@ class History:
             raise ExecutionOver
         return number
 
-    def close(self, kind: str, details: Mapping[str, Any]) -> bool:
-        """End the execution from outside with an event of this type; False if it has ended already."""
+    def close(self, kind: str, details: Mapping[str, Any], *, seen: bool = True) -> bool:
+        """End the execution from outside, with an event of this type if it is `seen`; False if it has ended already."""
         with self._lock:
             if self.end is not None:
                 return False
-            self._add(kind, details, 0)
+            if seen:
+                self._add(kind, details, 0)
+            else:
+                self.end = {**details, "id": 0, "type": kind, "timestamp": round(time.time(), 3)}
+                self._transitions.close(time.monotonic_ns())
         self._over()
         return True
-
-    def fail_unseen(self, error: str, cause: str) -> None:
-        """End the execution with an error, without an event."""
-        with self._lock:
-            if self.end is not None:
-                return
-            details = {"executionFailedEventDetails": {"error": error, "cause": cause}}
-            self.end = {**details, "id": 0, "type": "ExecutionFailed", "timestamp": round(time.time(), 3)}
-            self._transitions.close(time.monotonic_ns())
-        self._over()
 
     def entry(self, context: Any, state: str) -> int:
         """Return the number of the event in which this state, where the context is, was entered, or 0."""

@@ -295,7 +295,8 @@ def _checked(original: Original, state: Any, env: Any) -> None:
             limit = None  # reported where it is evaluated
         env.stack.clear()
         if type(limit) is int and limit < 0:
-            env.event_manager.fail_unseen(RUNTIME, _negative(limit))
+            details = {"executionFailedEventDetails": {"error": RUNTIME, "cause": _negative(limit)}}
+            env.event_manager.close("ExecutionFailed", details, seen=False)
             raise SystemExit  # ends only this thread
     original(state, env)
 
