@@ -27,7 +27,9 @@ from slslab.aws.arns import ACCOUNT, REGION
 from slslab.aws.errors import ServiceError
 from slslab.aws.limits import Limits
 from slslab.host.litter import Litter
-from slslab.statemachines import bounded, jsonpath, moto_patches, tasks, variables
+
+# Importing jsonpath and variables registers what they replace.
+from slslab.statemachines import bounded, jsonpath, moto_patches, tasks, variables  # noqa: F401
 from slslab.statemachines.definitions import invalid_definition
 from slslab.statemachines.history import History
 
@@ -39,8 +41,6 @@ def prepare(lambda_client: Any, limits: Limits) -> None:
     """Make moto's interpreter call Lambda with this client, enforce these limits, and behave like AWS."""
     logging.getLogger("moto").setLevel(logging.CRITICAL)  # failures are in the execution's history
     moto_patches.patch(limits)
-    jsonpath.patch()
-    variables.patch()
     tasks.connect(lambda_client, limits)
 
 

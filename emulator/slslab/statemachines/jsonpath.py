@@ -1,11 +1,9 @@
 """Replace parts of moto's JSONPath states: paths, intrinsic functions and the comparisons of a Choice.
 
-`patch` does so once per process, after moto_patches.patch. The evaluation itself is in paths.py, intrinsics.py and
-comparisons.py.
+The evaluation itself is in paths.py, intrinsics.py and comparisons.py.
 """
 
 import json
-import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,37 +24,18 @@ from moto.stepfunctions.parser.asl.component.state.fail.cause_decl import CauseP
 from moto.stepfunctions.parser.asl.component.state.fail.error_decl import ErrorPath
 from moto.stepfunctions.parser.asl.eval.variable_store import NoSuchVariable
 from moto.stepfunctions.parser.asl.parse.preprocessor import Preprocessor
-from moto.stepfunctions.parser.asl.utils import json_path
 from moto.stepfunctions.parser.asl.utils.json_path import NoSuchJsonPathError
 
 from slslab.statemachines import comparisons, intrinsics, paths
 from slslab.statemachines.filters import compact
-from slslab.statemachines.moto_patches import RUNTIME, failure, runtime_failure
+from slslab.statemachines.moto_patches import RUNTIME, failure, replaces, runtime_failure
 
 INTRINSIC, RESULT_PATH = "States.IntrinsicFailure", "States.ResultPathMatchFailure"
 # Fields that report a path that finds nothing with InputPath's message.
 SELECTING = ("InputPath", "OutputPath", "TimeoutSecondsPath", "HeartbeatSecondsPath")
 
 
-def patch() -> None:
-    """Replace moto's evaluation of JSONPath."""
-    original = json_path.extract_json
-    for module in [module for name, module in sys.modules.items() if name.startswith("moto.stepfunctions.parser")]:
-        if getattr(module, "extract_json", None) is original:
-            vars(module)["extract_json"] = extract
-    Preprocessor.visitString_intrinsic_function = _visit_call
-    string_expression.StringVariableSample._eval_body = _read_path
-    string_expression.StringJsonPath._eval_body = _read_path
-    ResultPath._eval_body = _write_result
-    TimeoutSecondsPath._eval_seconds = _seconds
-    HeartbeatSecondsPath._eval_seconds = _seconds
-    ErrorPath._eval_body = _text
-    CausePath._eval_body = _text
-    Variable._eval_body = _read_variable
-    ComparisonFuncValue._eval_body = _compare
-    ComparisonFuncStringVariableSample._eval_body = _compare
-
-
+@replaces(string_expression, "extract_json")
 def extract(path: str, data: Any) -> Any:
     """Return what a path finds; NoSuchJsonPathError, with the library's `reason`."""
     try:
@@ -92,6 +71,8 @@ def _find(written: str, env: Any) -> Any:
     return extract(path, env.variable_store.get(root) if root else env.stack[-1])
 
 
+@replaces(string_expression.StringVariableSample, "_eval_body")
+@replaces(string_expression.StringJsonPath, "_eval_body")
 def _read_path(component: Any, env: Any) -> None:
     """Evaluate a path into the state's input or into a variable.
 
@@ -124,6 +105,7 @@ def _unknown(env: Any, written: str) -> FailureEventException:
     return runtime_failure(env, f"The variable '${paths.split_root(written)[0]}' does not exist")
 
 
+@replaces(ResultPath, "_eval_body")
 def _write_result(component: Any, env: Any) -> None:
     """Put a state's result into its input.
 
@@ -144,6 +126,8 @@ def _write_result(component: Any, env: Any) -> None:
         raise failure(env, RESULT_PATH, cause) from None
 
 
+@replaces(TimeoutSecondsPath, "_eval_seconds")
+@replaces(HeartbeatSecondsPath, "_eval_seconds")
 def _seconds(component: Any, env: Any) -> int:
     component.string_sampler.eval(env=env)
     value = env.stack.pop()
@@ -154,6 +138,8 @@ def _seconds(component: Any, env: Any) -> int:
     return value
 
 
+@replaces(ErrorPath, "_eval_body")
+@replaces(CausePath, "_eval_body")
 def _text(component: Any, env: Any) -> None:
     """Evaluate a field of Fail, which must be a string (documented); the message is assumed."""
     component.string_expression.eval(env=env)
@@ -193,11 +179,13 @@ class IntrinsicFunction(EvalComponent):  # type: ignore[misc]
         return failure(env, name, cause)
 
 
+@replaces(Preprocessor, "visitString_intrinsic_function")
 def _visit_call(_parsing: Any, rule: Any) -> Any:
     text = json.loads(rule.STRINGINTRINSICFUNC().getText())
     return string_expression.StringIntrinsicFunction(text, IntrinsicFunction(text))
 
 
+@replaces(Variable, "_eval_body")
 def _read_variable(component: Any, env: Any) -> None:
     """Evaluate the Variable of a comparison; only IsPresent accepts a path that finds nothing."""
     sampler = component.string_sampler
@@ -214,6 +202,8 @@ def _sampled(written: str, env: Any) -> Any:
     return Nothing(written)
 
 
+@replaces(ComparisonFuncValue, "_eval_body")
+@replaces(ComparisonFuncStringVariableSample, "_eval_body")
 def _compare(component: Any, env: Any) -> None:
     """Compare a Choice's Variable. A path that finds nothing fails the state, except with IsPresent.
 

@@ -79,15 +79,25 @@ NOT_AN_ARRAY = re.compile(r"Map state input must be an array but was: <class '(\
 
 
 Original = Callable[..., Any]
-# Methods that call the original: the class, the method's name, and the function that replaces it.
-WRAPPERS: list[tuple[type, str, Callable[..., Any]]] = []
+# What replaces parts of moto: the class or module, the name there, and its replacement.
+PATCHES: list[tuple[Any, str, Any]] = []
+
+
+def replaces(owner: Any, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Let a function replace this method of a class, or this function of a module."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        PATCHES.append((owner, name, function))
+        return function
+
+    return register
 
 
 def wraps(kind: type, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Let a function replace this method, with the original as a further first argument."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        WRAPPERS.append((kind, name, function))
+        PATCHES.append((kind, name, partialmethod(_swapped, function, getattr(kind, name))))
         return function
 
     return register
@@ -98,22 +108,15 @@ def patch(limits: Limits) -> None:
     quotas.MAX_STATE_SIZE_UTF8_BYTES = limits.state_payload_bytes + 1  # it compares with less than
     # AWS writes no white space, and doesn't escape non-ASCII characters.
     encoding._DateTimeEncoder = lambda **_: json.JSONEncoder(ensure_ascii=False, separators=SEPARATORS)
-    preprocessor.from_string_literal = _string
     preprocessor.Preprocessor._inner_string_of = staticmethod(_string)
     # moto stores this on the class, so a refused definition would leave its language to the next one.
     preprocessor.Preprocessor.__init__ = lambda parsing: setattr(parsing, "_query_language_per_scope", [])
-    string_expression.StringJSONata._eval_body = _evaluate_expression
-    States.reset = _reset
     # It refuses names that begin with `States.`, but iterations and workers report such errors, too.
     CustomErrorName.__init__ = ErrorName.__init__
-    ErrorEqualsDecl._eval_body = _match
-    FailureEventException.get_execution_failed_event_details = _execution_failed
-    FailureEventException.get_evaluation_failed_event_details = _evaluation_failed
     Timestamp._from_timestamp_string = staticmethod(timestamp)
-    Timestamp._get_wait_seconds = _seconds_until
     InlineIterationComponent.most = limits.map_concurrency
-    for kind, name, function in WRAPPERS:
-        setattr(kind, name, partialmethod(_swapped, function, getattr(kind, name)))
+    for owner, name, replacement in PATCHES:
+        setattr(owner, name, replacement)
 
 
 def _swapped(self: Any, function: Callable[..., Any], original: Original, *arguments: Any, **named: Any) -> Any:
@@ -166,6 +169,7 @@ def _end_expressions(original: Original, env: Any, *details: Any, **named: Any) 
     POOL.wake()
 
 
+@replaces(preprocessor, "from_string_literal")
 def _string(parser_rule_context: Any) -> str | None:
     """Return the text of a JSON string, or of another token."""
     text: str = parser_rule_context.getText()
@@ -183,6 +187,7 @@ def runtime_failure(env: Any, cause: str) -> FailureEventException:
     return failure(env, RUNTIME, cause)
 
 
+@replaces(string_expression.StringJSONata, "_eval_body")
 def _evaluate_expression(component: Any, env: Any) -> None:
     """Evaluate a JSONata expression with the state's `$states` and the variables in scope."""
     store, states = env.variable_store, env.states._states_data
@@ -212,6 +217,7 @@ def _unexpected(value: Any, expected: str | None, field: str) -> str | None:
     return None
 
 
+@replaces(States, "reset")
 def _reset(states: Any, input_value: Any) -> None:
     """Begin a state's `$states` with its input only: result and error follow when they exist."""
     data = states._states_data
@@ -220,6 +226,7 @@ def _reset(states: Any, input_value: Any) -> None:
     data.pop("errorOutput", None)
 
 
+@replaces(ErrorEqualsDecl, "_eval_body")
 def _match(declaration: Any, env: Any) -> None:
     """Match the error on the stack against the names of a Retrier or Catcher.
 
@@ -261,6 +268,7 @@ def _located(event: Any, cause: str) -> str:
     return f"An error occurred while executing {state}. {cause}"
 
 
+@replaces(FailureEventException, "get_execution_failed_event_details")
 def _execution_failed(exception: Any) -> dict[str, Any] | None:
     if (pair := exception.extract_error_cause_pair()) is None:
         return None
@@ -270,10 +278,12 @@ def _execution_failed(exception: Any) -> dict[str, Any] | None:
     return {key: value for key, value in (("error", error), ("cause", cause)) if value}
 
 
+@replaces(FailureEventException, "get_evaluation_failed_event_details")
 def _evaluation_failed(exception: Any) -> Any:
     return exception.failure_event.event_details["evaluationFailedEventDetails"]
 
 
+@replaces(Timestamp, "_get_wait_seconds")
 def _seconds_until(component: Any, env: Any) -> int:
     """Return how long a Wait lasts; moto takes a time as the host's local time and ignores offsets."""
     component.string.eval(env=env)

@@ -18,19 +18,10 @@ from moto.stepfunctions.parser.asl.eval.variable_store import VariableStore
 from moto.stepfunctions.parser.asl.parse.preprocessor import Preprocessor
 
 from slslab.statemachines.filters import compact
-from slslab.statemachines.moto_patches import Original, failure, runtime_failure, wraps
+from slslab.statemachines.moto_patches import Original, failure, replaces, runtime_failure, wraps
 
 
-def patch() -> None:
-    """Replace how variables are set, and what a Choice does after choosing."""
-    AssignDecl._eval_body = _assign
-    AssignTemplateBindingStringExpressionSimple._eval_value = _sample
-    VariableStore.get_assigned_variables = _assigned
-    VariableStore.reset_tracing = _set
-    StateChoice._eval_state = _choose
-    StateChoice._eval_state_output = _lead_on
-
-
+@replaces(AssignDecl, "_eval_body")
 def _assign(declaration: Any, env: Any) -> None:
     """Evaluate an Assign; its variables take effect at the end of the state."""
     values: dict[str, Any] = {}
@@ -49,22 +40,26 @@ def _assign(declaration: Any, env: Any) -> None:
     store.waiting = {**vars(store).get("waiting", {}), **values}
 
 
+@replaces(AssignTemplateBindingStringExpressionSimple, "_eval_value")
 def _sample(binding: Any, env: Any) -> Any:
     env.next_field_name = f"{binding.identifier}.$"
     binding.string_expression_simple._eval_body(env)  # eval would name the field after its class
     return env.stack.pop()
 
 
+@replaces(VariableStore, "get_assigned_variables")
 def _assigned(store: Any) -> dict[str, str]:
     """Return the variables that a state has assigned, as in its exit event: JSON texts by name."""
     waiting = vars(store).get("waiting", {})
     return {name: compact(waiting[name]) for name in sorted(waiting)}
 
 
+@replaces(VariableStore, "reset_tracing")
 def _set(store: Any) -> None:
     store._inner_scope.update(vars(store).pop("waiting", {}))
 
 
+@replaces(StateChoice, "_eval_state")
 def _choose(state: Any, env: Any) -> None:
     """Evaluate the Assign and the Output of the first matching rule, or else the ones for Default."""
     for rule in state.choices_decl.rules:
@@ -84,6 +79,7 @@ def _choose(state: Any, env: Any) -> None:
     env.stack.append(following)
 
 
+@replaces(StateChoice, "_eval_state_output")
 def _lead_on(state: Any, env: Any) -> None:
     following = env.stack.pop()
     if state.output_path:
