@@ -210,18 +210,16 @@ def _create_bucket(services: Services, made: Made, properties: Properties) -> Ma
 def _change_bucket(services: Services, made: Made, properties: Properties) -> Made:
     """Apply the bucket settings that have an effect here; its objects stay."""
     client, tags = services("s3"), tags_of(properties)
-    if tags:
-        client.put_bucket_tagging(Bucket=made.ref, Tagging={"TagSet": pairs(tags)})
-    else:
-        client.delete_bucket_tagging(Bucket=made.ref)
-    if "CorsConfiguration" in properties:
-        client.put_bucket_cors(Bucket=made.ref, CORSConfiguration=_cors(properties["CorsConfiguration"]))
-    else:
-        client.delete_bucket_cors(Bucket=made.ref)
-    if (block := properties.get("PublicAccessBlockConfiguration")) is not None:
-        client.put_public_access_block(Bucket=made.ref, PublicAccessBlockConfiguration=block)
-    else:
-        client.delete_public_access_block(Bucket=made.ref)
+    cors, block = properties.get("CorsConfiguration"), properties.get("PublicAccessBlockConfiguration")
+    for setting, given in (
+        ("bucket_tagging", {"Tagging": {"TagSet": pairs(tags)}} if tags else None),
+        ("bucket_cors", None if cors is None else {"CORSConfiguration": _cors(cors)}),
+        ("public_access_block", None if block is None else {"PublicAccessBlockConfiguration": block}),
+    ):
+        if given is None:
+            getattr(client, f"delete_{setting}")(Bucket=made.ref)
+        else:
+            getattr(client, f"put_{setting}")(Bucket=made.ref, **given)
     versioning = properties.get("VersioningConfiguration")
     if versioning or client.get_bucket_versioning(Bucket=made.ref).get("Status"):
         # documented: versioning that was enabled can only be suspended.

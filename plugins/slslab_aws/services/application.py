@@ -6,17 +6,16 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
 from typing import Any
 from urllib.parse import parse_qsl
 
-from botocore.session import get_session
 from moto.events.models import EventPattern, EventsBackend
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from moto.sqs.models import SQSBackend
 
 from slslab.aws.errors import ServiceError
 from slslab.aws.gate import refusal_document
+from slslab.aws.requests import service_model
 from slslab.host.litter import Litter
 from slslab.statemachines.comparisons import matches
 from slslab_aws.services import SERVICES, refusals
@@ -126,7 +125,7 @@ def _operation(environ: Environ) -> tuple[str, Mapping[str, Any]]:
     name = target.rpartition(".")[2] if target else members.get("Action", "")
     if service not in SERVICES:
         raise ServiceError(501, "UnknownOperationException", f"There is no {service} here.")
-    if name not in _operations(service):
+    if name not in service_model(service).operation_names:
         error = "UnknownOperationException" if target else "InvalidAction"
         raise ServiceError(400, error, f"Could not find operation {name} of {service}.")
     if target:
@@ -137,11 +136,6 @@ def _operation(environ: Environ) -> tuple[str, Mapping[str, Any]]:
         if not isinstance(members, dict):
             raise ServiceError(400, "SerializationException", "The request's body is not a JSON object.")
     return f"{service}:{name}", members
-
-
-@cache
-def _operations(service: str) -> frozenset[str]:
-    return frozenset(get_session().get_service_model(service).operation_names)
 
 
 def _refuse(error: ServiceError, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
