@@ -28,7 +28,7 @@ from moto.stepfunctions.parser.asl.utils.json_path import NoSuchJsonPathError
 
 from slslab.statemachines import comparisons, intrinsics, paths
 from slslab.statemachines.filters import compact
-from slslab.statemachines.moto_patches import RUNTIME, failure, replaces, runtime_failure
+from slslab.statemachines.moto_patches import RUNTIME, failure, fits, replaces, runtime_failure
 
 INTRINSIC, RESULT_PATH = "States.IntrinsicFailure", "States.ResultPathMatchFailure"
 # Fields that report a path that finds nothing with InputPath's message.
@@ -52,10 +52,8 @@ def _copied(value: Any) -> Any:
 
 def _selected(env: Any, value: Any) -> Any:
     """Return a copy of a path's or function's value. Both can repeat their input beyond the payload limit."""
-    if not intrinsics.is_longer(value, quotas.MAX_STATE_SIZE_UTF8_BYTES):
-        text = compact(value)
-        if len(text.encode(errors="replace")) < quotas.MAX_STATE_SIZE_UTF8_BYTES:
-            return json.loads(text)
+    if not intrinsics.is_longer(value, quotas.MAX_STATE_SIZE_UTF8_BYTES) and fits(value):
+        return _copied(value)
     state = env.states.context_object.context_object_data["State"]["Name"]
     what = (
         f"The state/task '{state}' returned a result with a size exceeding the maximum number of bytes service limit."

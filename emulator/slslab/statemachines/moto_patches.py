@@ -21,6 +21,7 @@ from moto.stepfunctions.parser.asl.component.common.error_name.error_name import
 from moto.stepfunctions.parser.asl.component.common.error_name.failure_event import FailureEvent, FailureEventException
 from moto.stepfunctions.parser.asl.component.common.string import string_expression
 from moto.stepfunctions.parser.asl.component.component import Component
+from moto.stepfunctions.parser.asl.component.state import state as state_module
 from moto.stepfunctions.parser.asl.component.state.exec.execute_state import ExecutionState
 from moto.stepfunctions.parser.asl.component.state.exec.state_map.iteration.inline_iteration_component import (
     InlineIterationComponent,
@@ -29,6 +30,7 @@ from moto.stepfunctions.parser.asl.component.state.exec.state_map.iteration.iter
 from moto.stepfunctions.parser.asl.component.state.exec.state_map.max_concurrency import MaxConcurrencyPath
 from moto.stepfunctions.parser.asl.component.state.exec.state_map.state_map import StateMap
 from moto.stepfunctions.parser.asl.component.state.exec.state_parallel.branch_worker import BranchWorker
+from moto.stepfunctions.parser.asl.component.state.exec.state_task.service import state_task_service
 from moto.stepfunctions.parser.asl.component.state.exec.state_task.service.state_task_service_callback import (
     StateTaskServiceCallback,
 )
@@ -154,10 +156,11 @@ def _children(value: Any) -> Iterator[tuple[str, Any]]:
                 yield (part if bound else f"[{number}]{part}"), child
 
 
-@wraps(CommonStateField, "_verify_size_quota")
-def verify_json(original: Original, state: Any, env: Any, value: Any) -> None:
-    """Check the size of a value's JSON: moto measures a text without JSON's quotes and escapes."""
-    original(state, env, compact(value))
+@replaces(state_module, "is_within_size_quota")
+@replaces(state_task_service, "is_within_size_quota")
+def fits(value: Any) -> bool:
+    """Return whether a value's JSON is within the payload limit: moto measures a text without quotes and escapes."""
+    return bool(len(compact(value).encode(errors="replace")) < quotas.MAX_STATE_SIZE_UTF8_BYTES)
 
 
 @wraps(Environment, "set_ended")

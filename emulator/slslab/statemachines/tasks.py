@@ -9,15 +9,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
-from moto.stepfunctions.parser.asl.component.state.exec.state_task import lambda_eval_utils
+from moto.stepfunctions.parser.asl.component.state.exec.state_task import lambda_eval_utils, state_task_lambda
 from moto.stepfunctions.parser.asl.component.state.exec.state_task.service import state_task_service_lambda
-from moto.stepfunctions.parser.asl.component.state.exec.state_task.service.state_task_service import StateTaskService
-from moto.stepfunctions.parser.asl.component.state.exec.state_task.state_task_lambda import StateTaskLambda
 
 from slslab.aws.limits import Limits
 from slslab.statemachines.filters import compact
 from slslab.statemachines.history import ExecutionOver
-from slslab.statemachines.moto_patches import Original, failure, verify_json, wraps
+from slslab.statemachines.moto_patches import failure, fits, replaces
 
 # measured: the headers of a result's SdkHttpMetadata, in the order of AllHttpHeaders.
 LOG_RESULT, EXECUTED_VERSION = "X-Amz-Log-Result", "X-Amz-Executed-Version"
@@ -53,14 +51,11 @@ def connect(lambda_client: Any, limits: Limits) -> None:
     state_task_service_lambda._SUPPORTED_API_PARAM_BINDINGS["invoke"].add("InvocationType")
 
 
-@wraps(StateTaskLambda, "_verify_size_quota")
-def _verify_payload(original: Original, state: Any, env: Any, value: Any) -> None:
+@replaces(state_task_lambda, "is_within_size_quota")
+def _fits(value: Any) -> bool:
     """Measure the result as the object of `function` above, and later the state's output."""
     is_result = isinstance(value, dict) and value.keys() == {"Payload"}
-    verify_json(original, state, env, value["Payload"] if is_result else value)
-
-
-wraps(StateTaskService, "_verify_size_quota")(verify_json)
+    return bool(fits(value["Payload"] if is_result else value))
 
 
 def _invoke(client: Any, env: Any, parameters: Mapping[str, Any], limit_bytes: int) -> dict[str, Any]:

@@ -7,7 +7,6 @@ Assign and Output; the state's own belong to Default.
 
 from typing import Any
 
-from moto.stepfunctions.parser import quotas
 from moto.stepfunctions.parser.asl.antlr.runtime.ASLParser import ASLParser
 from moto.stepfunctions.parser.asl.component.common.assign.assign_decl import AssignDecl
 from moto.stepfunctions.parser.asl.component.common.assign.assign_template_binding import (
@@ -18,7 +17,7 @@ from moto.stepfunctions.parser.asl.eval.variable_store import VariableStore
 from moto.stepfunctions.parser.asl.parse.preprocessor import Preprocessor
 
 from slslab.statemachines.filters import compact
-from slslab.statemachines.moto_patches import Original, failure, replaces, runtime_failure, wraps
+from slslab.statemachines.moto_patches import Original, failure, fits, replaces, runtime_failure, wraps
 
 
 @replaces(AssignDecl, "_eval_body")
@@ -32,8 +31,7 @@ def _assign(declaration: Any, env: Any) -> None:
     for name in values.keys() & store._outer_scope.keys():
         # documented: workflow-variables.html: an inner scope can't assign it; the text is assumed.
         raise runtime_failure(env, f"Cannot assign to the variable '${name}' of an outer scope.")
-    text = compact(values)
-    if len(text.encode(errors="replace")) >= quotas.MAX_STATE_SIZE_UTF8_BYTES:
+    if not fits(values):
         # assumed: the error, and its text.
         cause = "The variables of an Assign exceed the maximum number of bytes service limit."
         raise failure(env, "States.DataLimitExceeded", cause)

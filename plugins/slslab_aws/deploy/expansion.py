@@ -15,7 +15,7 @@ from slslab.aws.arns import REGION
 from slslab.errors import RequestError
 from slslab_aws.deploy.packages import archive_of, read_text
 from slslab_aws.deploy.parameters import parameters_of
-from slslab_aws.deploy.template import Node, Template
+from slslab_aws.deploy.template import Template, part
 
 # The bucket that stands for files of this host, by the digest of their content.
 LOCAL = "slslab-local"
@@ -81,8 +81,7 @@ def _take_files(template: Template, name: str, written: Any, files: dict[str, by
     for member, is_code in FILES.get(template.type(name), {}).items():
         path = properties.get(member)
         if path is None and member == "CodeUri" and "InlineCode" not in properties and "ImageUri" not in properties:
-            shared = template.section("Globals").get("Function")
-            path = (shared if isinstance(shared, Node) else Node()).get("CodeUri", ".")
+            path = part(template.section("Globals"), "Function").get("CodeUri", ".")
         if not isinstance(path, str) or path.startswith("s3://"):
             continue
         try:

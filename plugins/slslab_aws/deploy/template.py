@@ -54,6 +54,12 @@ class Node(dict[str, Any]):
         self.lines: dict[str, int] = {}
 
 
+def part(node: Node, name: str) -> Node:
+    """Return the mapping of this name in another; empty if there is none."""
+    found = node.get(name)
+    return found if isinstance(found, Node) else Node()
+
+
 class _TooDeep(yaml.MarkedYAMLError):
     """Values are nested deeper than DEEPEST."""
 
@@ -119,8 +125,7 @@ class Template:
 
     def section(self, name: str) -> Node:
         """Return a section; empty if the template lacks it."""
-        found = self.root.get(name)
-        return found if isinstance(found, Node) else Node()
+        return part(self.root, name)
 
     def line(self, logical_id: str) -> int:
         """Return the line of a resource, or of the resource that an expanded one comes from."""
@@ -135,14 +140,11 @@ class Template:
 
     def type(self, name: str) -> str:
         """Return the type of a resource as it is written; an empty text without one."""
-        resource = self.section("Resources").get(name)
-        return str(resource.get("Type", "")) if isinstance(resource, Node) else ""
+        return str(part(self.section("Resources"), name).get("Type", ""))
 
-    def properties(self, name: str) -> "Node":
+    def properties(self, name: str) -> Node:
         """Return the properties of a resource as they are written; empty for a resource made by the expansion."""
-        resource = self.section("Resources").get(name)
-        properties = resource.get("Properties") if isinstance(resource, Node) else None
-        return properties if isinstance(properties, Node) else Node()
+        return part(part(self.section("Resources"), name), "Properties")
 
     def wrong(self, line: int, message: str) -> None:
         """Note a problem."""

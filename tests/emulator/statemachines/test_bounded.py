@@ -1,5 +1,6 @@
 """Expressions in processes of their own: their bounds, and that they end with the execution."""
 
+import math
 import re
 import threading
 import time
@@ -10,6 +11,7 @@ from moto.stepfunctions.parser.asl.component.program.program import Program
 from tests.emulator.statemachines.here import begin, failure, finish, machines, output
 from tests.emulator.statemachines.written import ARN, Definition, chain
 
+from slslab.aws.limits import lambda_limits
 from slslab.statemachines import bounded, moto_patches
 from slslab.statemachines.executions import Execution
 from slslab.statemachines.expressions import QueryError
@@ -93,6 +95,10 @@ def test_an_expression_ends_with_its_execution() -> None:
     definition = chain({"Type": "Pass", "Output": f"{{% {BACKTRACKING} %}}"}, QueryLanguage="JSONata")
     execution = begin(definition)
     assert f"execution-{execution.name}" in {thread.name for thread in threading.enumerate()}
+    deadline = time.monotonic() + bounded.START_LIMIT_S
+    while not any(ask.slow_s < math.inf for ask in bounded.POOL._asks):  # its process has begun
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     assert ends(execution)
 
 
@@ -238,6 +244,7 @@ def test_a_stopped_execution_leaves_no_thread(state: Definition) -> None:
     wait_for_the_end_of_all_but(before)
 
 
+ENDLESS = f"{{% {BACKTRACKING} %}}"
 FAILING: Definition = {
     "StartAt": "Which",
     "States": {
@@ -248,7 +255,7 @@ FAILING: Definition = {
         },
         "Later": {"Type": "Wait", "Seconds": 1, "Next": "Failed"},
         "Failed": {"Type": "Fail"},
-        "Endless": {"Type": "Pass", "Output": f"{{% {BACKTRACKING} %}}", "End": True},
+        "Endless": {"Type": "Pass", "Output": ENDLESS, "End": True},
     },
 }
 
@@ -257,10 +264,11 @@ FAILING: Definition = {
 @pytest.mark.parametrize(
     ("state", "machine"),
     [
-        ({"Type": "Pass", "Output": f"{{% {BACKTRACKING} %}}"}, {"TimeoutSeconds": 1}),
+        ({"Type": "Pass", "Output": ENDLESS}, {"TimeoutSeconds": 1}),
         ({"Type": "Map", "Items": [1, 2], "ItemProcessor": FAILING}, {}),
+        ({"Type": "Task", "Resource": ARN + "works", "Arguments": ENDLESS, "TimeoutSeconds": 1}, {}),
     ],
-    ids=("an execution that times out", "a Map with a failed iteration"),
+    ids=("an execution that times out", "a Map with a failed iteration", "a Task that times out"),
 )
 def test_an_execution_that_ends_by_itself_ends_its_expressions(state: Definition, machine: Definition) -> None:
     finish(begin(chain(state, QueryLanguage="JSONata", **machine)))
@@ -301,3 +309,10 @@ def test_a_map_leaves_threads_to_others(monkeypatch: pytest.MonkeyPatch) -> None
     assert output(chain({"Type": "Map", "ItemProcessor": inner}), [1]) == [1]
     many = failure(chain({"Type": "Map", "ItemProcessor": inner}), [1] * 40)
     assert many == ("States.Runtime", "can't start new thread")
+
+
+def test_the_limit_of_a_state_s_output_counts_a_text_s_quotes() -> None:
+    most = lambda_limits().state_payload_bytes - 2
+    assert output(chain({"Type": "Pass", "Output": "x" * most}, QueryLanguage="JSONata")) == "x" * most
+    error, _ = failure(chain({"Type": "Pass", "Output": "x" * (most + 1)}, QueryLanguage="JSONata"))
+    assert error == "States.DataLimitExceeded"
