@@ -67,10 +67,8 @@ def problems(definition: str, limit_bytes: int) -> list[Problem]:
     """Return the problems of a definition; if it is too long or not JSON, only that."""
     if len(definition.encode()) > limit_bytes:
         return [Problem("INVALID_DEFINITION_LENGTH", f"The definition is longer than {limit_bytes} bytes.", None)]
-    if not definition.strip():
-        return [Problem(SCHEMA, "Definition must be a valid JSON object", None)]
     try:
-        machine = parse_json(definition)
+        machine = parse_json(definition) if definition.strip() else None
     except (ValueError, RecursionError) as error:
         return [Problem("INVALID_JSON_DESCRIPTION", str(error), None)]
     if not isinstance(machine, dict):

@@ -4,8 +4,8 @@ https://docs.aws.amazon.com/step-functions/latest/dg/connect-lambda.html
 """
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
@@ -21,13 +21,8 @@ from slslab.statemachines.moto_patches import failure, fits, replaces
 LOG_RESULT, EXECUTED_VERSION = "X-Amz-Log-Result", "X-Amz-Executed-Version"
 
 
-class TaskFailure(Exception):
-    """A Task's call failed, with the error's name and its cause as AWS shows them."""
-
-    def __init__(self, error: str, cause: str) -> None:
-        super().__init__(error)
-        self.error = error
-        self.cause = cause
+# Makes the event of a failed call from the error's name and its cause, as AWS shows them.
+Fail = Callable[[str, str], Exception]
 
 
 def connect(lambda_client: Any, limits: Limits) -> None:
@@ -35,15 +30,15 @@ def connect(lambda_client: Any, limits: Limits) -> None:
 
     def function(env: Any, parameters: dict[str, Any], **_: Any) -> None:
         """Evaluate a Task that names a function's ARN as its resource: its result is only the payload."""
-        with _failing(env, "LambdaFunctionFailed"):
-            payload = _invoke(lambda_client, env, parameters, limits.state_payload_bytes)["Payload"]
-            env.stack.append({"Payload": payload})
+        fail = partial(failure, env, event="LambdaFunctionFailed")
+        payload = _invoke(lambda_client, env, parameters, limits.state_payload_bytes, fail)["Payload"]
+        env.stack.append({"Payload": payload})
 
     def service(state: Any, env: Any, normalised_parameters: dict[str, Any], **_: Any) -> None:
         """Evaluate a Task of the integration `lambda:invoke`: its result is the API's response."""
         resource = {"resource": state._get_sfn_resource(), "resourceType": state._get_sfn_resource_type()}
-        with _failing(env, "TaskFailed", **resource):
-            env.stack.append(_invoke(lambda_client, env, normalised_parameters, limits.state_payload_bytes))
+        fail = partial(failure, env, event="TaskFailed", **resource)
+        env.stack.append(_invoke(lambda_client, env, normalised_parameters, limits.state_payload_bytes, fail))
 
     lambda_eval_utils.execute_lambda_function_integration = function
     state_task_service_lambda.StateTaskServiceLambda._eval_service_task = service
@@ -58,10 +53,10 @@ def _fits(value: Any) -> bool:
     return bool(fits(value["Payload"] if is_result else value))
 
 
-def _invoke(client: Any, env: Any, parameters: Mapping[str, Any], limit_bytes: int) -> dict[str, Any]:
-    """Return Lambda's Invoke response as an integration does; TaskFailure with AWS's name of the error."""
+def _invoke(client: Any, env: Any, parameters: Mapping[str, Any], limit_bytes: int, fail: Fail) -> dict[str, Any]:
+    """Return Lambda's Invoke response as an integration does; `fail` makes the exception of a failure."""
     if len(parameters.get("Payload", "")) > limit_bytes:
-        raise TaskFailure(
+        raise fail(
             "States.DataLimitExceeded",
             "The state/task's input has a size exceeding the maximum number of bytes service limit.",
         )
@@ -69,16 +64,16 @@ def _invoke(client: Any, env: Any, parameters: Mapping[str, Any], limit_bytes: i
         answer = client.invoke(**parameters)
         payload = answer["Payload"].read().decode(errors="replace")
     except ClientError as error:
-        raise _refused(error) from error
+        raise fail(*_refused(error)) from error
     except BotoCoreError as error:
-        raise TaskFailure("Lambda.SdkClientException", str(error)) from error
+        raise fail("Lambda.SdkClientException", str(error)) from error
     request_id = answer["ResponseMetadata"]["RequestId"]
     env.event_manager.invoked(env.event_history_context, request_id)
     if not env.is_running():
         raise ExecutionOver
     document = _json(payload)
     if "FunctionError" in answer:
-        raise _function_error(document, payload)
+        raise fail(*_function_error(document, payload))
     metadata = _http_metadata(answer, payload)
     response = {
         "ExecutedVersion": answer.get("ExecutedVersion"),
@@ -121,40 +116,31 @@ def _json(payload: str) -> Any:
         return payload  # empty, for an Event invocation
 
 
-def _function_error(document: Any, payload: str) -> TaskFailure:
-    """Return the failure of a function.
+def _function_error(document: Any, payload: str) -> tuple[str, str]:
+    """Return the error and the cause of a failed function.
 
     documented: concepts-error-handling.html: the error is the function's `errorType`, such as Sandbox.Timedout, or
     Lambda.Unknown without one. measured: its cause is the payload, without white space.
     """
     error = document.get("errorType") if isinstance(document, dict) else None
     if isinstance(error, str) and error:
-        return TaskFailure(error, compact(document))
-    return TaskFailure(
+        return error, compact(document)
+    return (
         "Lambda.Unknown",
         "The cause could not be determined because Lambda did not return an error type. Returned payload: " + payload,
     )
 
 
-def _refused(error: ClientError) -> TaskFailure:
-    """Return the failure of an invocation that Lambda refused: error prefixed by `Lambda.`, details in the cause.
+def _refused(error: ClientError) -> tuple[str, str]:
+    """Return the error, prefixed by `Lambda.`, and the cause, with details, of an invocation that Lambda refused.
 
     measured: the details in brackets, in the format of AWS's SDK for Java 2.
     """
     response: Any = error.response
     code, metadata = response["Error"]["Code"], response["ResponseMetadata"]
     code = code if code.endswith("Exception") else f"{code}Exception"
-    return TaskFailure(
+    return (
         f"Lambda.{code}",
         f"{response['Error']['Message']} (Service: Lambda, Status Code: {metadata['HTTPStatusCode']}, "
         f"Request ID: {metadata.get('RequestId', '')})",
     )
-
-
-@contextmanager
-def _failing(env: Any, kind: str, **further: str) -> Iterator[None]:
-    """Turn a TaskFailure into an event of this type, with further details."""
-    try:
-        yield
-    except TaskFailure as error:
-        raise failure(env, error.error, error.cause, kind, **further) from None
