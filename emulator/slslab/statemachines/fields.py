@@ -7,7 +7,7 @@ and the names of other types.
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -237,7 +237,7 @@ def _rule_problems(rule: Any, path: str, jsonata: bool, outermost: bool) -> Iter
     yield from _problems(rule, {*RULES, *operators, *(LEADING_ON if outermost else ("Comment",))}, path, jsonata)
     for name in ("Variable", *(name for name in operators if name.endswith("Path"))):
         value = rule.get(name)
-        if isinstance(value, str) and not _is_path(value):
+        if isinstance(value, str) and not _parses(paths.of_field, value):
             what = "could not be parsed" if value.startswith("$") else "Reference path didn't start with '$'"
             yield Problem(SCHEMA, f"Value is not a Reference Path: {what}", f"{path}/{name}")
 
@@ -245,8 +245,13 @@ def _rule_problems(rule: Any, path: str, jsonata: bool, outermost: bool) -> Iter
 def _path_problems(name: str, value: Any, where: str) -> Iterator[Problem]:
     if value is None and name in NULLABLE:
         return
-    called = name in CALLS and isinstance(value, str) and _is_call(value) and intrinsics.parse(value).name in CALLED
-    if not isinstance(value, str) or not (called or _is_path(value)):
+    called = (
+        name in CALLS
+        and isinstance(value, str)
+        and _parses(intrinsics.parse, value)
+        and intrinsics.parse(value).name in CALLED
+    )
+    if not isinstance(value, str) or not (called or _parses(paths.of_field, value)):
         yield Problem(SCHEMA, "Value must be a valid JSONPath.", where)
     elif name in REFERENCES and not paths.of_field(value).reference:
         yield Problem(SCHEMA, f"Value is not a Reference Path: {value} can lead to more than one node", where)
@@ -254,18 +259,10 @@ def _path_problems(name: str, value: Any, where: str) -> Iterator[Problem]:
         yield Problem(SCHEMA, "Value is not a Reference Path: ResultPath must lead into the state's input", where)
 
 
-def _is_path(text: str) -> bool:
+def _parses(parse: Callable[[str], object], text: str) -> bool:
     try:
-        paths.of_field(text)
-    except paths.PathError:
-        return False
-    return True
-
-
-def _is_call(text: str) -> bool:
-    try:
-        intrinsics.parse(text)
-    except (intrinsics.CallError, RecursionError):
+        parse(text)
+    except (paths.PathError, RecursionError):
         return False
     return True
 
@@ -275,7 +272,7 @@ def _template_problems(value: Any, path: str) -> Iterator[Problem]:
         for name, entry in value.items():
             if not name.endswith(".$"):
                 yield from _template_problems(entry, f"{path}/{name}")
-            elif not isinstance(entry, str) or not (_is_path(entry) or _is_call(entry)):
+            elif not isinstance(entry, str) or not (_parses(paths.of_field, entry) or _parses(intrinsics.parse, entry)):
                 what = "must be a valid JSONPath or a valid intrinsic function call"
                 yield Problem(SCHEMA, f"The value for the field '{name}' {what}", path)
     elif isinstance(value, list):

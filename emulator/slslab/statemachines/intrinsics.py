@@ -48,10 +48,6 @@ PARTS = re.compile(r"\\([\\'{}])|(\{\})|([{}])|(\\)", re.DOTALL)
 DATA_PARTS = re.compile(r"\\([{}])|(\{\})|([{}])|(?!)()", re.DOTALL)
 
 
-class CallError(ValueError):
-    """A text isn't a call of an intrinsic function."""
-
-
 class IntrinsicError(Exception):
     """A call failed; its text follows `The function '…' had the following error: `."""
 
@@ -90,19 +86,16 @@ def _unescaped(match: re.Match[str]) -> str:
 
 
 def parse(text: str) -> Call:
-    """Parse a call; CallError for any other text."""
+    """Parse a call; PathError for any other text."""
     return (_parse if len(text) <= LONGEST_KEPT else _parse.__wrapped__)(text)
 
 
 @lru_cache(maxsize=64)
 def _parse(text: str) -> Call:
     reader = _Reader(text)
-    try:
-        call = reader.call()
-    except PathError as error:
-        raise CallError(str(error)) from error
+    call = reader.call()
     if reader.position < len(text):
-        raise CallError(f"Unexpected text after the call at position {reader.position}")
+        raise PathError(f"Unexpected text after the call at position {reader.position}")
     return call
 
 
@@ -116,18 +109,18 @@ class _Reader(Reader):
     def call(self) -> Call:
         """Read a call at this position."""
         if not (name := self._match(NAME)) or name[1] not in FUNCTIONS:
-            raise CallError(f"Expected an intrinsic function at position {self.position}")
+            raise PathError(f"Expected an intrinsic function at position {self.position}")
         self._calls += 1
         if self._calls > MOST_CALLS:
-            raise CallError(f"A field can have at most {MOST_CALLS} intrinsic functions")
+            raise PathError(f"A field can have at most {MOST_CALLS} intrinsic functions")
         arguments: list[Any] = []
         if not self._next(")"):
             arguments += self._listed(self._argument)
             if not self._take(")"):
-                raise CallError(f"Expected ',' or ')' at position {self.position}")
+                raise PathError(f"Expected ',' or ')' at position {self.position}")
         least, most, _ = FUNCTIONS[name[1]]
         if not least <= len(arguments) <= most:
-            raise CallError(f"States.{name[1]} can't have {len(arguments)} arguments")
+            raise PathError(f"States.{name[1]} can't have {len(arguments)} arguments")
         return Call(name[1], tuple(arguments))
 
     def _argument(self) -> Any:

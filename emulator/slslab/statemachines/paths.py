@@ -41,7 +41,7 @@ SHOWN = 500
 
 
 class PathError(ValueError):
-    """A text isn't a JSONPath."""
+    """A text isn't a JSONPath, or not the call of an intrinsic function."""
 
 
 class NoSuchPath(LookupError):

@@ -197,7 +197,7 @@ def nested(count: int) -> str:
     ],
 )
 def test_what_is_no_call(text: str) -> None:
-    with pytest.raises((intrinsics.CallError, RecursionError)):
+    with pytest.raises((paths.PathError, RecursionError)):
         intrinsics.parse(text)
 
 
