@@ -129,9 +129,6 @@ class Tables:
     def get_waiter(self, _name: str) -> Any:
         return SimpleNamespace(wait=lambda **_: None)
 
-    def list_tables(self) -> dict[str, Any]:
-        return {"TableNames": list(self.tables)}
-
     def delete_table(self, *, TableName: str) -> None:
         del self.tables[TableName]
 

@@ -1,5 +1,8 @@
 """The consequences of `--channel` for the plan, the stack and the driver."""
 
+from contextlib import suppress
+from typing import Any
+
 from slslab_workers.architecture import Requirements
 from slslab_workers.channels.choice import CHANNEL, CHANNEL_HOST, PARAMETER_SERVER, SERIALISATION, host
 from slslab_workers.channels.dynamodb import BESIDE_BYTES, ITEM_BYTES, create_table
@@ -39,19 +42,11 @@ class ChannelDeployment(Deployment):
     def create(self) -> None:
         """Create functions, bucket, and a table with the bucket's name."""
         super().create()
-        if self._has_table:
-            create_table(self._cloud.client("dynamodb"), self.bucket)
+        if CHANNEL.of(self.plan.options) == "dynamodb":
+            client = self._cloud.client("dynamodb")
+            self.created.callback(self._remove_table, client)
+            create_table(client, self.bucket)
 
-    def remove(self) -> None:
-        """Delete the table, if it exists, and everything else."""
-        try:
-            if self._has_table:
-                client = self._cloud.client("dynamodb")
-                if self.bucket in client.list_tables()["TableNames"]:
-                    client.delete_table(TableName=self.bucket)
-        finally:
-            super().remove()
-
-    @property
-    def _has_table(self) -> bool:
-        return CHANNEL.of(self.plan.options) == "dynamodb"
+    def _remove_table(self, client: Any) -> None:
+        with suppress(client.exceptions.ResourceNotFoundException):
+            client.delete_table(TableName=self.bucket)

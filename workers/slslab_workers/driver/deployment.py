@@ -11,7 +11,7 @@ import threading
 import zipfile
 from collections.abc import Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -105,10 +105,13 @@ class Deployment(Job):
         retried (a retried worker would overwrite its peers' view of a step); they leave a record in the bucket."""
         functions = self.functions() if self.deployed is None else []
         self._progress.report("deploy", 0, len(functions))
+        # Deleting the queues, last, ends everything that waits for them.
+        self.created.callback(self._remove_queues)
         super().create()
         for number, function in enumerate(functions, 1):
             self._create_function(function)
             self._progress.report("deploy", number, len(functions))
+        self.created.callback(self._stop)
         if bindings := self.bindings():
             with self._queues() as queues:
                 for queue, exchange in bindings.items():
@@ -133,6 +136,7 @@ class Deployment(Job):
 
     def _create_function(self, function: FunctionSpec) -> None:
         self.arns[function.name] = create_function(self._lambda, function, self.plan)
+        self.created.callback(self._delete_function, function.name)
         self._lambda.put_function_event_invoke_config(
             FunctionName=function.name,
             MaximumRetryAttempts=0,
@@ -157,17 +161,13 @@ class Deployment(Job):
                 self.evaluate(epoch)
         return self.outcome(results)
 
-    def remove(self) -> None:
-        """Delete the functions, the bucket with its contents, and the queues, which ends everything that waits for
-        them; stop the invoking threads."""
+    def _stop(self) -> None:
         self._stopping.set()
         self._invokers.shutdown(wait=False, cancel_futures=True)
-        with ExitStack() as later:
-            later.callback(self._remove_queues)
-            later.callback(super().remove)
-            for name in self.arns:
-                with suppress(self._lambda.exceptions.ResourceNotFoundException):
-                    self._lambda.delete_function(FunctionName=name)
+
+    def _delete_function(self, name: str) -> None:
+        with suppress(self._lambda.exceptions.ResourceNotFoundException):
+            self._lambda.delete_function(FunctionName=name)
 
     def _remove_queues(self) -> None:
         if bindings := self.bindings():

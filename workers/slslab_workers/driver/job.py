@@ -5,7 +5,7 @@ import statistics
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property, partial
 from itertools import pairwise, product
 from typing import Any
@@ -42,13 +42,17 @@ def failures() -> Iterator[None]:
 
 
 class Job(ABC):
-    """One run's data set, bucket and test accuracies so far (0..1, per epoch)."""
+    """One run's data set, bucket and test accuracies so far (0..1, per epoch).
+
+    `created` removes what was created, the last first.
+    """
 
     def __init__(self, plan: Plan, cloud: Cloud, progress: Progress) -> None:
         self.plan = plan
         self.deployed = cloud.deployed
         self.bucket = cloud.deployed.bucket if cloud.deployed else f"slslab-{plan.run}".lower()[:63].rstrip("-")
         self.accuracies: list[float] = []
+        self.created = ExitStack()
         self._progress = progress
         self._stops = Stopping(plan)
         self._s3 = cloud.client("s3")
@@ -67,7 +71,7 @@ class Job(ABC):
                 self.create()
                 return self.train()
             finally:
-                self.remove()
+                self.created.close()
 
     @abstractmethod
     def train(self) -> Outcome:
@@ -75,10 +79,11 @@ class Job(ABC):
 
     def create(self) -> None:
         """Create the run's bucket, unless it exists."""
+        self.created.callback(self._remove_bucket)
         if self.deployed is None:
             self._s3.create_bucket(Bucket=self.bucket)
 
-    def remove(self) -> None:
+    def _remove_bucket(self) -> None:
         """Delete everything in the bucket, and the bucket itself if the driver made it. It may be gone already.
 
         Workers that still run, as after another's failure, may put objects meanwhile. Then everything is repeated.

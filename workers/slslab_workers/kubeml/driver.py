@@ -63,6 +63,7 @@ class KubeMLDeployment(Deployment):
         self._losses: list[list[float]] = []
         self._failed: list[dict[str, Any]] = []
         self._updates = 0
+        self.created.callback(self._remove_tensors)
 
     def functions(self) -> list[FunctionSpec]:
         """Return the functions that train and validate, the one that initialises the model, and the job."""
@@ -102,13 +103,9 @@ class KubeMLDeployment(Deployment):
         self._first_failure_ends([self._merging])
         return self._outcome(layers, results[0], judged)
 
-    def remove(self) -> None:
-        """Delete functions and queues, then tensors."""
-        try:
-            super().remove()
-        finally:
-            with suppress(Unreachable), self._database() as database:
-                database.delete_all(settings.reference_key(self.plan, ""))
+    def _remove_tensors(self) -> None:
+        with suppress(Unreachable), self._database() as database:
+            database.delete_all(settings.reference_key(self.plan, ""))
 
     def _database(self) -> TensorDatabase:
         return TensorDatabase(endpoints.tensor_urls(self._cloud.environment)[0], self._tracer)

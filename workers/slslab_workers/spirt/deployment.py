@@ -5,7 +5,7 @@ import secrets
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -79,6 +79,7 @@ class SpirtDeployment(Deployment):
         self._first_epochs = dict.fromkeys(self._roster.founders, 0)
         # By rank: newcomers' running invocations of init_peers.
         self._starting: dict[int, Future[None]] = {}
+        self.created.callback(self._remove_keys)
 
     def functions(self) -> list[FunctionSpec]:
         """Return a function for each state, plus init_peers and init_model, which set up a peer."""
@@ -95,6 +96,13 @@ class SpirtDeployment(Deployment):
             specs.append(FunctionSpec(self._name(name), handler, memory_mb, actions, invokes))
         return specs
 
+    def bindings(self) -> dict[str, str]:
+        """Return the queues through which peers admit each other."""
+        queues = (
+            name(self.plan, rank) for name in (waiting_queue, password_queue) for rank in range(self.plan.workers)
+        )
+        return dict.fromkeys(queues, "")
+
     def machine(self, arns: Mapping[str, Any]) -> str:
         return definition({name: arns[self._name(name)] for name in STATES.values()}, self.plan.batches)
 
@@ -108,10 +116,10 @@ class SpirtDeployment(Deployment):
                 name=self.function, definition=self.machine(self.arns), roleArn=ROLE
             )
             self._machine = created["stateMachineArn"]
+        # Before anything that it calls is deleted.
+        self.created.callback(self._remove_machine)
         with self._queues() as queues:
             prepare_epoch(queues, self.plan.run, 0, self._roster.founders)
-            for queue in self._membership_queues():
-                queues.declare(queue)
         self._store_validation()
 
     def train(self) -> Outcome:
@@ -140,13 +148,6 @@ class SpirtDeployment(Deployment):
             raise RunFailed(
                 "ModelLost", f"the peer that stores the model of epoch {epoch} failed before it had stored it"
             ) from error
-
-    def remove(self) -> None:
-        """Delete the state machine first, so that nothing calls the functions, queues and tensors deleted next."""
-        with ExitStack() as later:
-            later.callback(self._remove_keys)
-            later.callback(super().remove)
-            self._remove_machine()
 
     def _submit_newcomers(self, epoch: int) -> None:
         self._starting |= {rank: self._submit(rank, epoch) for rank in sorted(self._roster.asking(epoch))}
@@ -286,12 +287,7 @@ class SpirtDeployment(Deployment):
             chosen = np.random.default_rng([self.plan.seed, 1, HELD_OUT]).permutation(len(samples.labels))[:count]
             self.store(samples.images, samples.labels, (key, chosen))
 
-    def _membership_queues(self) -> list[str]:
-        return [name(self.plan, rank) for name in (waiting_queue, password_queue) for rank in range(self.plan.workers)]
-
     def _remove_machine(self) -> None:
-        if not self._machine:
-            return
         pages = self._states.get_paginator("list_executions")
         for page in pages.paginate(stateMachineArn=self._machine, statusFilter="RUNNING"):
             for execution in page["executions"]:
@@ -302,8 +298,7 @@ class SpirtDeployment(Deployment):
 
     def _remove_queues(self) -> None:
         with suppress(QueueError), self._queues() as queues:
-            for queue in self._membership_queues():
-                queues.delete(queue)
+            super()._remove_queues()
             # Peers delete an epoch's queues after use and declare the next epoch's; failed peers leave theirs.
             for epoch in range(self._epoch + 3):
                 remove_epoch(queues, self.plan.run, epoch, range(self.plan.workers))
