@@ -46,7 +46,6 @@ class InstanceArchitecture(Architecture):
 
     def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
         """Store minibatches, launch an instance for each rank, wait, evaluate."""
-        self.requirements(plan)
         if cloud.launcher is None:
             raise PlanError("This stack can't start instances.", "choose an architecture of functions.")
         return _InstanceJob(plan, cloud, progress, self.module, cloud.launcher).run()
