@@ -40,8 +40,5 @@ validation_key = Key("{run}/validation")
 verdict_key = Key("{run}/verdicts/{epoch}")
 # The object with rank 0's address, for its peers.
 rendezvous_key = Key("{run}/rendezvous")
-
-
-def global_key(plan: Plan) -> str:
-    """Return the key of the global model, which all workers replace (S-ASP)."""
-    return f"{plan.run}/{plan.architecture}/{GLOBAL}"
+# The global model of an architecture, which all workers replace (S-ASP).
+global_key = Key(f"{{run}}/{{architecture}}/{GLOBAL}")
