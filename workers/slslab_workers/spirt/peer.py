@@ -121,8 +121,7 @@ class Peer(ExitStack):
         """
         for attempt in range(PINGS):
             if attempt:
-                with self.tracer.span("wait", "wait"):
-                    time.sleep(PING_INTERVAL_S)
+                self.database.pause(PING_INTERVAL_S)
             if self._takes_connections(rank) if busy else self._answers(rank):
                 return True
         if rank == self.rank:
@@ -167,13 +166,9 @@ class Peer(ExitStack):
     def absent(self) -> tuple[dict[int, dict[str, Any]], dict[int, list[int]]]:
         """Return two dicts. By rank, the peers that this one saw fail, with epoch, wall time (s) and who noticed; by
         epoch, the ranks that it left out."""
-        failed, late = {}, {}
-        for field, value in self._fields(self.keys.inactive):
-            if field.startswith(LATE):
-                late[int(field.removeprefix(LATE))] = value
-            else:
-                failed[int(field)] = value
-        return failed, late
+        absent = dict(self._fields(self.keys.inactive))
+        late = {int(field.removeprefix(LATE)): absent.pop(field) for field in tuple(absent) if field.startswith(LATE)}
+        return {int(rank): record for rank, record in absent.items()}, late
 
     def active(self) -> list[int]:
         """Return the ranks of the peers aggregated in this epoch, this peer's included."""

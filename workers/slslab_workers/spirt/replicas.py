@@ -35,7 +35,7 @@ class SpirtReplicas(Replicas):
         epoch = self.position // self.plan.batches
         active = self._roster.active(epoch)
         self._hand_over(epoch)
-        averages = (self.attacked(rank, self._average(rank, epoch)) for rank in active)
+        averages = (self.attack.gradient(rank, self._average(rank, epoch), self.position) for rank in active)
         if self.robust is None:
             self._step(aggregation.sum_in_rank_order(averages).div_(len(active)))
         else:

@@ -251,8 +251,7 @@ def _take_over(peer: Peer, rank: int) -> dict[str, Any] | None:
             # Read the lineage before and after, so that parameters and velocity are from the same update.
             if not before["changing"] and peer.lineage(other) == before:
                 break
-            with peer.tracer.span("wait", "wait"):
-                time.sleep(CHANGING_S)
+            peer.database.pause(CHANGING_S)
     except (KeyError, Unreachable):
         return None
     for name, vector in zip(names, vectors, strict=True):

@@ -135,17 +135,14 @@ class Replicas:
 
         An attack that needs the honest workers' gradients waits until all of them are known.
         """
-        parts = (self.attacked(rank, self.gradient(rank, epoch, step)) for rank in range(self.plan.workers))
+        own = (self.gradient(rank, epoch, step) for rank in range(self.plan.workers))
+        parts = (self.attack.gradient(rank, gradient, self.position) for rank, gradient in enumerate(own))
         if not self.attack.omniscient:
             yield from parts
             return
         computed, attackers = list(parts), self.attack.ranks
         made = self.attack.of_honest([part for rank, part in enumerate(computed) if rank not in attackers])
         yield from (made if rank in attackers else part for rank, part in enumerate(computed))
-
-    def attacked(self, rank: int, gradient: torch.Tensor) -> torch.Tensor:
-        """Return the vector (P,) that a worker sends: its gradient, or what its attack makes from it."""
-        return self.attack.gradient(rank, gradient, self.position)
 
     def _train_locally(self, local: ModelAveraging, parts: Iterator[torch.Tensor]) -> None:
         for state, gradient in zip(self.states, parts, strict=True):
