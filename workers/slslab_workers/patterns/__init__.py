@@ -257,7 +257,7 @@ def slots(role: Role, workload: Workload) -> Iterator[tuple[Slot, tuple[Part, ..
 
 
 def activities(parts: Iterable[Part], slot: Slot | None = None) -> Iterator[Activity]:
-    """Yield the activities of these parts, or those that run in this slot."""
+    """Yield the activities of these parts; with a slot, only if they run in it."""
     for part in parts:
         for activity in (part,) if isinstance(part, Activity) else itertools.chain.from_iterable(part.groups):
             if slot is None or activity.runs_in(slot):
