@@ -28,6 +28,13 @@ def _hset(session: Session, args: list[bytes]) -> Reply:
     return _fill(session.store, args[0], dict(zip(args[1::2], args[2::2], strict=True)))
 
 
+@command("hsetnx", 4, grows=True)
+def _hsetnx(session: Session, args: list[bytes]) -> Reply:
+    if args[1] in session.store.elements(args[0], dict):
+        return 0
+    return _fill(session.store, args[0], {args[1]: args[2]})
+
+
 @command("hget", 3)
 def _hget(session: Session, args: list[bytes]) -> Reply:
     return session.store.elements(args[0], dict).get(args[1])

@@ -167,7 +167,7 @@ def test_lists(wire: Wire) -> None:
 
 
 def test_hashes_and_sets(wire: Wire) -> None:
-    assert [wire("HSET", "h", "a", 1, "b", 2), wire("HSET", "h", "a", 3)] == [2, 0]
+    assert [wire("HSET", "h", "a", 1, "b", 2), wire("HSET", "h", "a", 3), wire("HSETNX", "h", "a", 4)] == [2, 0, 0]
     assert [wire("HGET", "h", "a"), wire("HGET", "h", "z"), wire("HMGET", "h", "b", "z")] == [b"3", None, [b"2", None]]
     assert wire("HGETALL", "h") == [b"a", b"3", b"b", b"2"]
     assert [wire("HKEYS", "h"), wire("HVALS", "h"), wire("HLEN", "h")] == [[b"a", b"b"], [b"3", b"2"], 2]
