@@ -131,7 +131,7 @@ def call(
 ) -> Callable[[Services, Made, Properties], Made]:
     """Return a function that makes or changes a resource by an operation with these members.
 
-    `ref`, `attributes` and `keys` name members of the request or the answer that replace those of the resource.
+    `ref`, `attributes` and `keys` name members of the request or the answer that replace the values of the resource.
     `tagged` is the attribute that identifies the resource if its tags may have changed.
     """
 

@@ -55,7 +55,7 @@ class Node(dict[str, Any]):
 
 
 def part(node: Node, name: str) -> Node:
-    """Return the mapping of this name in another; empty if there is none."""
+    """Return the mapping of this name in another; empty if it is missing."""
     found = node.get(name)
     return found if isinstance(found, Node) else Node()
 
