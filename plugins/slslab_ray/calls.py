@@ -32,7 +32,7 @@ class CallError(Exception):
 
 
 class Tasks(set[asyncio.Task[Any]]):
-    """Running tasks that nobody awaits. Without a reference to them, they might be collected as garbage."""
+    """Running tasks that are not awaited. Without a reference to them, they might be collected as garbage."""
 
     def start(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         """Run a coroutine as a task."""

@@ -45,7 +45,7 @@ def budgets_mb() -> list[int]:
 class Cluster(Hosts):
     """The nodes of the cluster that this host belongs to; usable once they are open.
 
-    `settings` are those of each node's ProcessSandboxes. `refused` lists the unusable nodes, with the reason. Entering
+    `settings` configure each node's ProcessSandboxes. `refused` lists the unusable nodes, with the reason. Entering
     raises HostError without a cluster.
     """
 
