@@ -269,11 +269,12 @@ def _find_speed(medians: Medians, function: str, base: Profile, duration_ms: flo
         return medians(with_speed(base, Figure(value=speed, status="measured", source=SEARCHED)))[0]
 
     speed = find_speed(lambda speed: duration(speed) - duration_ms)
-    if speed in (FASTEST, SLOWEST):
+    modelled = duration(speed)
+    if (speed == FASTEST and modelled >= duration_ms) or (speed == SLOWEST and modelled < duration_ms):
         bound = "even without computing" if speed == FASTEST else "at most"
         raise RequestError(
-            f"No speed of processors fits: replayed, {function} takes {bound} {duration(speed):,.0f} ms, and the "
-            f"REPORT lines say {duration_ms:,.0f} ms.",
+            f"No speed of processors fits: replayed, {function} takes {bound} {modelled:,.0f} ms, and the REPORT "
+            f"lines say {duration_ms:,.0f} ms.",
             "take the log of the same plan as the recorded run's, or another base (--profile).",
         )
     return float(f"{speed:.4g}")

@@ -74,9 +74,9 @@ def describe(path: Sequence[Stretch]) -> str:
         return "The run takes no time."
     shares = []
     for part in parts(path)[:NAMED]:
-        worker, most = part["workers"][0].values()
-        owner = "no worker" if worker < 0 else f"worker {worker}"
-        owner = owner if 2 * most > part["seconds"]["value"] else f"{len(part['workers'])} workers"
+        most = part["workers"][0]
+        owner = "no worker" if most["worker"] < 0 else f"worker {most['worker']}"
+        owner = owner if 2 * most["seconds"] > part["seconds"]["value"] else f"{len(part['workers'])} workers"
         shares.append(f"{percent(part['share'])} {part['op']} of {owner}")
     return f"The run's {sum(stretch.ns for stretch in path) / NS:,.3f} s are {', '.join(shares)}."
 

@@ -178,7 +178,10 @@ def _slower(profile: Profile, moves: Moves) -> Profile:
     """Return the profile with each figure's logarithm moved to the slow side."""
 
     def slower(entry: str, figure: Figure) -> Figure:
+        move = moves(entry, figure)
+        if not move:
+            return figure
         power = entry.endswith(LONGER) - entry.endswith(SHORTER)
-        return figure.model_copy(update={"value": figure.value * math.exp(power * moves(entry, figure))})
+        return figure.model_copy(update={"value": figure.value * math.exp(power * move)})
 
     return with_figures(profile, slower)

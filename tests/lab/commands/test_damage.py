@@ -135,6 +135,7 @@ DONE: Sequence[tuple[str, str, Damage]] = (
     ("trace.parquet", "backwards", column("end_ns", 0)),
     ("trace.parquet", "number", column("event", 1 << 62)),
     ("trace.parquet", "cause", column("causes", [-1])),
+    ("trace.parquet", "later cause", column("causes", [10**6])),
     ("trace.parquet", "no time", column("start_ns", None)),
     ("trace.parquet", "no operation", column("op", None)),
     ("trace.parquet", "no causes", column("causes", None)),
