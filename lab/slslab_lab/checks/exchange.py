@@ -32,8 +32,7 @@ class Exchange:
         until = math.inf if protocol.judged is None else protocol.judged
         judged = [event for event in events if not event["failed"] and event["epoch"] < until]
         for event in judged:
-            if event["op"] in PARTS:
-                self._note_made(event)
+            self._note_made(event)
         by_key = grouped((name.key, number) for number, name in self._names.items())
         published = {
             events[number]["etag"]: number for number in self._names if events[number]["op"] == "queue.publish"
@@ -72,6 +71,8 @@ class Exchange:
         return not event["overhead"] or (name in self.messages and self.messages[name].overhead)
 
     def _note_made(self, event: Event) -> None:
+        if event["op"] not in PARTS:
+            return
         name = Name(key_of(event), event["worker"], *self.step_of(event))
         if self._counts(event, name):
             self.made.setdefault(name, []).append(event["event"])
@@ -99,8 +100,12 @@ class Exchange:
         return [number for cause in found for number in self._with_appended(cause, by_key)]
 
     def _with_appended(self, cause: Event, by_key: Mapping[str, Sequence[int]]) -> Iterator[int]:
-        numbers = by_key[key_of(cause)] if key_of(cause) in self.protocol.appended else (cause["event"],)
-        return (number for number in numbers if self.events[number]["resource"] == cause["resource"])
+        if key_of(cause) not in self.protocol.appended:
+            yield cause["event"]
+            return
+        for number in by_key[key_of(cause)]:
+            if self.events[number]["resource"] == cause["resource"]:
+                yield number
 
 
 def _identity(event: Event) -> tuple[str, str]:

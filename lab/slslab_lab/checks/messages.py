@@ -146,8 +146,7 @@ def check_counts(run: Run) -> Iterator[Violation]:
     architecture = architectures().get(plan.architecture)
     if architecture is None:
         raise NotChecked(f"{plan.architecture} is not installed")
-    trained = (epoch * plan.batches + step + 1 for _, epoch, step in run.computed)
-    epochs, rest = divmod(max(trained, default=plan.epochs * plan.batches), plan.batches)
+    epochs, rest = _epochs(run)
     if rest or run.parameters is None:
         raise NotChecked("training ended within an epoch" if rest else "the model's size is not known")
     try:
@@ -163,6 +162,12 @@ def check_counts(run: Run) -> Iterator[Violation]:
         here, there = found["counts"].get(op, 0), expected.operations.get(op, 0)
         if here != there:
             yield Violation("counts", f"The training protocol made {here:,} {op}; its formula says {there:,}.")
+
+
+def _epochs(run: Run) -> tuple[int, int]:
+    """Return the number of trained epochs, and of the steps after them."""
+    steps = max((epoch * run.plan.batches + step + 1 for _, epoch, step in run.computed), default=None)
+    return divmod(run.plan.epochs * run.plan.batches if steps is None else steps, run.plan.batches)
 
 
 def who(run: Run, worker: int, *, inside: bool = False) -> str:
