@@ -39,7 +39,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import BaseRoute, Route
 
 from slslab.aws.arns import REGION
-from slslab.compose.network import HOST, Network
+from slslab.compose.network import CHANNELS, HOST, Network
 from slslab.compose.services import ANSWER_S, UNANSWERED, Service, empty, examine, server_information
 from slslab.errors import HostError
 from slslab.installation import __version__
@@ -222,7 +222,7 @@ class Control:
         body = await _body(request)
         run, by, databases = body.get("run"), body.get("by"), body.get("tensor_databases")
         channel = str(body.get("channel"))
-        address = self._network.addresses.get(channel, ("",))[0]
+        address = self._network.addresses.get(channel, ("",))[0] if channel in CHANNELS else ""
         if not (isinstance(run, str) and isinstance(by, str) and isinstance(databases, int) and databases >= 0):
             return _refused(400, "A recording needs `run`, `by` and a number of `tensor_databases`.")
         while (other := self._recording) is not None:
