@@ -75,6 +75,7 @@ def _use_home(directory: str) -> None:
     """Make temporary directories in this one. Sessions there have locks of their own."""
     try:
         Path(directory).mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=directory).close()
     except OSError as error:
         raise RequestError(f"SLSLAB_HOME is {directory!r}: {error.strerror}.", "use a writable directory.") from error
     tempfile.tempdir = directory

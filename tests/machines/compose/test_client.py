@@ -479,6 +479,7 @@ def test_without_a_stack_there_is_one_sentence_and_a_hint(composed: Composed, sl
         ({"AWS_ENDPOINT_URL_S3": "http://s3:port"}, 2, "AWS_ENDPOINT_URL_S3 is 'http://s3:port'"),
         ({"SLSLAB_TENSORS_PORTS": "6380-6379"}, 2, "SLSLAB_TENSORS_PORTS is '6380-6379'"),
         ({"SLSLAB_HOME": "/proc/nowhere"}, 2, "SLSLAB_HOME is '/proc/nowhere'"),
+        ({"SLSLAB_HOME": "/proc/1/task"}, 2, "SLSLAB_HOME is '/proc/1/task'"),
         ({}, 3, "is taken by"),
     ],
 )
