@@ -9,7 +9,6 @@ https://docs.aws.amazon.com/lambda/latest/dg/monitoring-cloudwatchlogs-logformat
 """
 
 import json
-import mmap
 import os
 import struct
 import time
@@ -140,12 +139,23 @@ class LogEvents:
 
 def _messages(path: Path, start: int, end: int, record: bool) -> list[str]:
     """Return the record, or the lines that end here. The first may begin in an earlier entry."""
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as log:
-        text = log[start if record else log.rfind(b"\n", 0, start) + 1 : end]
+    with path.open("rb") as file:
+        begin = start if record else _line_start(file.fileno(), start)
+        text = os.pread(file.fileno(), end - begin, begin)
     if record:
         return [text.removesuffix(b"\n").decode(errors="replace")]
     # measured: an event of a text log is a line without its line break; REPORT keeps its tab.
     return [line.decode(errors="replace") for line in text.split(b"\n")[:-1] if line]
+
+
+def _line_start(file: int, position: int) -> int:
+    while position:
+        back = max(0, position - 4096)
+        found = os.pread(file, position - back, back).rfind(b"\n")
+        if found >= 0:
+            return back + found + 1
+        position = back
+    return 0
 
 
 class EnvironmentLog(FunctionLog):
