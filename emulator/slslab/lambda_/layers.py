@@ -243,6 +243,8 @@ class Layers:
         documented: adding-layers.html, "Lambda extracts the layer contents into the /opt directory … each layer
         overwrites any identical files of the layers before it".
         """
+        if (merged := self._merged.get(layers)) is not None:
+            return merged  # without waiting for another merge
         with self._lock:
             if layers not in self._merged:
                 self._remove_outdated()
@@ -255,12 +257,12 @@ class Layers:
         self._home.mkdir(parents=True, exist_ok=True)
         merged = Path(tempfile.mkdtemp(dir=self._home))
         try:
-            for layer in reversed(layers):
+            for layer in layers:
                 shutil.copytree(
                     layer,
                     merged,
                     symlinks=True,
-                    ignore=partial(_replaced, layer, merged),
+                    ignore=partial(_remove_replaced, layer, merged),
                     copy_function=link_or_copy,
                     dirs_exist_ok=True,
                 )
@@ -277,11 +279,15 @@ class Layers:
             shutil.rmtree(self._merged.pop(layers), ignore_errors=True)
 
 
-def _replaced(layer: Path, merged: Path, folder: str, names: Sequence[str]) -> list[str]:
-    """Return the names in a layer's folder that later layers have already put there, except folders of both."""
+def _remove_replaced(layer: Path, merged: Path, folder: str, names: Sequence[str]) -> list[str]:
+    """Remove what a layer's folder replaces, before it is copied; return the names to leave out: none."""
     into = merged / Path(folder).relative_to(layer)
-    present = [name for name in names if os.path.lexists(into / name)]
-    return [name for name in present if not (_is_folder(into / name) and _is_folder(Path(folder, name)))]
+    for name in names:
+        if not _is_folder(into / name):
+            (into / name).unlink(missing_ok=True)
+        elif not _is_folder(Path(folder, name)):
+            shutil.rmtree(into / name)
+    return []
 
 
 def _is_folder(path: Path) -> bool:

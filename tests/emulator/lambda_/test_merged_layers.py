@@ -6,6 +6,7 @@ import os
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -95,6 +96,19 @@ def test_a_later_layer_replaces_files_links_and_folders(tmp_path: Path) -> None:
     assert found == {"a/x": "2", "b/c": "1", "b/e": "2", "link": "2"}
     assert (merged / "d").readlink() == Path("b")
     assert (one / "a").read_text() == "1", "a layer itself is never changed"
+
+
+def test_a_folder_that_a_layer_replaced_does_not_come_back(tmp_path: Path) -> None:
+    layers = [make(tmp_path / str(n), {name: ""}) for n, name in enumerate(("a/x", "a", "a/y"))]
+    merged = Layers(tmp_path / "merged").merged(tuple(layers))
+    assert [path.name for path in (merged / "a").iterdir()] == ["y"]
+
+
+def test_a_start_with_merged_layers_does_not_wait_for_another_merge(layers: tuple[Path, ...], tmp_path: Path) -> None:
+    known = Layers(tmp_path / "merged")
+    merged = known.merged(layers)
+    with ThreadPoolExecutor(1) as pool, known._lock:
+        assert pool.submit(known.merged, layers).result(30) == merged
 
 
 @pytest.fixture
