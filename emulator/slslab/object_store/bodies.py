@@ -238,9 +238,14 @@ class Chunks:
             name, _, value = line.decode("latin-1").partition(":")
             if len(self._trailers) > MOST_TRAILERS:
                 raise failure("IncompleteBody")
+            if not name:
+                break
             self._trailers[name.strip().lower()] = value.strip()
-        if self._buffer or await self._more():
-            raise failure("IncompleteBody")
+        while not self._buffer.strip():  # white space may follow
+            self._buffer.clear()
+            if not await self._more():
+                return
+        raise failure("IncompleteBody")
 
     async def _head(self) -> int:
         line = await self._line()
@@ -249,12 +254,12 @@ class Chunks:
         return int(line, 16)
 
     async def _line(self) -> bytes:
-        """Return the next line; empty at the body's end."""
+        """Return the next line; empty at the body's end, or if only white space follows."""
         while (end := self._buffer.find(b"\r\n")) < 0:
             if len(self._buffer) > LONGEST_LINE:
                 raise failure("IncompleteBody")
             if not await self._more():
-                if self._buffer:
+                if self._buffer.strip():
                     raise failure("IncompleteBody")
                 return b""
         line = bytes(self._buffer[:end])

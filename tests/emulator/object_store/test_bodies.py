@@ -48,6 +48,13 @@ def test_chunks_may_be_cut_anywhere() -> None:
         assert decoded(data, step) == (BODY, {"x-amz-checksum-crc32": CRC})
 
 
+@pytest.mark.parametrize("step", [1, 100_000])
+@pytest.mark.parametrize("end", ["\r\n", " \t", "\r\n \n", ":b\r\n", ":b\r\n "])
+def test_an_empty_name_ends_the_trailers_and_white_space_may_follow(end: str, step: int) -> None:
+    data = chunked([9000, 11_480], "a:b").removesuffix(b"\r\n") + end.encode()
+    assert decoded(data, step) == (BODY, {"a": "b"})
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -56,6 +63,7 @@ def test_chunks_may_be_cut_anywhere() -> None:
         lambda data: data.replace(b"2328", b"2327", 1),
         lambda data: b"zz" + data,
         lambda data: data + b"more",
+        lambda data: data + b" " * 200 + b"more",
         lambda data: b"1" * 100_000 + data,
     ],
 )
