@@ -129,7 +129,7 @@ class QueuePoller:
         self._idle_s = 0.0
         # Since when at least FIRST_AT_ONCE invocations have been running.
         self._busy_s: float | None = None
-        self._closed = False
+        self._closed = asyncio.Event()
         # Set when a batch has been processed, or the poller is closed.
         self._changed = asyncio.Event()
         self._batches: set[asyncio.Task[None]] = set()
@@ -138,7 +138,7 @@ class QueuePoller:
 
     async def close(self) -> None:
         """Wait for the current poll to end; messages that it has received are still processed."""
-        self._closed = True
+        self._closed.set()
         self._changed.set()
         await self._polling
 
@@ -148,9 +148,10 @@ class QueuePoller:
                 try:
                     batch = await self._gather()
                 except Exception as error:  # whatever fails, the next poll may succeed
-                    if not self._closed:
+                    if not self._closed.is_set():
                         LOG.error("%s cannot be polled: %s", self._arn, error)
-                        await self._wait_for_change(AGAIN_S)
+                        with suppress(TimeoutError):
+                            await asyncio.wait_for(self._closed.wait(), AGAIN_S)
                     continue
                 if batch:
                     task = asyncio.create_task(self._process(batch))
@@ -160,7 +161,7 @@ class QueuePoller:
     async def _gather(self) -> list[Message]:
         batch = await self._receive(self._size)
         end, size = time.monotonic() + self._mapping["MaximumBatchingWindowInSeconds"], sum(map(message_bytes, batch))
-        while batch and len(batch) < self._size and size < 6 * MB and not self._closed:
+        while batch and len(batch) < self._size and size < 6 * MB and not self._closed.is_set():
             if time.monotonic() >= end:
                 break
             try:
@@ -179,7 +180,7 @@ class QueuePoller:
         return messages
 
     async def _wait_for_place(self) -> bool:
-        while not self._closed:
+        while not self._closed.is_set():
             running = len(self._batches)
             if running < FIRST_AT_ONCE:
                 self._busy_s = None
@@ -188,18 +189,15 @@ class QueuePoller:
             extra = 0 if self._busy_s is None else MORE_PER_S * (time.monotonic() - self._busy_s)
             if running < min(self._most, FIRST_AT_ONCE + int(extra)):
                 return True
-            await self._wait_for_change(1 / MORE_PER_S if running < self._most else None)
+            self._changed.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), 1 / MORE_PER_S if running < self._most else None)
         return False
-
-    async def _wait_for_change(self, longest_s: float | None) -> None:
-        self._changed.clear()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), longest_s)
 
     def _end(self, task: "asyncio.Task[None]") -> None:
         self._batches.discard(task)
         self._changed.set()
-        if not task.cancelled() and (error := task.exception()) is not None and not self._closed:
+        if not task.cancelled() and (error := task.exception()) is not None and not self._closed.is_set():
             LOG.error("a batch of %s stays in its queue: %s", self._arn, error)
 
     async def _process(self, batch: list[Message]) -> None:

@@ -3,13 +3,18 @@
 import asyncio
 import json
 import threading
+import time
 from typing import Any
 
-from slslab.lambda_.event_sources import QueuePoller, new_mapping
+from slslab.lambda_.event_sources import AGAIN_S, QueuePoller, new_mapping
 from slslab.lambda_.references import Reference
 
 JOBS = "arn:aws:sqs:us-east-1:000000000000:jobs"
 LIMIT_S = 60
+MESSAGE = {
+    **{"MessageId": "m", "ReceiptHandle": "receipt", "Body": "late", "MD5OfBody": "digest"},
+    "MessageAttributes": {"kind": {"DataType": "String", "StringValue": "ü"}},
+}
 
 
 class Queue:
@@ -24,8 +29,7 @@ class Queue:
         self.polls += 1
         self.waiting.set()
         assert self.sent.wait(LIMIT_S)
-        message = {"MessageId": "m", "ReceiptHandle": "receipt", "Body": "late", "MD5OfBody": "digest"}
-        return [{**message, "MessageAttributes": {"kind": {"DataType": "String", "StringValue": "ü"}}}]
+        return [MESSAGE]
 
     def delete(self, receipts: list[str]) -> None:
         self.receipts += receipts
@@ -100,3 +104,44 @@ def test_an_idle_queue_costs_fifteen_requests_a_minute() -> None:
     asyncio.run(end())
     # Each poll lasts a second here. AWS makes five at once, of 20 s.
     assert billed == [0] * (queue.polls // 4)
+
+
+class Failing(Queue):
+    """Gives a message, then fails once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.polled_s: list[float] = []
+
+    def receive(self, most: int) -> list[dict[str, Any]]:
+        self.polled_s.append(time.monotonic())
+        if len(self.polled_s) == 2:
+            raise OSError("no answer")
+        return [MESSAGE] if len(self.polled_s) == 1 else super().receive(most)
+
+
+class Slow(Service):
+    """Its invocations end while the poller pauses."""
+
+    async def invoke(self, target: object, event: bytes, trace: object) -> Service.Response:
+        await asyncio.sleep(AGAIN_S / 5)
+        return await super().invoke(target, event, trace)
+
+
+def test_a_batch_that_ends_does_not_shorten_the_pause_after_a_failed_poll() -> None:
+    queue = Failing()
+
+    async def end() -> None:
+        poller = QueuePoller(
+            queue,  # type: ignore[arg-type]
+            Slow(),  # type: ignore[arg-type]
+            lambda: None,  # type: ignore[arg-type,return-value]
+            lambda _size: None,
+            new_mapping(JOBS, Reference("f"), {"BatchSize": 1}),
+        )
+        assert await asyncio.to_thread(queue.waiting.wait, LIMIT_S)
+        queue.sent.set()
+        await poller.close()
+
+    asyncio.run(end())
+    assert queue.polled_s[2] - queue.polled_s[1] >= 0.99 * AGAIN_S
