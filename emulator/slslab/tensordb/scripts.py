@@ -178,7 +178,10 @@ def _last_words(error: Exception) -> str:
 
 
 def spares_inputs(graph: Any) -> bool:
-    """Return whether a function surely writes to none of its input tensors, by torch's own alias analysis."""
+    """Return whether a function surely writes to none of its input tensors, by torch's own alias analysis.
+
+    A loop whose turns pass on an input counts as writing to it, even if none does.
+    """
     aliases, given = graph.alias_db(), next(graph.inputs())
     nodes = list(_nodes(graph))
     # The analysis doesn't see writes to the tensors in a list (`_foreach_add_`), nor what a loop's next turn writes to.

@@ -23,6 +23,7 @@ CHANGING = [
     "torch._foreach_add_(tensors, 1.0)\n    return tensors[0] * 1",
     "torch.add(tensors[0], tensors[0], out=tensors[0])\n    return tensors[0] * 1",
     "a, b = tensors[0].clone(), tensors[0]\n    b.sub_(a)\n    return a",
+    "t: Optional[Tensor] = tensors[0]\n    if t is not None:\n        t.add_(1)\n    return tensors[0] * 1",
     "return helper(tensors[0]) * 1\ndef helper(x: Tensor):\n    return x.add_(1)",
 ]
 RETURNING = [
@@ -84,6 +85,12 @@ def test_a_script_that_writes_to_its_own_tensors_is_allowed(wire: Wire, body: st
 
 def test_the_scripts_of_the_workers_run_on_the_stored_tensors() -> None:
     assert len(compile_script(AVERAGE.encode(), [b"average", b"sgd"], b"", 1).direct) == 2
+
+
+def test_a_script_that_updates_running_statistics_does_not_run_on_the_stored_tensors() -> None:
+    """The schema of batch_norm doesn't say that it writes."""
+    call = "torch.batch_norm(torch.ones(2, 4), None, None, tensors[0], tensors[0], True, 0.1, 1.0, False)"
+    assert not compile_script(f"{HEAD}    return {call}\n".encode(), [b"f"], b"", 1).direct
 
 
 def test_a_small_part_does_not_keep_the_whole(wire: Wire) -> None:
