@@ -86,8 +86,9 @@ class Emulator(Managed):
 
     `id` marks everything that the emulator creates, `mark` is the environment variable by which the reaper recognises
     its processes, and `budget_mb` is the memory that its environments may take together. After entering, `endpoint` is
-    its URL, `hierarchy` describes the control groups that confine environments, `isolation` what else separates them,
-    and `packages` has the code of the functions.
+    its URL, `home` its temporary directory, which is removed with it, and `variables` are all that every function gets
+    in addition to Lambda's own. `hierarchy` describes the control groups that confine environments, `isolation` what
+    else separates them, and `packages` has the code of the functions.
 
     It raises HostError if the port is taken, a template's module cannot be imported, or no engine answers; RequestError
     for a template that cannot work.
@@ -136,7 +137,6 @@ class Emulator(Managed):
         raise_descriptor_limit()
         if self._owns_session:
             stack.enter_context(self._session)
-        # The temporary directory, which is removed with the emulator.
         self.home = self._session.home
         stack.enter_context(self._hosts)
         self._log_events = LogEvents(self.home, self.logs, self.limits.log_tail_bytes)
@@ -145,7 +145,6 @@ class Emulator(Managed):
         stack.callback(self._server.close)
         self.endpoint = self._server.endpoint
         self._stack = StackClient(self.endpoint, self._advertise or self.endpoint, self._variables, self.keys.owner)
-        # Every function gets these in addition to Lambda's own.
         self.variables: Mapping[str, str] = self._stack.variables
         self._hosts.share(
             emulator_id=self.id,
