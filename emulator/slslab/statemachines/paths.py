@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
-from statistics import fmean, pstdev
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from slslab.statemachines.bounded import Unfinished
@@ -214,6 +214,11 @@ def _numbers(value: Any) -> list[float]:
     return numbers
 
 
+def _deviation(value: Any) -> float:
+    numbers = _numbers(value)
+    return math.sqrt(max(0.0, fmean(number * number for number in numbers) - fmean(numbers) ** 2))
+
+
 def _element(value: Any, index: int) -> Any:
     if not isinstance(value, list) or not -len(value) <= index < len(value):
         raise NoSuchPath(f"Array index {index} not in path")
@@ -232,7 +237,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "max": lambda value: float(max(_numbers(value))),
     "sum": lambda value: math.fsum(_numbers(value)),
     "avg": lambda value: fmean(_numbers(value)),
-    "stddev": lambda value: pstdev(_numbers(value)),
+    "stddev": _deviation,
     "first": lambda value: _element(value, 0),
     "last": lambda value: _element(value, -1),
     "index": _element,

@@ -108,6 +108,8 @@ DOCUMENT: dict[str, Any] = {
         ("$.v.max()", 3.0),
         ("$.v.avg()", 2.0),
         ("$.m[0].stddev()", 0.5),
+        # Jayway's formula; a sum of squared distances from the mean ends in other digits.
+        ("$.v.stddev()", 0.8164965809277263),
         ("$.v.first()", 3),
         ("$.v.last()", 2),
         ("$.v.index(-1)", 2),
