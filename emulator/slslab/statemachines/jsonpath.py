@@ -74,7 +74,8 @@ def _find(written: str, env: Any) -> Any:
 def _read_path(component: Any, env: Any) -> None:
     """Evaluate a path into the state's input or into a variable.
 
-    measured, in others' recordings: in a payload template, an index beyond an array's end yields null.
+    measured, in others' recordings: in a payload template, an index beyond the end of an array of the input yields
+    null. assumed: a variable's doesn't.
     """
     field = env.next_field_name or ""
     try:
@@ -86,7 +87,8 @@ def _read_path(component: Any, env: Any) -> None:
         _raise_bound(env, error)
         if field in SELECTING:
             raise runtime_failure(env, f"Invalid path '{error.json_path}' : {error.reason}") from None
-        in_template = field.endswith(".$") and paths.of_field(component.literal_value).ends_with_index
+        root, path = paths.split_root(component.literal_value)
+        in_template = field.endswith(".$") and not root and paths.parse(path).ends_with_index
         if not in_template or not error.reason.startswith("No results"):
             raise
         value = None

@@ -198,6 +198,15 @@ def test_causes(state: Definition, error: str, cause: str) -> None:
     assert failure(chain(state), {"l": [1]}) == (error, cause)
 
 
+def test_an_index_beyond_the_end_is_null_in_the_input_and_fails_in_a_variable() -> None:
+    first = {**PASS, "Assign": {"x.$": "$"}}
+    assert output(chain(first, {**PASS, "Parameters": {"v.$": "$.l[9]"}}), {"l": [1]}) == {"v": None}
+    assert failure(chain(first, {**PASS, "Parameters": {"v.$": "$x.l[9]"}}), {"l": [1]}) == (
+        "States.Runtime",
+        "The JSONPath '$.l[9]' specified for the field 'v.$' could not be found in the input '{\"l\":[1]}'",
+    )
+
+
 @pytest.mark.parametrize(
     ("rule", "cause"),
     [
