@@ -108,6 +108,11 @@ class History:
         with self._lock:
             return self._transitions.entry(context.source_event_id, state)
 
+    def attempt(self, context: Any, state: str) -> None:
+        """Begin an attempt at this state's work; each attempt after the first is a transition of its own."""
+        with self._lock:
+            self._transitions.attempt(self._transitions.entry(context.source_event_id, state), time.monotonic_ns())
+
     def attempt_failed(self, context: Any, state: str) -> None:
         """Mark the latest attempt at this state as failed."""
         with self._lock:
@@ -140,7 +145,8 @@ class Transitions:
         # Maps the number of the event in which a state was entered to the state's latest attempt.
         self.open: dict[int, Event] = {}
         self._record = record
-        self._attempted: set[int] = set()
+        # Entries of states whose latest attempt has been scheduled.
+        self._scheduled: set[int] = set()
         # Maps an event's number to the entry of its state, and an entry to the state's name and the entry before it.
         self._entries: dict[int, int] = {}
         self._states: dict[int, tuple[str, int]] = {}
@@ -171,10 +177,8 @@ class Transitions:
             transition.end_ns = now_ns
             self._record(transition)
         elif kind in ATTEMPTS:
-            if entry in self._attempted:
-                self._record(self.open[entry])
-                self._begin(entry, now_ns, self.open[entry].bytes)
-            self._attempted.add(entry)
+            self.attempt(entry, now_ns)
+            self._scheduled.add(entry)
             arn = event.get(SCHEDULED, {}).get("resource", "")
             self.open[entry].function = arn.partition(":function:")[2].partition(":")[0]
         elif kind in STATUSES:
@@ -189,6 +193,14 @@ class Transitions:
         self.open[entry] = Event(
             op="transition", phase="other", start_ns=now_ns, requests=1, bytes=size, resource=name, overhead=False
         )
+
+    def attempt(self, entry: int, now_ns: int) -> None:
+        """Begin another attempt at the state with this entry, if the latest one has been scheduled or has failed."""
+        transition = self.open.get(entry)
+        if transition is not None and (transition.failed or entry in self._scheduled):
+            self._record(transition)
+            self._begin(entry, now_ns, transition.bytes)
+            self._scheduled.discard(entry)
 
     def fail(self, entry: int, now_ns: int) -> None:
         """Mark the latest attempt at the state with this entry as failed, if it is at work."""
@@ -231,8 +243,9 @@ def labels(document: Any) -> tuple[int, int]:
 def read_transitions(history: Iterable[Mapping[str, Any]], clock: Callable[[datetime], int]) -> list[Event]:
     """Return all transitions of a complete history, each with the function that it invoked.
 
-    Their number equals `slslab.statemachines.transitions` and what our API records. `clock` converts a timestamp to
-    nanoseconds of CLOCK_MONOTONIC; times have the history's resolution, milliseconds.
+    Their number equals `slslab.statemachines.transitions`, and what our API records, which also sees several attempts
+    in a row that fail before their work is scheduled. `clock` converts a timestamp to nanoseconds of CLOCK_MONOTONIC;
+    times have the history's resolution, milliseconds.
     """
     found: list[Event] = []
     transitions, now_ns = Transitions(found.append), 0

@@ -359,11 +359,12 @@ def _explained(error: Exception) -> str:
 
 @wraps(ExecutionState, "_evaluate_with_timeout")
 def _observed(original: Original, state: Any, env: Any) -> None:
-    """Report failed attempts to the history, but nothing about a state that was ended meanwhile.
+    """Report attempts to the history, but nothing about a state that was ended meanwhile.
 
     A state is ended if the execution is stopped or times out, or if a sibling branch fails. A state's Output belongs to
     the attempt: a failed expression in it can be caught (measured).
     """
+    env.event_manager.attempt(env.event_history_context, state.name)
     _renew_token(env)
     try:
         if getattr(state, "heartbeat", None):  # moto reads it for only some Tasks
