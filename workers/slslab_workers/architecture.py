@@ -25,8 +25,8 @@ from slslab_workers.trace.operations import SERVERS
 
 # Steps of a single worker in each environment while its CPU time is measured.
 SOLO_BATCHES = 4
-# Former names of methods that a package's architecture may override.
-RENAMED = {"alone": "solo", "run_scripts_alone": "run_solo_scripts"}
+# Former names of methods that a package's architecture may override, and what it has instead.
+RENAMED = {"alone": "solo", "run_scripts_alone": "run_solo_scripts", "memory_sizes": "needed_mb of an option"}
 NO_OPTIONS: Mapping[str, Value] = MappingProxyType({})
 TENSOR_HOST = Option(
     "tensor-host",
@@ -397,7 +397,7 @@ def _load(entry: EntryPoint) -> Architecture | str:
         return f"{entry.value} cannot be imported: {type(error).__name__}: {error}."
     for former, name in RENAMED.items():
         if hasattr(loaded, former):
-            return f"{entry.value} defines {former}, which is now called {name}."
+            return f"{entry.value} defines {former}, which is now {name}."
     return loaded
 
 

@@ -296,7 +296,10 @@ def test_one_that_cannot_be_imported_is_named(tmp_path: Path, monkeypatch: pytes
     assert "torn is registered, too, but can't be run:" in slslab("run", "--help").out
 
 
-@pytest.mark.parametrize(("former", "name"), [("alone", "solo"), ("run_scripts_alone", "run_solo_scripts")])
+@pytest.mark.parametrize(
+    ("former", "name"),
+    [("alone", "solo"), ("run_scripts_alone", "run_solo_scripts"), ("memory_sizes", "needed_mb of an option")],
+)
 def test_one_with_a_former_name_of_a_method_is_refused(
     former: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -308,10 +311,28 @@ def test_one_with_a_former_name_of_a_method_is_refused(
     register(tmp_path, f"with_{former}", architectures=f"own = with_{former}:architecture")
     monkeypatch.syspath_prepend(str(tmp_path))
     refused = slslab("run", "own")
-    why = f"with_{former}:architecture defines {former}, which is now called {name}."
+    why = f"with_{former}:architecture defines {former}, which is now {name}."
     assert (refused.code, refused.err) == (
         2,
         f"Error: The architecture 'own' cannot be run: {why}\nHint: fix its package, or remove it.\n",
+    )
+
+
+def test_one_whose_deployment_removes_things_itself_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "removing.py").write_text(
+        "from slslab_workers.driver.deployment import Deployment, FunctionArchitecture\n"
+        "class Removing(Deployment):\n    def remove(self): super().remove()\n"
+        "class Own(FunctionArchitecture):\n    name, deploys = 'own', Removing\n"
+        "architecture = Own()\n"
+    )
+    register(tmp_path, "removing", architectures="own = removing:architecture")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    refused = slslab("run", "own")
+    problem = "TypeError: Removing defines remove, which is now a callback of created."
+    assert (refused.code, refused.err) == (
+        2,
+        f"Error: The architecture 'own' cannot be run: removing:architecture cannot be imported: {problem}\n"
+        "Hint: fix its package, or remove it.\n",
     )
 
 

@@ -47,6 +47,12 @@ class Job(ABC):
     `created` removes what was created, the last first.
     """
 
+    def __init_subclass__(cls, **settings: Any) -> None:
+        """Refuse a former method (TypeError): what it removes would stay."""
+        super().__init_subclass__(**settings)
+        if hasattr(cls, "remove"):
+            raise TypeError(f"{cls.__name__} defines remove, which is now a callback of created")
+
     def __init__(self, plan: Plan, cloud: Cloud, progress: Progress) -> None:
         self.plan = plan
         self.deployed = cloud.deployed
