@@ -67,7 +67,8 @@ class Injector:
                 self._record(fault, event, time.monotonic_ns())
                 if fault.kind in DEATHS:
                     _die(fault.kind)
-                _lose_database(fault)
+                else:
+                    _lose_database(fault)
 
     def request(self, event: Event) -> None:
         """Delay this request, or raise the error that its client would raise."""

@@ -2,7 +2,8 @@
 
 A queue is a list of messages (32 bytes of id, then the body), an exchange the set of its queues' names. A consumer
 moves the message that it takes to its own list, so that it isn't lost if the consumer fails: other consumers of the
-queue put back the messages of connections that have ended. Messages last as long as the server.
+queue put back the messages of connections that have ended. Messages last as long as the server. An acknowledgement
+sends the message's text again, by which the server finds it in the list.
 """
 
 import time
