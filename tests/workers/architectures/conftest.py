@@ -194,7 +194,7 @@ def store_minibatches(plan: Plan, store: Any, bucket: str) -> None:
                 body, metadata = datasets.encode_minibatch(
                     samples.images[chosen], samples.labels[chosen], samples.dataset.policy
                 )
-                key = minibatch_key(plan, epoch, step, rank)
+                key = minibatch_key(plan, epoch=epoch, step=step, rank=rank)
                 store.put_object(Bucket=bucket, Key=key, Body=body, Metadata=metadata)
 
 

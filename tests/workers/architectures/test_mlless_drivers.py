@@ -174,7 +174,7 @@ class WorkerDies(MLLessDeployment):
 
     def upload(self, epochs: Any) -> None:
         super().upload(epochs)
-        self._s3.delete_object(Bucket=self.bucket, Key=minibatch_key(self.plan, 0, 1, 1))
+        self._s3.delete_object(Bucket=self.bucket, Key=minibatch_key(self.plan, epoch=0, step=1, rank=1))
 
 
 class SupervisorDies(MLLessDeployment):

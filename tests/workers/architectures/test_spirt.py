@@ -263,8 +263,8 @@ def test_a_peer_that_dies_leaves_the_others_their_mean(
     def look(name: str, rank: int, epoch: int, _: Any) -> None:
         if name == "aggregation" and epoch == epoch_of_death:
             keys = Keys(plan)
-            averages[rank] = peers.tensor(rank, keys.average(epoch))
-            aggregates[rank] = peers.tensor(rank, keys.aggregate(epoch))
+            averages[rank] = peers.tensor(rank, keys.average(epoch=epoch))
+            aggregates[rank] = peers.tensor(rank, keys.aggregate(epoch=epoch))
 
     ran = peers.run(plan, before=kill, after=look)
     assert torch.equal(aggregates[0], (averages[0] + averages[1]) / 2), when
@@ -417,9 +417,9 @@ def test_mobilenets_buffers_are_the_peers_mean_and_all_judge_by_the_same(
 
     def before(name: str, rank: int, _: int, __: Any) -> None:
         if name == "check_heartbeat":
-            parts = [peers.tensor(rank, keys.batch_buffers(0, batch)) for batch in range(plan.batches)]
+            parts = [peers.tensor(rank, keys.batch_buffers(epoch=0, batch=batch)) for batch in range(plan.batches)]
             means[rank] = torch.stack(parts).mean(0)
-            buffers[rank] = peers.tensor(rank, keys.buffers(1))
+            buffers[rank] = peers.tensor(rank, keys.buffers(epoch=1))
 
     def after(name: str, rank: int, _: int, __: Any) -> None:
         if name == "check_convergence":

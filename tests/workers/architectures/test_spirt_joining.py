@@ -108,7 +108,7 @@ def test_mobilenets_buffers_are_handed_over(peers: Peers, joining_plan: MakePlan
 
     def before(name: str, rank: int, epoch: int, _: Any) -> None:
         if (name, epoch) == ("compute_gradients", 1):
-            began[rank] = peers.tensor(rank, Keys(plan).buffers(1))
+            began[rank] = peers.tensor(rank, Keys(plan).buffers(epoch=1))
 
     ran = peers.run(plan, before)
     assert began[0].numel() == 21_915
@@ -141,7 +141,7 @@ def test_whom_only_some_admitted_in_time_joins_an_epoch_later(
     named: list[list[int]] = []
 
     def hold(queues: Queues, queue: str, body: bytes, phase: str) -> str:
-        late = json.loads(body)["rank"] == 2 and queue in (waiting_queue(plan, 1), password_queue(plan, 1))
+        late = json.loads(body)["rank"] == 2 and queue in (waiting_queue(plan, rank=1), password_queue(plan, rank=1))
         if not late or over:
             return publish(queues, queue, body, phase)
         held.append((queue, body))
@@ -211,10 +211,10 @@ def test_a_newcomer_that_is_refused_leaves_the_others_to_go_on(
                 record = {"kind": "join", "run": plan.run, "rank": 2, "to": to, "address": "127.0.0.1", "port": 1}
                 signed = stranger.sign(record, "guess")
                 for forged in (signed, {**signed, "port": 2}):
-                    publish(queues, waiting_queue(plan, to), json.dumps(forged).encode(), "other")
+                    publish(queues, waiting_queue(plan, rank=to), json.dumps(forged).encode(), "other")
 
     def repeated(queues: Queues, queue: str, body: bytes, phase: str) -> str:
-        if queue == waiting_queue(plan, 0):
+        if queue == waiting_queue(plan, rank=0):
             publish(queues, queue, json.dumps({**json.loads(body), "rank": 2}).encode(), phase)
             publish(queues, queue, body, phase)
         return publish(queues, queue, body, phase)

@@ -51,7 +51,7 @@ def test_allreduce_over_it_gives_the_parameters_of_one_process() -> None:
             chosen = samples.indices(epoch)[rank, step]
             images, labels = samples.images[chosen], samples.labels[chosen]
             body, metadata = datasets.encode_minibatch(images, labels, samples.dataset.policy)
-            shared[minibatch_key(PLAN, epoch, step, rank)] = Object(bytearray(body), "etag", metadata)
+            shared[minibatch_key(PLAN, epoch=epoch, step=step, rank=rank)] = Object(bytearray(body), "etag", metadata)
 
     def work(rank: int) -> dict[str, Any]:
         objects = InMemory(shared, Tracer(events.append, PLAN.run, rank))

@@ -69,7 +69,7 @@ def test_an_interrupt_cancels_the_uploads_that_have_not_begun(monkeypatch: pytes
 
     class Slow(S3):
         def put_object(self, **request: Any) -> dict[str, Any]:
-            if request["Key"] != minibatch_key(PLAN, 0, 0, 0):
+            if request["Key"] != minibatch_key(PLAN, epoch=0, step=0, rank=0):
                 ending.wait()
             return super().put_object(**request)
 

@@ -72,7 +72,7 @@ class Database:
 
     def set(self, key: str, vector: Vector, _phase: str, *, overhead: bool) -> None:
         assert not overhead
-        if key == reference_key(self.plan, "bias"):
+        if key == reference_key(self.plan, layer="bias"):
             self.references.append(float(vector[0]))
 
 
@@ -87,7 +87,7 @@ def run(plan: Plan, messages: list[dict[str, Any]], task: Task | None = None, co
     queues, database = Queues(messages), Database(plan)
     for function in range(3):
         for layer in LAYERS:
-            database.copies[copy_key(plan, layer, function)] = np.full(2, 10.0**function, np.float32)
+            database.copies[copy_key(plan, layer=layer, function=function)] = np.full(2, 10.0**function, np.float32)
     job: Any = Job(task or Task(plan, LAYERS), context or Context(), queues, database)  # type: ignore[arg-type]
     return job.run(), queues, database
 

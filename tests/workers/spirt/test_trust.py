@@ -67,8 +67,8 @@ class Pair:
         patch.setattr(membership, "LOOK_S", 0.1)
         prepare_epoch(self.queues, run, 0, range(2))
         for rank in range(2):
-            self.queues.declare(waiting_queue(self.plan, rank))
-            self.queues.declare(password_queue(self.plan, rank))
+            self.queues.declare(waiting_queue(self.plan, rank=rank))
+            self.queues.declare(password_queue(self.plan, rank=rank))
         self.opened = parts
 
     def event(self, rank: int, epoch: int = 0) -> dict[str, Any]:
@@ -96,12 +96,12 @@ class Pair:
         """Both peers admit each other; rank 1's answer needs rank 0's request alone."""
         with self.peer(1) as one:
             other = one.identity
-            membership._collect(one, waiting_queue(self.plan, 1), {0}, lambda r: membership._admit(one, other, r))
+            membership._collect(one, waiting_queue(self.plan, rank=1), {0}, lambda r: membership._admit(one, other, r))
         self.call(membership.auth, 0)
         with self.peer(0) as zero:
             assert "password" in zero.trusted()[1]
         with self.peer(1) as one:
-            membership._collect(one, password_queue(self.plan, 1), {0}, lambda r: membership._learn(one, other, r))
+            membership._collect(one, password_queue(self.plan, rank=1), {0}, lambda r: membership._learn(one, other, r))
 
 
 @pytest.fixture
@@ -219,7 +219,7 @@ def test_requests_of_strangers_are_dropped_and_those_of_peers_are_not(
     pair: Pair, identity: Identity, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pair.start_peers()
-    queue = waiting_queue(pair.plan, 0)
+    queue = waiting_queue(pair.plan, rank=0)
     first = pair.queues.consume(queue, 5.0, "other")
     assert first is not None
     body = first.body
@@ -251,7 +251,7 @@ def test_requests_of_strangers_are_dropped_and_those_of_peers_are_not(
 def test_an_answer_must_be_to_the_question_that_was_asked(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
     pair.start_peers()
     peer, other = pair.peer(0), pair.peer(1).identity
-    own, queue = peer.identity, password_queue(pair.plan, 0)
+    own, queue = peer.identity, password_queue(pair.plan, rank=0)
     asked = bytes(peer.database.command("HGET", peer.keys.requests, 1)).decode()
     password = encrypt(PASSWORDS[1], own.public_pem)
     right = {"kind": "password", "run": pair.plan.run, "rank": 1, "to": 0, "address": "127.0.0.1", "port": 1}
@@ -276,7 +276,7 @@ def test_who_asks_when_training_has_begun_is_not_admitted(pair: Pair, capsys: py
     pair.meet()
     one = pair.peer(1)
     late = one.identity.sign(membership._own_record(one, membership.JOIN, 0), SECRET)
-    pair.queues.publish(waiting_queue(pair.plan, 0), json.dumps(late).encode(), "other")
+    pair.queues.publish(waiting_queue(pair.plan, rank=0), json.dumps(late).encode(), "other")
     with pair.peer(0) as zero:
         zero.mark_failed(1)
     pair.call(membership.auth, 0, epoch=1)

@@ -237,7 +237,7 @@ class Deployment(Job):
     def _await_result(self, rank: int, first: int) -> dict[str, Any]:
         """Wait for a worker that continues in asynchronous invocations; return its result of the steps from `first`, or
         raise its recorded failure."""
-        key = result_key(self.plan, rank)
+        key = result_key(self.plan, rank=rank)
         while not self._stopping.is_set():
             if key in self._objects.list(key, "other"):
                 result: dict[str, Any] = json.loads(self._objects.get(key, "other").body)

@@ -70,7 +70,7 @@ class _InstanceJob(Job):
         if not plan.gradual:
             for epoch in range(plan.epochs):
                 self.evaluate(epoch)
-        results = [self._objects.get(result_key(plan, rank), "other").body for rank in range(plan.workers)]
+        results = [self._objects.get(result_key(plan, rank=rank), "other").body for rank in range(plan.workers)]
         return self.outcome([json.loads(result) for result in results])
 
     def _attend(self, instances: Instances) -> None:
@@ -80,14 +80,14 @@ class _InstanceJob(Job):
             self.upload([epoch + 1])
             self._await_model(epoch, instances)
             enough = self.evaluate(epoch)
-            self._objects.put(verdict_key(self.plan, epoch), STOP if enough else GO_ON, "other")
+            self._objects.put(verdict_key(self.plan, epoch=epoch), STOP if enough else GO_ON, "other")
             if enough:
                 return
         self._await_model(last, instances)
         self.evaluate(last)
 
     def _await_model(self, epoch: int, instances: Instances) -> None:
-        key = model_key(self.plan, epoch)
+        key = model_key(self.plan, epoch=epoch)
         delays = poll_policy(self.plan).lists.delays()
         while key not in self._objects.list(key, "other"):
             instances.check()

@@ -120,7 +120,9 @@ class Job(ABC):
         put = partial(self.store, samples.images, samples.labels)
         for epoch in epochs:
             indices, batches = samples.indices(epoch), product(range(plan.workers), range(plan.batches))
-            keyed = ((minibatch_key(plan, epoch, step, rank), indices[rank, step]) for rank, step in batches)
+            keyed = (
+                (minibatch_key(plan, epoch=epoch, step=step, rank=rank), indices[rank, step]) for rank, step in batches
+            )
             self.upload_all(put, keyed, total)
 
     def upload_all(self, put: Callable[[Any], None], items: Iterable[Any], total: int) -> None:
@@ -145,7 +147,7 @@ class Job(ABC):
         from slslab_workers.training import models
         from slslab_workers.training.evaluation import evaluate
 
-        stored = self._objects.get(model_key(self.plan, epoch), "other").body
+        stored = self._objects.get(model_key(self.plan, epoch=epoch), "other").body
         model = models.build(spec_of(self.plan), self.plan.seed)
         dataset = self._samples.dataset
         accuracy, loss = evaluate(model, stored, dataset.test_images, dataset.test_labels, dataset.policy)

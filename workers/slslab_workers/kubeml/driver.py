@@ -76,7 +76,7 @@ class KubeMLDeployment(Deployment):
 
     def bindings(self) -> dict[str, str]:
         """Return the queues of the job, the driver, and all functions that there may be."""
-        functions = (settings.function_queue(self.plan, function) for function in range(self._most))
+        functions = (settings.function_queue(self.plan, function=function) for function in range(self._most))
         return dict.fromkeys((settings.job_queue(self.plan), settings.client_queue(self.plan), *functions), "")
 
     def train(self) -> Outcome:
@@ -105,7 +105,7 @@ class KubeMLDeployment(Deployment):
 
     def _remove_tensors(self) -> None:
         with suppress(Unreachable), self._database() as database:
-            database.delete_all(settings.reference_key(self.plan, ""))
+            database.delete_all(settings.reference_key(self.plan, layer=""))
 
     def _database(self) -> TensorDatabase:
         return TensorDatabase(endpoints.tensor_urls(self._cloud.environment)[0], self._tracer)
@@ -113,7 +113,10 @@ class KubeMLDeployment(Deployment):
     def _store(self, collection: str, inputs: Any, labels: Any, order: Any) -> None:
         numbers = range(document_count(len(order)))
         keyed = (
-            (settings.document_key(self.plan, collection, number), order[number * DOCUMENT : (number + 1) * DOCUMENT])
+            (
+                settings.document_key(self.plan, collection=collection, number=number),
+                order[number * DOCUMENT : (number + 1) * DOCUMENT],
+            )
             for number in numbers
         )
         self.upload_all(partial(self.store, inputs, labels), keyed, self._uploaded + len(numbers))
@@ -183,7 +186,7 @@ class KubeMLDeployment(Deployment):
 
         model = models.build(spec_of(self.plan), self.plan.seed)
         with self._database() as database:
-            keys = {layer: settings.reference_key(self.plan, layer) for layer in layers}
+            keys = {layer: settings.reference_key(self.plan, layer=layer) for layer in layers}
             write_tensors(model, {layer: database.get(key, "other") for layer, key in keys.items()})
         flat = parameters_of(model)
         sha256 = gradients.sha256(flat)

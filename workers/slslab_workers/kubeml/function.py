@@ -43,7 +43,7 @@ class Function(ExitStack):
         """Store the first model as the reference, and return its entries' names."""
         tensors = read_tensors(models.kept(self.plan, self.tracer))
         for layer, vector in tensors.items():
-            self.database.set(settings.reference_key(self.plan, layer), vector, "other", overhead=False)
+            self.database.set(settings.reference_key(self.plan, layer=layer), vector, "other", overhead=False)
         return {"layers": list(tensors)}
 
     def train(self) -> dict[str, Any]:
@@ -61,7 +61,9 @@ class Function(ExitStack):
                 losses += local.train(reference, *samples)
                 self.tracer.step = -1
                 for layer, vector in read_tensors(model).items():
-                    self.database.set(settings.copy_key(self.plan, layer, self.rank), vector, PHASE, overhead=False)
+                    self.database.set(
+                        settings.copy_key(self.plan, layer=layer, function=self.rank), vector, PHASE, overhead=False
+                    )
                 last = number == len(intervals) - 1
                 # Ask the job to merge this function's model (KubeML's POST /next), or tell it that the function ends.
                 kind = settings.END if last else settings.NEXT
@@ -85,14 +87,14 @@ class Function(ExitStack):
 
     def _documents(self, objects: Objects, collection: str, documents: range) -> Any:
         phase = "fetch" if collection == settings.TRAIN else "other"
-        keys = [settings.document_key(self.plan, collection, number) for number in documents]
+        keys = [settings.document_key(self.plan, collection=collection, number=number) for number in documents]
         return joined([objects.get(key, phase) for key in keys])
 
     def _await_merge(self, queues: Queues, round_: int) -> None:
         awaited = [self.epoch, round_]
         while True:
             message = queues.consume(
-                settings.function_queue(self.plan, self.rank),
+                settings.function_queue(self.plan, function=self.rank),
                 max(0.0, remaining_s(self.context)),
                 PHASE,
                 overhead=lambda body: json.loads(body)["merged"] != awaited,

@@ -107,7 +107,7 @@ class Job(Companion[Task]):
                 continue
             if function not in self._reports:
                 return
-            keys = {layer: settings.copy_key(self.plan, layer, function) for layer in self.task.layers}
+            keys = {layer: settings.copy_key(self.plan, layer=layer, function=function) for layer in self.task.layers}
             tensors = {layer: self._database.get(key, PHASE, overhead=False) for layer, key in keys.items()}
             with self._database.tracer.span("reduce", PHASE) as span:
                 span.bytes = sum(vector.nbytes for vector in tensors.values())
@@ -119,11 +119,11 @@ class Job(Companion[Task]):
             with self._database.tracer.span("reduce", PHASE):
                 merged = self._mean.take()
             for layer, vector in merged.items():
-                self._database.set(settings.reference_key(self.plan, layer), vector, PHASE, overhead=False)
+                self._database.set(settings.reference_key(self.plan, layer=layer), vector, PHASE, overhead=False)
         waiting = sorted(function for function, kind in self._reports.items() if kind == settings.NEXT)
         body = json.dumps({"merged": [self._epoch, self._round]}).encode()
         for function in waiting:
-            self.queues.publish(settings.function_queue(self.plan, function), body, PHASE, overhead=False)
+            self.queues.publish(settings.function_queue(self.plan, function=function), body, PHASE, overhead=False)
         self._active &= set(waiting)
         self._reports, self._round = {}, self._round + 1
         if not self._active:

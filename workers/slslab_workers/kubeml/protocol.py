@@ -65,7 +65,7 @@ def _pattern(run: Recorded, epochs: Sequence[Epoch]) -> Pattern:
 
 def _of_layers(run: Recorded, messages: Sequence[Message]) -> Iterator[Message]:
     """Yield messages, and one for each entry of a model. The first model is made in the first round, too."""
-    prefix = settings.reference_key(run.plan, "")
+    prefix = settings.reference_key(run.plan, layer="")
     sets = (e for e in run.events if e["op"] == "tensor.set" and (e["worker"], e["phase"]) == (0, "other"))
     layers = [key_of(event).removeprefix(prefix) for event in sets if not event["failed"]]
     for message in messages:

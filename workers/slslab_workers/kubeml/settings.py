@@ -63,7 +63,7 @@ def job_rank(plan: Plan) -> int:
 
 def get_reference(database: TensorDatabase, plan: Plan, layers: Sequence[str], phase: str) -> dict[str, Vector]:
     """Get all entries of the reference model."""
-    return {layer: database.get(reference_key(plan, layer), phase, overhead=False) for layer in layers}
+    return {layer: database.get(reference_key(plan, layer=layer), phase, overhead=False) for layer in layers}
 
 
 def report(kind: str, epoch: int, functions: int, function: int, round_: int) -> dict[str, Any]:

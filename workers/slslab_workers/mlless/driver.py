@@ -48,7 +48,7 @@ class MLLessDeployment(Deployment):
     def bindings(self) -> dict[str, str]:
         """Return the supervisor's and client's queues, and the workers' queues, which are bound to the fan-out."""
         plan = self.plan
-        workers = {settings.worker_queue(plan, rank): settings.exchange_name(plan) for rank in range(plan.workers)}
+        workers = {settings.worker_queue(plan, rank=rank): settings.exchange_name(plan) for rank in range(plan.workers)}
         return {settings.supervisor_queue(plan): "", settings.client_queue(plan): "", **workers}
 
     def finished_epochs(self, result: Mapping[str, Any]) -> int:

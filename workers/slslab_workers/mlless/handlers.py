@@ -60,7 +60,7 @@ class MLLessWorker(Worker):
         super().__init__(assignment, context, objects)
         self._filter = make_filter(self.plan)
         self.combine = aggregation.rule(f"mean-over-{self.plan.options['mean-over']}")
-        self._queue = settings.worker_queue(self.plan, self.rank)
+        self._queue = settings.worker_queue(self.plan, rank=self.rank)
         self._open = ExitStack()
         # Messages of this and later steps, by step, and then by type and sender.
         self._received: dict[int, dict[tuple[str, int], dict[str, Any]]] = {}
@@ -166,7 +166,7 @@ class MLLessWorker(Worker):
 
     def _leave(self, position: int, model: torch.Tensor) -> None:
         """Store the model (P,) for the others, and delete this worker's queue, now unused."""
-        key = settings.removed_model_key(self.plan, self.rank)
+        key = settings.removed_model_key(self.plan, rank=self.rank)
         self._store(key, model, overhead=True)
         updates = self._received[position]["K", settings.SUPERVISOR]["updates"]
         message = self._message("D", position, key=key, updates=updates)

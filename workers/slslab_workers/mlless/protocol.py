@@ -43,7 +43,7 @@ def protocol(run: Recorded) -> Protocol:
         for rank in (rank for at, rank in schedule.removals if at == position):
             # A removed worker leaves its model to the others.
             present = [other for other in present if other != rank]
-            name, remaining = Name(removed_model_key(plan, rank), rank, *step), dict.fromkeys(present, 1)
+            name, remaining = Name(removed_model_key(plan, rank=rank), rank, *step), dict.fromkeys(present, 1)
             messages.append(Message("model", name, remaining, run.gradient_bytes, step, overhead=True))
     return Protocol(tuple(messages), tuple(waits), frozenset(minibatches), steps=steps)
 

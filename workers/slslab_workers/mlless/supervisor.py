@@ -157,7 +157,7 @@ class Supervisor(Companion[Supervision]):
         updates = [report["worker"] for report in reports if report["update"]]
         if removed is not None:
             told = self._message("K", updates=updates)
-            self.queues.publish(settings.worker_queue(self.plan, removed), told, "synchronise")
+            self.queues.publish(settings.worker_queue(self.plan, rank=removed), told, "synchronise")
         leaving = not last and any(report["leaving"] for report in reports if report["worker"] != removed)
         decision = self._message("C", updates=updates, end=end, leaving=leaving, removed=removed)
         self.queues.fan_out(settings.exchange_name(self.plan), decision, "synchronise", overhead=False)

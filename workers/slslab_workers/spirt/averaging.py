@@ -21,8 +21,8 @@ def time_averaging(plan: Plan, cloud: Cloud, parameters: int) -> None:
         return
     keys, phase = Keys(plan), "synchronise"
     gradient = np.random.default_rng(plan.seed).standard_normal(parameters, np.float32)
-    names = [keys.gradient(0, batch) for batch in range(plan.batches)]
-    texts, average = keys.json_gradients(0), keys.average(0)
+    names = [keys.gradient(epoch=0, batch=batch) for batch in range(plan.batches)]
+    texts, average = keys.json_gradients(epoch=0), keys.average(epoch=0)
     with TensorDatabase(endpoints.tensor_urls(cloud.environment)[0], Tracer(cloud.emit, plan.run)) as database:
         if plan.options["gradients"] == "json":
             for _ in names:

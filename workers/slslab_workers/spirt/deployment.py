@@ -99,7 +99,7 @@ class SpirtDeployment(Deployment):
     def bindings(self) -> dict[str, str]:
         """Return the queues through which peers admit each other."""
         queues = (
-            name(self.plan, rank) for name in (waiting_queue, password_queue) for rank in range(self.plan.workers)
+            name(self.plan, rank=rank) for name in (waiting_queue, password_queue) for rank in range(self.plan.workers)
         )
         return dict.fromkeys(queues, "")
 
@@ -243,7 +243,7 @@ class SpirtDeployment(Deployment):
 
     def _membership_outcome(self, epochs: int) -> Outcome:
         results = [
-            json.loads(self._objects.get(result_key(self.plan, rank), "other").body)
+            json.loads(self._objects.get(result_key(self.plan, rank=rank), "other").body)
             for rank in self._alive_in(epochs - 1)
         ]
         joined: dict[int, int] = {}

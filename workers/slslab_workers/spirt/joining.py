@@ -109,7 +109,7 @@ def _hand_model_to(peer: Peer, rank: int) -> None:
         return
     # Read everything before claiming the task, so that the hand-over no longer depends on this peer's database.
     vectors = [keys.parameters]
-    vectors += [name for name in (keys.velocity, keys.buffers(peer.epoch)) if database.command("EXISTS", name)]
+    vectors += [name for name in (keys.velocity, keys.buffers(epoch=peer.epoch)) if database.command("EXISTS", name)]
     tensors = {name: database.get(name, "other") for name in vectors}
     texts = {name: database.command("GET", name) for name in (keys.lineage, keys.early_stop)}
     first, failed = peer.first_epochs(), peer.failed()

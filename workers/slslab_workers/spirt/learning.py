@@ -25,7 +25,7 @@ def init_model(peer: Peer, _event: Mapping[str, Any]) -> None:
         model = models.build(spec_of(peer.plan), peer.plan.seed)
     peer.database.set(peer.keys.parameters, gradients.flatten(model.parameters()).numpy(), "other")
     if has_buffers(model):
-        peer.database.set(peer.keys.buffers(0), read_buffers(model).numpy(), "other")
+        peer.database.set(peer.keys.buffers(epoch=0), read_buffers(model).numpy(), "other")
     if peer.options["update-rule"] == "sgd-momentum":
         # A velocity of zeros gives the optimiser's first step: momentum · 0 + gradient.
         count = sum(parameter.numel() for parameter in model.parameters())
@@ -47,7 +47,7 @@ def compute_gradients(peer: Peer, event: Mapping[str, Any]) -> None:
         model, torch.from_numpy(peer.database.get(peer.keys.parameters, "fetch", overhead=False))
     )
     if has_buffers(model):
-        write_buffers(model, torch.from_numpy(peer.database.get(peer.keys.buffers(peer.epoch), "fetch")))
+        write_buffers(model, torch.from_numpy(peer.database.get(peer.keys.buffers(epoch=peer.epoch), "fetch")))
     inputs, targets = step.fetch_minibatch(peer.objects, plan, peer.rank, peer.epoch, batch)
     device = next(model.parameters()).device
     inputs, targets = inputs.to(device), Attack.of(plan).targets(peer.rank, targets).to(device)
@@ -55,14 +55,16 @@ def compute_gradients(peer: Peer, event: Mapping[str, Any]) -> None:
         loss, gradient = accumulated(model, inputs, targets, int(peer.options["accumulate"]))
         gradient, span.loss = gradient.cpu(), loss
     if peer.options["gradients"] == "json":
-        key = peer.keys.json_gradients(peer.epoch)
+        key = peer.keys.json_gradients(epoch=peer.epoch)
         peer.database.push_json(key, gradient.numpy(), "synchronise", overhead=False)
     else:
-        key = peer.keys.gradient(peer.epoch, batch)
+        key = peer.keys.gradient(epoch=peer.epoch, batch=batch)
         peer.database.set(key, gradient.numpy(), "synchronise", overhead=False)
     if has_buffers(model):
-        peer.database.set(peer.keys.batch_buffers(peer.epoch, batch), read_buffers(model).numpy(), "synchronise")
-    peer.database.command("HSET", peer.keys.losses(peer.epoch), batch, repr(loss))
+        peer.database.set(
+            peer.keys.batch_buffers(epoch=peer.epoch, batch=batch), read_buffers(model).numpy(), "synchronise"
+        )
+    peer.database.command("HSET", peer.keys.losses(epoch=peer.epoch), batch, repr(loss))
 
 
 @on_peer
@@ -93,7 +95,7 @@ def _take_buffers(peer: Peer, model: torch.nn.Module) -> int:
     """Load the buffers of the lowest living rank, as they are after this epoch; return that rank."""
     for rank in peer.active():
         try:
-            vector = peer.database_of(rank).get(peer.keys.buffers(peer.epoch + 1), "other")
+            vector = peer.database_of(rank).get(peer.keys.buffers(epoch=peer.epoch + 1), "other")
         except (KeyError, Unreachable):
             if rank == peer.rank:
                 raise

@@ -49,13 +49,13 @@ def init_peers(peer: Peer, event: Mapping[str, Any]) -> dict[str, Any]:
             request = identity.sign(_own_record(peer, JOIN, other), peer.admission)
             # Store the nonce before sending it: the reply must contain it.
             command("HSET", keys.requests, other, request["nonce"])
-            _send(peer, waiting_queue(peer.plan, other), request)
+            _send(peer, waiting_queue(peer.plan, rank=other), request)
     roster = peer.roster
     if peer.rank in roster.joins:
         founders, others = set(roster.founders), set(roster.active(roster.joins[peer.rank])) - {peer.rank}
         _collect(
             peer,
-            waiting_queue(peer.plan, peer.rank),
+            waiting_queue(peer.plan, rank=peer.rank),
             founders,
             lambda body: _admit(peer, identity, body),
             others - founders,
@@ -80,7 +80,7 @@ def auth(peer: Peer, _event: Mapping[str, Any]) -> None:
     asking = roster.asking(peer.epoch) - peer.failed().keys()
     _collect(
         peer,
-        waiting_queue(peer.plan, peer.rank),
+        waiting_queue(peer.plan, rank=peer.rank),
         others - peer.trusted().keys(),
         lambda body: _admit(peer, identity, body),
         asking - peer.trusted().keys(),
@@ -88,7 +88,7 @@ def auth(peer: Peer, _event: Mapping[str, Any]) -> None:
     unknown = peer.trusted().keys() - set(joining.reachable(peer))
     _collect(
         peer,
-        password_queue(peer.plan, peer.rank),
+        password_queue(peer.plan, rank=peer.rank),
         others & unknown,
         lambda body: _learn(peer, identity, body),
         asking & unknown,
@@ -101,9 +101,9 @@ def check_heartbeat(peer: Peer, _event: Mapping[str, Any]) -> None:
     peer.set_active([rank for rank in peer.active() if peer.is_alive(rank)])
     batches = range(peer.plan.batches)
     unneeded = [
-        *(peer.keys.gradient(peer.epoch, batch) for batch in batches),
-        peer.keys.json_gradients(peer.epoch),
-        *(peer.keys.batch_buffers(peer.epoch, batch) for batch in batches),
+        *(peer.keys.gradient(epoch=peer.epoch, batch=batch) for batch in batches),
+        peer.keys.json_gradients(epoch=peer.epoch),
+        *(peer.keys.batch_buffers(epoch=peer.epoch, batch=batch) for batch in batches),
     ]
     peer.database.delete(unneeded, "other", overhead=False)
 
@@ -164,7 +164,7 @@ def _admit(peer: Peer, identity: Identity, body: bytes) -> int:
     peer.trust(rank, {**peer.trusted().get(rank, {}), **_address(request)})
     reply = {**_own_record(peer, PASSWORD, rank), "for": request["nonce"]}
     reply["password"] = encrypt(peer.database.password, request["public_key"])
-    _send(peer, password_queue(peer.plan, rank), identity.sign(reply, peer.admission))
+    _send(peer, password_queue(peer.plan, rank=rank), identity.sign(reply, peer.admission))
     return rank
 
 

@@ -172,11 +172,11 @@ class Peer(ExitStack):
 
     def active(self) -> list[int]:
         """Return the ranks of the peers aggregated in this epoch, this peer's included."""
-        return [int(rank) for rank in json.loads(self.stored(self.keys.active(self.epoch)))]
+        return [int(rank) for rank in json.loads(self.stored(self.keys.active(epoch=self.epoch)))]
 
     def set_active(self, ranks: list[int]) -> None:
         """Store the active ranks, which are aggregated in this epoch."""
-        self.database.command("SET", self.keys.active(self.epoch), json.dumps(sorted(ranks)))
+        self.database.command("SET", self.keys.active(epoch=self.epoch), json.dumps(sorted(ranks)))
 
     def lineage(self, database: TensorDatabase) -> dict[str, Any]:
         """Return the history of the parameters in a peer's database; see `rounds.update_model`."""

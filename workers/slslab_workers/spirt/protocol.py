@@ -40,7 +40,7 @@ def protocol(run: Recorded) -> Protocol:
         tuple(messages),
         tuple(waits),
         frozenset((*each, batch) for each in trained for batch in range(plan.batches)),
-        appended=frozenset(map(keys.json_gradients, epochs)),
+        appended=frozenset(keys.json_gradients(epoch=epoch) for epoch in epochs),
         judged=judged,
         unjudged="" if judged is None else f"a peer or a message was lost or late in epoch {judged}: epochs from it on",
         cleared=frozenset(trained),
@@ -55,10 +55,10 @@ def _made(run: Recorded, rank: int, epoch: int, peers: Sequence[int], follows: b
     def message(kind: str, key: str, takers: Mapping[int, int] | None = own, size: int | None = size) -> Message:
         return Message(kind, Name(key, rank, *at), takers, size, at)
 
-    average, texts = keys.average(epoch), keys.json_gradients(epoch)
+    average, texts = keys.average(epoch=epoch), keys.json_gradients(epoch=epoch)
     averaging = "json" if options["gradients"] == "json" else options["averaging"]
     for batch in range(batches):
-        key, length = (texts, None) if averaging == "json" else (keys.gradient(epoch, batch), size)
+        key, length = (texts, None) if averaging == "json" else (keys.gradient(epoch=epoch, batch=batch), size)
         yield Message("gradient", Name(key, rank, epoch, batch), own, length, at)
     # An attacker's replacement counts as overhead, so the average itself is never read.
     everyone = None if Attack.of(run.plan).replaces(rank) else dict.fromkeys(peers, 1)
@@ -76,10 +76,10 @@ def _made(run: Recorded, rank: int, epoch: int, peers: Sequence[int], follows: b
     if outside and options["update-rule"] == "sgd-momentum":
         yield Message("velocity", Name(keys.velocity, rank, *at), own if follows else {})
     if robust.name_of(options) is None:
-        yield message("aggregate", keys.aggregate(epoch))
+        yield message("aggregate", keys.aggregate(epoch=epoch))
     else:
         # The others' averages are copied for the script of the rule.
         for other in peers:
             if other != rank:
-                yield message("copy of an average", keys.received(epoch, other))
-        yield message("aggregate", by_script(keys.aggregate(epoch)), size=None)
+                yield message("copy of an average", keys.received(epoch=epoch, rank=other))
+        yield message("aggregate", by_script(keys.aggregate(epoch=epoch)), size=None)

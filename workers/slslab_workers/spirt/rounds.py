@@ -33,20 +33,20 @@ def average_gradients(peer: Peer, _event: Mapping[str, Any]) -> None:
     """Run AverageGradients: average the minibatches' gradients, then wait for the other peers at the barrier."""
     _average(peer)
     _attack(peer)
-    if peer.database.command("EXISTS", peer.keys.buffers(peer.epoch)):
-        buffers = [peer.keys.batch_buffers(peer.epoch, batch) for batch in range(peer.plan.batches)]
-        peer.database.execute("average", buffers, [peer.keys.buffers(peer.epoch + 1)], "synchronise")
+    if peer.database.command("EXISTS", peer.keys.buffers(epoch=peer.epoch)):
+        buffers = [peer.keys.batch_buffers(epoch=peer.epoch, batch=batch) for batch in range(peer.plan.batches)]
+        peer.database.execute("average", buffers, [peer.keys.buffers(epoch=peer.epoch + 1)], "synchronise")
     lineages = _pass_barrier(peer)
-    peer.database.command("SET", peer.keys.lineages(peer.epoch), json.dumps(lineages))
+    peer.database.command("SET", peer.keys.lineages(epoch=peer.epoch), json.dumps(lineages))
     peer.set_active(list(lineages))
 
 
 def _average(peer: Peer) -> None:
     database, batches = peer.database, peer.plan.batches
-    gradients = [peer.keys.gradient(peer.epoch, batch) for batch in range(batches)]
-    average = peer.keys.average(peer.epoch)
+    gradients = [peer.keys.gradient(epoch=peer.epoch, batch=batch) for batch in range(batches)]
+    average = peer.keys.average(epoch=peer.epoch)
     if peer.options["gradients"] == "json":
-        mean = database.average_json(peer.keys.json_gradients(peer.epoch), batches, "synchronise", overhead=False)
+        mean = database.average_json(peer.keys.json_gradients(epoch=peer.epoch), batches, "synchronise", overhead=False)
     elif peer.options["averaging"] == "naive":
         mean = _mean(peer, (database.get(key, "synchronise", overhead=False) for key in gradients))
     else:
@@ -58,7 +58,7 @@ def _average(peer: Peer) -> None:
 
 
 def _attack(peer: Peer) -> None:
-    attack, key = Attack.of(peer.plan), peer.keys.average(peer.epoch)
+    attack, key = Attack.of(peer.plan), peer.keys.average(epoch=peer.epoch)
     if attack.replaces(peer.rank):
         average = peer.database.get(key, "synchronise")
         made = attack.vector(peer.rank, average, peer.epoch * peer.plan.batches)
@@ -84,7 +84,7 @@ def _average_averages(peer: Peer) -> list[int]:
                 reached.append(rank)
                 yield vector
 
-    peer.database.set(peer.keys.aggregate(peer.epoch), _mean(peer, averages()), "synchronise", overhead=False)
+    peer.database.set(peer.keys.aggregate(epoch=peer.epoch), _mean(peer, averages()), "synchronise", overhead=False)
     return reached
 
 
@@ -94,14 +94,14 @@ def _withstand(peer: Peer, rule: str) -> list[int]:
     names: dict[int, str] = {}
     for rank in peer.active():
         if rank == peer.rank:
-            names[rank] = peer.keys.average(peer.epoch)
+            names[rank] = peer.keys.average(epoch=peer.epoch)
         elif (vector := _average_of(peer, rank)) is not None:
-            names[rank] = peer.keys.received(peer.epoch, rank)
+            names[rank] = peer.keys.received(epoch=peer.epoch, rank=rank)
             peer.database.set(names[rank], vector, "synchronise", overhead=False)
     byzantine = int(robust.BYZANTINE.of(peer.options))
     robust.check_count(rule, len(names), byzantine)
     function, arguments = robust.script(rule, len(names), byzantine)
-    inputs, output = list(names.values()), peer.keys.aggregate(peer.epoch)
+    inputs, output = list(names.values()), peer.keys.aggregate(epoch=peer.epoch)
     peer.database.execute(function, inputs, [output], "synchronise", arguments=arguments, overhead=False)
     if received := [name for rank, name in names.items() if rank != peer.rank]:
         peer.database.command("DEL", *received)
@@ -118,7 +118,7 @@ def update_model(peer: Peer, _event: Mapping[str, Any]) -> None:
     differs from the lowest active rank's, it first copies that peer's parameters.
     """
     ranks = peer.active()
-    lineages: dict[str, str] = json.loads(peer.stored(peer.keys.lineages(peer.epoch)))
+    lineages: dict[str, str] = json.loads(peer.stored(peer.keys.lineages(epoch=peer.epoch)))
     digest, leader = lineages[str(peer.rank)], ranks[0]
     if digest != lineages[str(leader)]:
         taken_over = _take_over(peer, leader)
@@ -143,7 +143,7 @@ def trigger_next_epoch(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
     # With until_accuracy the driver decides after each epoch whether to continue, so each may be the last.
     if not more or plan.until_accuracy is not None:
         result = _result(peer, "patience" if stopped else None)
-        peer.objects.put(result_key(plan, peer.rank), json.dumps(result).encode(), "other")
+        peer.objects.put(result_key(plan, rank=peer.rank), json.dumps(result).encode(), "other")
     else:
         peer.start(replace(peer.execution, epoch=peer.epoch + 1))
     return {
@@ -192,7 +192,7 @@ def _pass_barrier(peer: Peer) -> dict[int, str]:
 
 def _average_of(peer: Peer, rank: int) -> Vector | None:
     """Return a peer's average of this epoch; None if the peer has failed, or has run ahead and deleted it."""
-    key = peer.keys.average(peer.epoch)
+    key = peer.keys.average(epoch=peer.epoch)
     for _ in range(2):
         try:
             return peer.database_of(rank).get(key, "synchronise", overhead=False)
@@ -208,7 +208,7 @@ def _average_of(peer: Peer, rank: int) -> Vector | None:
 def _step(peer: Peer) -> None:
     keys, database = peer.keys, peer.database
     outputs = [keys.parameters, keys.velocity] if has_momentum(peer.plan) else [keys.parameters]
-    inputs = [keys.parameters, keys.aggregate(peer.epoch), *outputs[1:]]
+    inputs = [keys.parameters, keys.aggregate(epoch=peer.epoch), *outputs[1:]]
     if peer.options["update"] == "in-database":
         function, rates = update_script(peer.plan)
         database.execute(function, inputs, outputs, "update", arguments=rates, overhead=False)
@@ -263,7 +263,7 @@ def _result(peer: Peer, ended: str | None) -> dict[str, Any]:
     first = peer.first_epochs()
     losses: list[float | None] = [None] * (first[peer.rank] * peer.plan.batches)
     for epoch in range(first[peer.rank], peer.epoch + 1):
-        stored = peer.database.command("HMGET", peer.keys.losses(epoch), *range(peer.plan.batches))
+        stored = peer.database.command("HMGET", peer.keys.losses(epoch=epoch), *range(peer.plan.batches))
         losses += [float(bytes(loss)) for loss in stored]
     parameters = peer.database.get(peer.keys.parameters, "other")
     deaths, late = peer.absent()

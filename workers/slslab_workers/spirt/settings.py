@@ -68,7 +68,9 @@ class Keys:
 
     def of_epoch(self, epoch: int) -> tuple[str, ...]:
         """Return the keys that aren't needed once all peers are at the next epoch's barrier."""
-        return tuple(name(epoch) for name in (self.average, self.aggregate, self.active, self.lineages, self.buffers))
+        return tuple(
+            name(epoch=epoch) for name in (self.average, self.aggregate, self.active, self.lineages, self.buffers)
+        )
 
 
 # The queue for requests to join that are sent to a peer.

@@ -76,7 +76,7 @@ class ObjectWorker(Worker):
 
         Workers don't wait for each other, so they ignore each other's votes to leave.
         """
-        leaving, key = self.leaving, global_key(self.plan, self.plan.architecture)
+        leaving, key = self.leaving, global_key(self.plan, architecture=self.plan.architecture)
         seeds = self.rank == 0 and state.updates == self.local_steps
         if seeds:
             self.put_vector(key, vector)

@@ -30,7 +30,7 @@ class InstanceWorker(Trainer):
             going = state.position < last
             if going and plan.gradual and state.position % plan.batches == 0:
                 # Waiting for the driver's verdict is billed time.
-                key = verdict_key(plan, state.position // plan.batches - 1)
+                key = verdict_key(plan, epoch=state.position // plan.batches - 1)
                 going = self.objects.wait_for(key, poll_policy(plan).gets, "other").body == GO_ON
         return self.publish(state)
 

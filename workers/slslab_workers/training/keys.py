@@ -1,7 +1,5 @@
 """Names of a run's objects. All start with the run's prefix, so runs never share an object."""
 
-import re
-
 from slslab_workers.plan import Plan
 
 # The end of the key of the global model, which workers replace without waiting for each other.
@@ -11,17 +9,17 @@ GO_ON, STOP = b"go on", b"stop"
 
 
 class Key:
-    """A kind of key or queue of a run: `key(plan, value, …)` is the name of one.
+    """A kind of key or queue of a run: `key(plan, rank=0, …)` is the name of one.
 
-    The template's first field is the run. The others take the values in order.
+    The template's fields are the run and the named values.
     """
 
     def __init__(self, template: str) -> None:
-        self._format = re.sub(r"{\w+}", "%s", template)
+        self._template = template
 
-    def __call__(self, plan: Plan, *values: int | str) -> str:
-        """Return the name; TypeError unless there is a value for each field."""
-        return self._format % (plan.run, *values)
+    def __call__(self, plan: Plan, **values: int | str) -> str:
+        """Return the name; KeyError unless there is a value for each field."""
+        return self._template.format(run=plan.run, **values)
 
 
 # A worker's minibatch.

@@ -157,7 +157,7 @@ class Trainer:
     def publish(self, state: WorkerState) -> dict[str, Any]:
         """Store this worker's result, and return it."""
         result = self._result(state)
-        self.objects.put(result_key(self.plan, self.rank), json.dumps(result).encode(), "other")
+        self.objects.put(result_key(self.plan, rank=self.rank), json.dumps(result).encode(), "other")
         return result
 
     def _result(self, state: WorkerState) -> dict[str, Any]:

@@ -63,7 +63,8 @@ def install(worker: Any, lines: LogLines) -> None:
     """Make a worker append lines to its log after the methods in `lines`, if its plan has the log traffic."""
     if not LOG_TRAFFIC.of(worker.plan.options):
         return
-    log = Log(log_key(worker.plan, worker.rank, worker.logged_as or worker.plan.architecture), worker.objects)
+    logged_as = worker.logged_as or worker.plan.architecture
+    log = Log(log_key(worker.plan, rank=worker.rank, logged_as=logged_as), worker.objects)
     for method, texts in lines.items():
         setattr(worker, method, _logged(getattr(worker, method), partial(texts, worker), log))
 

@@ -16,7 +16,7 @@ def fetch_minibatch(
 
     Return inputs, (B, C, H, W) float32 in the plan's memory format or rows (B, D), and targets (B,) int64.
     """
-    stored = objects.get(minibatch_key(plan, epoch, step, rank), "fetch")
+    stored = objects.get(minibatch_key(plan, epoch=epoch, step=step, rank=rank), "fetch")
     with objects.tracer.span("prepare", "fetch", bytes=len(stored.body)):
         samples = datasets.decode_minibatch(stored.body, stored.metadata)
         inputs, targets = datasets.prepare(*samples, plan.seed, epoch, rank, step)
@@ -38,4 +38,4 @@ def store_model(objects: ObjectChannel, plan: Plan, epoch: int, model: torch.nn.
         body = bytearray(gradients.as_bytes(gradients.flatten(model.parameters()).cpu()))
         body += buffers_to_bytes(model)
         span.bytes = len(body)
-    objects.put(model_key(plan, epoch), body, "other")
+    objects.put(model_key(plan, epoch=epoch), body, "other")

@@ -84,7 +84,7 @@ class Worker(Trainer):
 
     def _resume(self) -> WorkerState:
         global _warm
-        key = state_key(self.plan, self.rank)
+        key = state_key(self.plan, rank=self.rank)
         kept = _warm if _warm is not None and _warm[0] == key else None
         # Training changes this state. If the invocation then fails, the state no longer equals the stored one.
         _warm = None
@@ -100,7 +100,7 @@ class Worker(Trainer):
 
     def _save(self, state: WorkerState) -> None:
         global _warm
-        key = state_key(self.plan, self.rank)
+        key = state_key(self.plan, rank=self.rank)
         with self.tracer.span("serialise", "other") as span:
             body = state.to_bytes()
             span.bytes = len(body)
