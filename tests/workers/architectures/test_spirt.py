@@ -178,14 +178,14 @@ def test_a_peer_whose_database_averages_texts_is_not_dead(
     """While Lua runs, the database of rank 1 answers no ping, and rank 0 checks it at the barrier."""
     averaging: list[bool] = []
     looked_after: list[int] = []
-    ping, is_alive = TensorDatabase.ping, Peer.is_alive
+    ping, check_alive = TensorDatabase.ping, Peer.check_alive
 
     def answers(database: TensorDatabase, answer_s: float = 1.0) -> bool:
         busy = averaging and database.port == FIRST_PORT + 1
         return not busy and ping(database, answer_s)
 
     def looks(peer: Peer, rank: int, **how: Any) -> bool:
-        found = is_alive(peer, rank, **how)
+        found = check_alive(peer, rank, **how)
         if averaging:
             looked_after.append(rank)
         return found
@@ -197,7 +197,7 @@ def test_a_peer_whose_database_averages_texts_is_not_dead(
             averaging.clear()
 
     monkeypatch.setattr(TensorDatabase, "ping", answers)
-    monkeypatch.setattr(Peer, "is_alive", looks)
+    monkeypatch.setattr(Peer, "check_alive", looks)
     plan = make_plan("spirt", workers=2, epochs=2, batches=1, batch_size=4, options={"gradients": "json"})
     ran = peers.run(plan, before=before)
     assert set(looked_after) == {1}

@@ -203,7 +203,7 @@ def test_passwords_are_exchanged_and_used(pair: Pair) -> None:
         stored = peer.trusted()[other]["password"]
         assert PASSWORDS[other] not in stored
         assert peer.identity.decrypt(stored) == PASSWORDS[other]
-        assert peer.is_alive(other)
+        assert peer.check_alive(other)
         marker = peer.database_of(other).command("SET", f"mark{rank}", "here")
         assert marker == "OK"
     with redis.Redis.from_url(pair.urls[1]) as client:
@@ -212,7 +212,7 @@ def test_passwords_are_exchanged_and_used(pair: Pair) -> None:
     peer = pair.peer(0)
     record = peer.trusted()[1]
     peer.trust(1, {**record, "password": encrypt("wrong", peer.identity.public_pem)})
-    assert not peer.is_alive(1)
+    assert not peer.check_alive(1)
 
 
 def test_requests_of_strangers_are_dropped_and_those_of_peers_are_not(

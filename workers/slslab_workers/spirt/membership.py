@@ -98,7 +98,7 @@ def auth(peer: Peer, _event: Mapping[str, Any]) -> None:
 @on_peer
 def check_heartbeat(peer: Peer, _event: Mapping[str, Any]) -> None:
     """Run CheckHeartbeat: ping all active peers' databases, its own included, and delete the minibatches' gradients."""
-    peer.set_active([rank for rank in peer.active() if peer.is_alive(rank)])
+    peer.set_active([rank for rank in peer.active() if peer.check_alive(rank)])
     batches = range(peer.plan.batches)
     unneeded = [
         *(peer.keys.gradient(epoch=peer.epoch, batch=batch) for batch in batches),
@@ -153,7 +153,7 @@ def _collect(
             raise TimeoutError(f"Peer {peer.rank} received records only from peers {sorted(accepted)}.")
         else:
             admitted = missing & peer.trusted().keys()
-            failed |= {rank for rank in admitted if not peer.is_alive(rank)} | peer.failed().keys()
+            failed |= {rank for rank in admitted if not peer.check_alive(rank)} | peer.failed().keys()
 
 
 def _admit(peer: Peer, identity: Identity, body: bytes) -> int:

@@ -112,7 +112,7 @@ class Peer(ExitStack):
             self._others[rank] = self.enter_context(TensorDatabase(url, self.tracer, connect_s=PING_ANSWER_S))
         return self._others[rank]
 
-    def is_alive(self, rank: int, *, busy: bool = False) -> bool:
+    def check_alive(self, rank: int, *, busy: bool = False) -> bool:
         """Return whether a peer's database answers one of three pings, a second apart. If it doesn't, or the peer isn't
         trusted, record its failure; Unreachable if it is this peer's own.
 

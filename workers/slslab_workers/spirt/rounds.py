@@ -177,7 +177,7 @@ def _pass_barrier(peer: Peer) -> dict[int, str]:
         if not missing or left_s <= 0:
             break
         for rank in sorted(missing):
-            if not peer.is_alive(rank, busy=peer.options["gradients"] == "json"):
+            if not peer.check_alive(rank, busy=peer.options["gradients"] == "json"):
                 expected.discard(rank)
         late = [rank for rank in newcomers if rank in missing & expected]
         joining.hand_over(peer, late)
@@ -200,7 +200,7 @@ def _average_of(peer: Peer, rank: int) -> Vector | None:
             if rank == peer.rank:
                 raise
             # A connection may break while both peers are alive, so try once more.
-            if isinstance(error, NoTensor) or not peer.is_alive(rank):
+            if isinstance(error, NoTensor) or not peer.check_alive(rank):
                 break
     return None
 
@@ -213,11 +213,13 @@ def _step(peer: Peer) -> None:
         function, rates = update_script(peer.plan)
         database.execute(function, inputs, outputs, "update", arguments=rates, overhead=False)
         return
-    vectors = [database.get(key, "update", overhead=False) for key in inputs]
+    parameters, change, *velocity = (database.get(key, "update", overhead=False) for key in inputs)
     with peer.tracer.span("update", "update"):
-        step_outside(peer.plan, *vectors)
-    for key, vector in zip(outputs, vectors, strict=False):
-        database.set(key, vector, "update", overhead=False)
+        step_outside(peer.plan, parameters, change, *velocity)
+    database.set(keys.parameters, parameters, "update", overhead=False)
+    if velocity:
+        # With momentum, `step_outside` leaves the new velocity in the aggregate.
+        database.set(keys.velocity, change, "update", overhead=False)
 
 
 def has_momentum(plan: Plan) -> bool:
