@@ -465,9 +465,9 @@ def report(document: Mapping[str, Any]) -> Iterator[Part]:
     rows = [cells(row) for row in document["rows"]]
     headings = ("workload", "MB", "on Lambda", "predicted (80 %)", "error", "inside", "standing")
     yield Table(headings, rows, words=(0, 3, 5, 6))
-    yield "These rows don't count in any mean:"
-    apart = {row["workload"]: row["apart"] for row in document["rows"] if row["apart"]}
-    yield "\n".join(f"{workload}: {reason}." for workload, reason in apart.items())
+    if apart := {row["workload"]: row["apart"] for row in document["rows"] if row["apart"]}:
+        yield "These rows don't count in any mean:"
+        yield "\n".join(f"{workload}: {reason}." for workload, reason in apart.items())
     errors = [(one["model"], one["workload"], f"{one['error']:.1%}") for one in document["workloads"]]
     yield Table(("kind", "workload", "mean error"), errors, words=(0, 1))
     medians = ", ".join(f"{model} {error:.1%}" for model, error in document["medians"].items())

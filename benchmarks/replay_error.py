@@ -40,8 +40,10 @@ from typing import Any
 from rich.console import Console
 
 from slslab.errors import SlslabError
+from slslab.report.formats import percent
 from slslab.report.page import Part, Table
 from slslab.report.terminal import render
+from slslab.run.oversubscription import OVERSUBSCRIBED
 from slslab.run.run import Run
 from slslab_lab.replay.fitting import fit
 from slslab_lab.replay.kernel.kernel import play
@@ -246,7 +248,13 @@ def report(document: Mapping[str, Any]) -> Iterator[Part]:
     ]
     headings = ("architecture", "held out", "figure", "measured s", "spread", "predicted s", "error")
     yield Table(headings, rows, words=range(3))
-    yield "*: the host was oversubscribed. !: beyond the bounds."
+    yield (
+        "Training: seconds of a worker from an epoch's first event to its last. Duration: seconds of a worker's "
+        "handlers. Billed: billed seconds of all functions. *: the host delayed functions for more than "
+        f"{percent(OVERSUBSCRIBED)} of their time. !: off by more than {percent(WORST)} and by more than {OF_SPREAD} "
+        f"times the spread. The bounds: none is so far off, and the mean is at most {percent(MEAN)}, or {OF_SPREAD} "
+        "times the mean spread if that is more."
+    )
     yield "\n".join(
         f"{figure}: mean absolute error {error['mean']:.1%}, worst {error['worst']:.1%}, mean spread "
         f"{error['spread']:.1%}: {'within' if error['holds'] else 'beyond'} the bounds"

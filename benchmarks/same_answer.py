@@ -31,6 +31,7 @@ from typing import Any
 
 from rich.console import Console
 
+from slslab.report.formats import MISSING
 from slslab.report.page import Part, Table
 from slslab.report.terminal import render
 
@@ -39,7 +40,8 @@ COPY = "import numpy\nsource = numpy.ones(8_000_000)\ntarget = source.copy()\nwh
 CONDITIONS = {"idle": (LOOP, 0), "2 loops": (LOOP, 2), "8 loops": (LOOP, 8), "4 copies": (COPY, 4)}
 IDLE = "idle"
 ARCHITECTURES = ("allreduce", "scatterreduce", "mlless", "spirt", "gpu")
-FIGURES = ("seconds", "cost")
+# With the headings of their rows.
+FIGURES = {"seconds": "time, s", "cost": "cost, USD"}
 WORST, MEAN, FLOOR, UNFIT = 0.10, 0.05, 0.05, 0.10
 Ranges = Mapping[str, Mapping[str, float]]
 
@@ -127,7 +129,8 @@ def report(rows: Sequence[Mapping[str, Any]]) -> Iterator[Part]:
         own = {row["condition"]: row for row in rows if (row["architecture"], row["figure"]) == (architecture, figure)}
         cells = [f"{own[name]['median']:.4g}" if name == IDLE else f"{own[name]['off']:+.1%}" for name in CONDITIONS]
         inside, of = (sum(row[key] for name, row in own.items() if name != IDLE) for key in ("ranges_with_idle", "of"))
-        printed.append((architecture, figure, *cells, f"{own[IDLE]['floor']:.1%}", f"{inside} of {of}"))
+        floor = f"{own[IDLE]['floor']:.1%}" if own[IDLE]["of"] > 1 else MISSING
+        printed.append((architecture, FIGURES[figure], *cells, floor, f"{inside} of {of}"))
     yield Table(("architecture", "figure", *CONDITIONS, "idle spread", "idle value in ranges"), printed, words=(0, 1))
 
 

@@ -7,7 +7,7 @@ from pkgutil import resolve_name
 from statistics import fmean
 from typing import Any
 
-from docs.pages.results import describe_study, replayed
+from docs.pages.results import describe_study, replayed, with_headings
 
 from slslab.report.page import Document, Part, Table
 from slslab.run.metrics import grouped
@@ -73,7 +73,7 @@ def build() -> Iterator[Part]:
     )
     yield from resolve_name("benchmarks.replay_error:report")(plans)
     yield "## Rounds of GradsSharding, λ-FL and LIFL"
-    yield from describe_study("gradssharding")
+    yield from with_headings(describe_study("gradssharding"))
 
 
 def _introduction(truths: Sequence[Truth], rounds: Document) -> Iterator[Part]:

@@ -1,11 +1,12 @@
 """docs/results.md: the project's own results for the papers' tables and figures. It is built only from `results/` and
 `papers/`: recordings are replayed, nothing is run."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import cache
 
-from slslab.report.page import Document, Part
-from slslab_lab.pages.reproduction import reproduction, tables
+from slslab.report.page import Document, Part, Table
+from slslab_lab.pages.reproduction import notes, reproduction, tables
 from slslab_lab.studies.catalogue import STUDIES
 
 INTRODUCTION = (
@@ -31,7 +32,7 @@ def build() -> Iterator[Part]:
         fidelity = " --fidelity replayed" if "fidelity" in STUDIES[name].options else ""
         yield f"## {document['table']['title']}{PARTS.get(name, '')}"
         yield f"`slslab reproduce {name}{fidelity} --full`:"
-        yield from reproduction(document)
+        yield from with_headings(reproduction(document))
 
 
 @cache
@@ -45,4 +46,14 @@ def describe_study(name: str) -> Iterator[Part]:
     document = replayed(name)
     yield from document["findings"]
     yield from tables(document)
-    yield from document["notes"]
+    # The first is the legend of signs that these tables don't have.
+    yield from notes(document)[1:]
+
+
+def with_headings(parts: Iterable[Part]) -> Iterator[Part]:
+    """Yield the parts with the captions of tables as headings."""
+    for part in parts:
+        if isinstance(part, Table) and part.caption:
+            yield f"### {part.caption}"
+            part = replace(part, caption="")
+        yield part

@@ -29,8 +29,8 @@ class TomlTable(BaseModel):
 class DataFiles(Generic[Model]):
     """Data files of one kind, called `noun`: `model` checks their content, and `error` names the first invalid entry.
 
-    Built-in files are in `folder`, and don't change. A file with the name of one of them as its `base` contains only
-    the differences. Files have a version if `schema` isn't None.
+    Built-in files are in `folder`, and don't change. With `bases`, a file with the name of one of them as its `base`
+    contains only the differences. Files have a version if `schema` isn't None.
     """
 
     def __init__(
@@ -41,9 +41,10 @@ class DataFiles(Generic[Model]):
         folder: Path | None = None,
         schema: int | None = None,
         parse_float: Callable[[str], Any] = float,
+        bases: bool = True,
     ) -> None:
         self._model, self._noun, self._error = model, noun, error
-        self._schema, self._parse_float = schema, parse_float
+        self._schema, self._parse_float, self._bases = schema, parse_float, bases
         paths = folder.glob("*.toml") if folder else ()
         self._paths = {path.stem: path for path in sorted(paths, key=lambda path: path.stem)}
         self._built_in = cache(self._load)
@@ -65,7 +66,7 @@ class DataFiles(Generic[Model]):
         if self._schema is not None:
             check_schema(document, self._schema, path, self._noun, self._error)
             del document["schema"]
-        if not self._paths or "base" not in document:
+        if not self._bases or not self._paths or "base" not in document:
             return document
         base = document.pop("base")
         if not isinstance(base, str) or base not in self._paths:

@@ -76,13 +76,14 @@ class Table:
     dispensable: Sequence[str] | None = None
 
     def filled(self) -> "Table":
-        """Return a table without totals, and without columns that are empty in all rows."""
+        """Return the table without columns that are empty in all rows."""
         empty = {"", MISSING, Cell(MISSING)}
         kept = [number for number in range(len(self.columns)) if not {row[number] for row in self.rows} <= empty]
         return replace(
             self,
             columns=[self.columns[number] for number in kept],
             rows=[[row[number] for number in kept] for row in self.rows],
+            totals=[[row[number] for number in kept] for row in self.totals],
             words=[place for place, number in enumerate(kept) if number in self.words],
         )
 

@@ -359,7 +359,9 @@ class RunDocument(Totals, OnLambda):
 
     `plan` is the plan's own document. If the command was killed, figures from the driver or the running system are
     None. In runs before 0.2, interrupted ones have the status failed. `lambda` has a `status`, and either a `reason` or
-    figures. All other figures are this host's, and `cost` is the price of its usage.
+    figures. All other figures are this host's, and `cost` is the price of its usage. `report` is the page of a run that
+    is done or failed; a killed one has none. `files` has the SHA-256 of its directory's files by name; runs before 0.2
+    lack it.
     """
 
     schema: Literal[2]
@@ -404,9 +406,7 @@ class RunDocument(Totals, OnLambda):
     faults: NotRequired[list[Injected]]
     cost: Cost
     trace_torn: bool
-    # The page of a run that is done or failed; a killed one has none.
     report: NotRequired[Page]
-    # The SHA-256 of its directory's files by name; runs before 0.2 lack it.
     files: NotRequired[dict[str, str]]
 
 

@@ -41,10 +41,10 @@ def curve(document: Document) -> Iterator[Part]:
         for row in rows
         if row["epoch"] % every == 0 or row is rows[-1] or (best and row["epoch"] == best["epoch"])
     ]
-    yield Table(HEADINGS, shown).filled()
     if best is None:
         yield "No epoch was trained."
         return
+    yield Table(HEADINGS, shown).filled()
     ended = ENDINGS.get(document["ended"], f"it is {document['status']}")
     yield f"Best {percent(best['test_accuracy'], '.2')} after epoch {best['epoch']}; {ended}."
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, InstanceOf, model_validator
 
@@ -200,7 +200,6 @@ class Paper(TomlTable):
     `ways` describes the names of formulas in words.
     """
 
-    schema_version: Annotated[Literal[1], Field(alias="schema")] = 1
     name: Text
     title: Text
     authors: Text
@@ -293,5 +292,5 @@ def _check_entry(where: str, look_up: Callable[[Any], object], entry: Reference 
         raise ValueError(f"{where}: {trouble.message.removesuffix('.')}") from trouble
 
 
-_FILES = DataFiles(Paper, "paper", PaperError, next(filter(Path.is_dir, FOLDERS), None), SCHEMA, Decimal)
+_FILES = DataFiles(Paper, "paper", PaperError, next(filter(Path.is_dir, FOLDERS), None), SCHEMA, Decimal, bases=False)
 paper_names, load_paper = _FILES.names, _FILES.load
