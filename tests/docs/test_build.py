@@ -12,6 +12,7 @@ from docs.pages import discrepancies
 from docs.pages.markdown import WIDTH, code, paragraph, render
 from tests import commands
 
+from slslab.report.formats import MISSING
 from slslab.report.page import Cell, Note, Table
 from slslab_lab.papers.paper import Paper, load_paper, paper_names
 
@@ -84,7 +85,7 @@ def test_lines_of_the_page() -> None:
 def test_a_working_has_its_own_inputs_unit_and_printed_figure() -> None:
     paper = Paper.model_validate(
         {
-            "schema": 1, "name": "p", "title": "p", "authors": "p", "published": "p",
+            "name": "p", "title": "p", "authors": "p", "published": "p",
             "tables": {
                 "t": {
                     "title": "t", "source": "t", "units": {"x": "s"}, "formulas": {"x": {"double": "2 * y"}},
@@ -115,3 +116,8 @@ def test_paragraphs_keep_code_together_and_tables_their_columns() -> None:
     assert render(shown) == "**C**\n\n| a | b |\n| --- | ---: |\n| x\\|y | 1 |\n\nN"
     assert render(["# T", Note("one\ntwo"), "three"]) == "# T\n\n- one\n- two\n\nthree"
     assert (code("a * b"), code("")) == ("`a * b`", "")
+
+
+def test_a_filled_table_lacks_its_empty_columns_in_totals_too() -> None:
+    table = Table(("a", "b", "c"), [["1", MISSING, "x"], ["2", "", "y"]], totals=[["3", "", "z"]], words=(2,))
+    assert render(table.filled()) == "| a | c |\n| ---: | --- |\n| 1 | x |\n| 2 | y |\n| 3 | z |"

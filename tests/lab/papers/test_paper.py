@@ -208,6 +208,7 @@ def test_numbers_keep_their_digits_and_rows_have_the_inputs_of_their_table(writt
     [
         ("schema = 1", "schema = 2", "has schema 2, and this version reads 1"),
         ("schema = 1", "", "does not say its schema"),
+        ("schema = 1", 'schema = 1\nbase = "barrak-2025"', "wrong at base: Extra inputs are not permitted"),
         ('name = "small"', "name = ", "is not TOML"),
         ('title = "Times"', "", "wrong at tables.one.title: Field required"),
         ('title = "Times"', 'title = "Times"\ncaption = ""', "wrong at tables.one.caption: Extra inputs"),

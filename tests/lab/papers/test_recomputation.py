@@ -390,7 +390,7 @@ def test_a_figure_agrees_with_what_it_was_rounded_from(value: Decimal, places: i
     assert abs(Fraction(printed) - Fraction(value)) <= Fraction(1, 2 * 10**places)
     paper = Paper.model_validate(
         {
-            "schema": 1, "name": "p", "title": "p", "authors": "p", "published": "p",
+            "name": "p", "title": "p", "authors": "p", "published": "p",
             "tables": {
                 "t": {
                     "title": "t", "source": "t", "units": {"x": "s"}, "formulas": {"x": {"same": "value"}},

@@ -58,7 +58,6 @@ def paper() -> Paper:
     }
     return Paper.model_validate(
         {
-            "schema": 1,
             "name": "a-paper",
             "title": "A Paper",
             "authors": "A. Author",
