@@ -357,11 +357,11 @@ class Totals(Traffic):
 class RunDocument(Totals, OnLambda):
     """Everything known about a run that has ended.
 
-    `plan` is the plan's own document. If the command was killed, figures from the driver or the running system are
-    None. In runs before 0.2, interrupted ones have the status failed. `lambda` has a `status`, and either a `reason` or
-    figures. All other figures are this host's, and `cost` is the price of its usage. `report` is the page of a run that
-    is done or failed; a killed one has none. `files` has the SHA-256 of its directory's files by name; runs before 0.2
-    lack it.
+    `plan` is the plan's own document. If the command was killed, it lacks figures from the driver or the running system
+    (None). In runs before 0.2, interrupted ones have the status failed. `lambda` has a `status`, and either a `reason`
+    or figures. All other figures are this host's, and `cost` is the price of its usage. `report` is the page of a run
+    that is done or failed; a killed one lacks it. `files` has the SHA-256 of its directory's files by name; runs before
+    0.2 lack it.
     """
 
     schema: Literal[2]

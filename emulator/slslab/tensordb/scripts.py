@@ -180,7 +180,7 @@ def _last_words(error: Exception) -> str:
 def spares_inputs(graph: Any) -> bool:
     """Return whether a function surely writes to none of its input tensors, by torch's own alias analysis.
 
-    A loop whose turns pass on an input counts as writing to it, even if none does.
+    A loop that passes an input from turn to turn counts as writing to it, even if it only reads.
     """
     aliases, given = graph.alias_db(), next(graph.inputs())
     nodes = list(_nodes(graph))
