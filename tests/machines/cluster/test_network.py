@@ -16,7 +16,7 @@ import signal
 from tests.machines.cluster.network import Nodes
 
 with Nodes(2, late=2) as nodes:
-    nodes.popen(1, ["sleep", "600"])
+    nodes.popen(1, ["sh", "-c", "echo; exec sleep 600"]).stdout.readline()  # it is on the node by then
     print(nodes.space(1), nodes.folder, flush=True)
     signal.pause()
 """
@@ -29,9 +29,11 @@ def test_a_cluster_ends_with_its_process(number: int) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as made:
         assert made.stdout is not None
         space, folder = made.stdout.readline().split()
-        (pid,) = pids(space)
-        there = os.pidfd_open(pid)
-        made.send_signal(number)
+        try:
+            (pid,) = pids(space)
+            there = os.pidfd_open(pid)
+        finally:
+            made.send_signal(number)
         made.communicate(timeout=60)  # also until the reaper ends, which has the same standard output
     assert select.select([there], (), (), 0)[0], "the process on a node has ended"
     os.close(there)
