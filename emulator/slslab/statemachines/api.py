@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from botocore import xform_name
+from moto.stepfunctions.parser.asl.eval.callback.callback import CallbackOutcomeFailure, CallbackOutcomeSuccess
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
@@ -30,7 +31,7 @@ from slslab.statemachines.definitions import SETTINGS, check_settings, problems
 from slslab.statemachines.executions import Execution, Machines
 from slslab.statemachines.history import without_data
 from slslab.statemachines.interpreter import LITTER
-from slslab.statemachines.machines import Machine, alias_name, check_name, check_role
+from slslab.statemachines.machines import Alias, Machine, check_name, check_role
 
 PAGE = 100
 # They parse or copy programs, or end executions. All other operations have the state machines to themselves.
@@ -96,12 +97,12 @@ class StatesApi:
         return {"stateMachineArn": machine.arn, "creationDate": machine.created, **version}
 
     def _describe_state_machine(self, members: Members) -> dict[str, Any]:
-        target = self._machines.registry.revision(members["stateMachineArn"])
-        described = {**_described(target.machine), "status": "ACTIVE", "type": "STANDARD"}
-        if target.version is None:
-            return {**described, "creationDate": target.machine.created}
-        own = {"stateMachineArn": target.version.arn, "creationDate": target.version.created}
-        return {**described, **own, **_present(description=target.version.description)}
+        machine, version = self._machines.registry.revision(members["stateMachineArn"])
+        described = {**_described(machine), "status": "ACTIVE", "type": "STANDARD", "creationDate": machine.created}
+        if version is None:
+            return described
+        own = {"stateMachineArn": version.arn, "creationDate": version.created}
+        return {**described, **own, **_present(description=version.description)}
 
     def _describe_state_machine_for_execution(self, members: Members) -> dict[str, Any]:
         machine = self._machines.execution(members["executionArn"]).machine
@@ -183,44 +184,26 @@ class StatesApi:
         self._machines.registry.delete_version(members["stateMachineVersionArn"])
 
     def _create_state_machine_alias(self, members: Members) -> dict[str, Any]:
-        alias = self._machines.registry.create_alias(
-            members["name"], _routing(members["routingConfiguration"]), members.get("description", "")
-        )
-        return {"stateMachineAliasArn": alias.arn, "creationDate": alias.created}
+        description = members.get("description", "")
+        alias = self._machines.registry.create_alias(members["name"], members["routingConfiguration"], description)
+        return _summary(alias)
 
     def _update_state_machine_alias(self, members: Members) -> dict[str, Any]:
-        if not {"description", "routingConfiguration"} & members.keys():
+        changes = {name: members[name] for name in ("description", "routingConfiguration") if name in members}
+        if not changes:
             # documented: API_UpdateStateMachineAlias.html; the text is assumed.
             raise ServiceError(
                 400, "ValidationException", "Either the description or the routing configuration must be specified"
             )
-        routing = members.get("routingConfiguration")
-        alias = self._machines.registry.update_alias(
-            members["stateMachineAliasArn"],
-            None if routing is None else _routing(routing),
-            members.get("description"),
-        )
-        return {"updateDate": alias.updated}
+        alias = self._machines.registry.update_alias(members["stateMachineAliasArn"], changes)
+        return {"updateDate": alias["updateDate"]}
 
     def _describe_state_machine_alias(self, members: Members) -> dict[str, Any]:
-        alias = self._machines.registry.alias(members["stateMachineAliasArn"])
-        routing = [{"stateMachineVersionArn": version, "weight": weight} for version, weight in alias.routing]
-        return {
-            "stateMachineAliasArn": alias.arn,
-            "name": alias_name(alias),
-            **_present(description=alias.description),
-            "routingConfiguration": routing,
-            "creationDate": alias.created,
-            "updateDate": alias.updated,
-        }
+        return _present(**self._machines.registry.alias(members["stateMachineAliasArn"]))
 
     def _list_state_machine_aliases(self, members: Members) -> dict[str, Any]:
-        return _page(
-            "stateMachineAliases",
-            self._machines.registry.aliases(members["stateMachineArn"]),
-            members,
-            lambda alias: {"stateMachineAliasArn": alias.arn, "creationDate": alias.created},
-        )
+        aliases = self._machines.registry.aliases(members["stateMachineArn"])
+        return _page("stateMachineAliases", aliases, members, _summary)
 
     def _delete_state_machine_alias(self, members: Members) -> None:
         self._machines.registry.delete_alias(members["stateMachineAliasArn"])
@@ -280,14 +263,15 @@ class StatesApi:
             parse_json(members["output"])
         except (ValueError, RecursionError) as error:
             raise ServiceError(400, "InvalidOutput", f"Invalid Output: '{error}'") from error
-        self._machines.waiting(members["taskToken"]).succeed(members["taskToken"], members["output"])
+        token, output = members["taskToken"], members["output"]
+        self._machines.answer(token, CallbackOutcomeSuccess(token, output))
 
     def _send_task_failure(self, members: Members) -> None:
         token, error, cause = members["taskToken"], members.get("error", ""), members.get("cause", "")
-        self._machines.waiting(token).fail(token, error, cause)
+        self._machines.answer(token, CallbackOutcomeFailure(token, error, cause))
 
     def _send_task_heartbeat(self, members: Members) -> None:
-        self._machines.waiting(members["taskToken"]).heartbeat(members["taskToken"])
+        self._machines.answer(members["taskToken"], None)
 
 
 def body_limit(scope: Scope) -> tuple[int, str]:
@@ -313,8 +297,8 @@ def _tags(members: Members) -> dict[str, str]:
     return {tag.get("key", ""): tag.get("value", "") for tag in members.get("tags", ())}
 
 
-def _routing(configuration: Sequence[Members]) -> list[tuple[str, int]]:
-    return [(entry["stateMachineVersionArn"], entry["weight"]) for entry in configuration]
+def _summary(alias: Alias) -> dict[str, Any]:
+    return {name: alias[name] for name in ("stateMachineAliasArn", "creationDate")}
 
 
 def _version_description(members: Members) -> str | None:
@@ -359,7 +343,7 @@ def _shown(execution: Execution) -> dict[str, Any]:
         "status": execution.status,
         "startDate": execution.started.timestamp(),
         "redriveCount": 0,
-        **_present(**execution.published),
+        **execution.published,
     }
     return document if execution.stopped is None else {**document, "stopDate": execution.stopped}
 
