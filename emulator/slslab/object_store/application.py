@@ -147,6 +147,7 @@ class Request:
         handler = _handler(operation.name)
         if handler is None:
             raise refusal(operation.name, HINTS.get(operation.name, "docs/services.md lists what S3 does here."))
+        call.check_members()
         await self._read_body(call, headers)
         answer = await handler(call)
         await self._incoming.discard()
