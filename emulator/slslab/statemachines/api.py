@@ -5,6 +5,7 @@ https://docs.aws.amazon.com/step-functions/latest/apireference/API_Operations.ht
 
 import base64
 import json
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -31,7 +32,7 @@ from slslab.statemachines.definitions import SETTINGS, check_settings, problems
 from slslab.statemachines.executions import Execution, Machines
 from slslab.statemachines.history import without_data
 from slslab.statemachines.interpreter import LITTER
-from slslab.statemachines.machines import Alias, Machine, check_name, check_role
+from slslab.statemachines.machines import Alias, Machine, check_arn, check_name, check_role, conflict, routed
 
 PAGE = 100
 # They parse or copy programs, or end executions. All other operations have the state machines to themselves.
@@ -51,6 +52,7 @@ class StatesApi:
 
     def __init__(self, machines: Machines) -> None:
         self._machines = machines
+        self._registry = machines.registry
 
     def application(self) -> Starlette:
         """Return the ASGI application."""
@@ -92,12 +94,12 @@ class StatesApi:
         check_role(role)
         new = Machine(name, definition, role, self._machines.program(definition), settings)
         with self._machines.lock:
-            machine = self._machines.registry.create(new, _tags(members))
+            machine = self._registry.create(new, _tags(members))
             version = self._published(machine.arn, description)
         return {"stateMachineArn": machine.arn, "creationDate": machine.created, **version}
 
     def _describe_state_machine(self, members: Members) -> dict[str, Any]:
-        machine, version = self._machines.registry.revision(members["stateMachineArn"])
+        machine, version = self._registry.revision(members["stateMachineArn"])
         described = {**_described(machine), "status": "ACTIVE", "type": "STANDARD", "creationDate": machine.created}
         if version is None:
             return described
@@ -124,7 +126,7 @@ class StatesApi:
             check_role(role)
             changes["role"] = role
         with self._machines.lock:
-            machine = self._machines.registry.update(members["stateMachineArn"], changes, settings)
+            machine = self._registry.update(members["stateMachineArn"], changes, settings)
             version = self._published(machine.arn, description)
         return {"updateDate": machine.updated, **_present(revisionId=machine.revision), **version}
 
@@ -132,7 +134,7 @@ class StatesApi:
         """Publish a machine if there is a description; return the version as a member of the answer."""
         if description is None:
             return {}
-        return {"stateMachineVersionArn": self._machines.registry.publish(arn, description).arn}
+        return {"stateMachineVersionArn": self._registry.publish(arn, description).arn}
 
     def _delete_state_machine(self, members: Members) -> None:
         self._machines.delete(members["stateMachineArn"])
@@ -141,7 +143,7 @@ class StatesApi:
     def _list_state_machines(self, members: Members) -> dict[str, Any]:
         return _page(
             "stateMachines",
-            self._machines.registry.machines(),
+            self._registry.machines(),
             members,
             lambda machine: {
                 "stateMachineArn": machine.arn,
@@ -166,26 +168,35 @@ class StatesApi:
         }
 
     def _publish_state_machine_version(self, members: Members) -> dict[str, Any]:
-        version = self._machines.registry.publish(
+        version = self._registry.publish(
             members["stateMachineArn"], members.get("description", ""), members.get("revisionId")
         )
         return {"creationDate": version.created, "stateMachineVersionArn": version.arn}
 
     def _list_state_machine_versions(self, members: Members) -> dict[str, Any]:
-        machine = self._machines.registry.machine(members["stateMachineArn"])
+        machine = self._registry.machine(members["stateMachineArn"])
         return _page(
             "stateMachineVersions",
-            self._machines.registry.versions(machine.arn),
+            self._registry.versions(machine.arn),
             members,
             lambda version: {"stateMachineVersionArn": version.arn, "creationDate": version.created},
         )
 
     def _delete_state_machine_version(self, members: Members) -> None:
-        self._machines.registry.delete_version(members["stateMachineVersionArn"])
+        self._registry.delete_version(members["stateMachineVersionArn"])
 
     def _create_state_machine_alias(self, members: Members) -> dict[str, Any]:
-        description = members.get("description", "")
-        alias = self._machines.registry.create_alias(members["name"], members["routingConfiguration"], description)
+        name, routing, description = members["name"], members["routingConfiguration"], members.get("description", "")
+        self._registry.check_routing(routing)
+        arn, now_s = f"{routed(routing)[0].rpartition(':')[0]}:{name}", time.time()
+        own = {"name": name, "routingConfiguration": routing, "description": description}
+        new = {"stateMachineAliasArn": arn, **own, "creationDate": now_s, "updateDate": now_s}
+        alias = self._registry.aliases.setdefault(arn, new)
+        if not own.items() <= alias.items():
+            raise conflict(
+                "Failed to create alias because an alias with the same name and a different routing configuration "
+                "already exists."
+            )
         return _summary(alias)
 
     def _update_state_machine_alias(self, members: Members) -> dict[str, Any]:
@@ -195,29 +206,40 @@ class StatesApi:
             raise ServiceError(
                 400, "ValidationException", "Either the description or the routing configuration must be specified"
             )
-        alias = self._machines.registry.update_alias(members["stateMachineAliasArn"], changes)
-        return {"updateDate": alias["updateDate"]}
+        arn, now_s = members["stateMachineAliasArn"], time.time()
+        alias = self._registry.alias(arn)
+        if "routingConfiguration" in changes:
+            self._registry.check_routing(changes["routingConfiguration"])
+        self._registry.aliases[arn] = {**alias, **changes, "updateDate": now_s}
+        return {"updateDate": now_s}
 
     def _describe_state_machine_alias(self, members: Members) -> dict[str, Any]:
-        return _present(**self._machines.registry.alias(members["stateMachineAliasArn"]))
+        return _present(**self._registry.alias(members["stateMachineAliasArn"]))
 
     def _list_state_machine_aliases(self, members: Members) -> dict[str, Any]:
-        aliases = self._machines.registry.aliases(members["stateMachineArn"])
-        return _page("stateMachineAliases", aliases, members, _summary)
+        arn = members["stateMachineArn"]
+        _, version = self._registry.revision(arn)
+        chosen = [
+            alias
+            for known, alias in sorted(self._registry.aliases.items())
+            if (arn in routed(alias["routingConfiguration"]) if version else known.startswith(f"{arn}:"))
+        ]
+        return _page("stateMachineAliases", chosen, members, _summary)
 
     def _delete_state_machine_alias(self, members: Members) -> None:
-        self._machines.registry.delete_alias(members["stateMachineAliasArn"])
+        check_arn(members["stateMachineAliasArn"], "stateMachine")
+        self._registry.aliases.pop(members["stateMachineAliasArn"], None)
 
     def _tag_resource(self, members: Members) -> None:
-        self._machines.registry.tag(members["resourceArn"], _tags(members))
+        self._registry.tag(members["resourceArn"], _tags(members))
 
     def _untag_resource(self, members: Members) -> None:
-        tags = self._machines.registry.tags(members["resourceArn"])
+        tags = self._registry.tags(members["resourceArn"])
         for key in members["tagKeys"]:
             tags.pop(key, None)
 
     def _list_tags_for_resource(self, members: Members) -> dict[str, Any]:
-        tags = self._machines.registry.tags(members["resourceArn"])
+        tags = self._registry.tags(members["resourceArn"])
         return {"tags": [{"key": key, "value": value} for key, value in tags.items()]}
 
     def _start_execution(self, members: Members) -> dict[str, Any]:
@@ -225,7 +247,7 @@ class StatesApi:
         return {"executionArn": execution.arn, "startDate": execution.started.timestamp()}
 
     def _start_sync_execution(self, members: Members) -> dict[str, Any]:
-        self._machines.registry.target(members["stateMachineArn"])
+        self._registry.target(members["stateMachineArn"])
         what = "This operation is not supported by this type of state machine"
         raise ServiceError(400, "StateMachineTypeNotSupported", what)
 
@@ -243,7 +265,7 @@ class StatesApi:
     def _list_executions(self, members: Members) -> dict[str, Any]:
         if "stateMachineArn" not in members:  # the model has another member for the runs of distributed Maps
             raise constraint(None, "stateMachineArn", "Member must not be null")
-        self._machines.registry.target(members["stateMachineArn"])
+        self._registry.target(members["stateMachineArn"])
         chosen = self._machines.executions(members["stateMachineArn"], members.get("statusFilter"))
         if members.get("redriveFilter") == "REDRIVEN":
             chosen = []

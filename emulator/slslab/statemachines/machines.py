@@ -25,8 +25,6 @@ MOST_TAGS = 50
 FIRST_REVISION = "INITIAL"
 NO_SUCH_RESOURCE = "Request references a resource that does not exist."
 Alias = Mapping[str, Any]
-# One or two versions, each with its share of the executions, percent.
-Routing = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -61,13 +59,13 @@ class Version:
 class Registry:
     """State machines with their versions, aliases and tags; the caller takes care of threads.
 
-    Aliases have the members of DescribeStateMachineAlias, with an empty description if there is none.
+    `aliases`, by ARN, have the members of DescribeStateMachineAlias, with an empty description if there is none.
     """
 
     def __init__(self) -> None:
         self._machines: dict[str, Machine] = {}
         self._versions: dict[str, Version] = {}
-        self._aliases: dict[str, Alias] = {}
+        self.aliases: dict[str, Alias] = {}
         self._tags: dict[str, dict[str, str]] = {}
         # The highest version number by machine ARN: numbers aren't reused.
         self._numbers: dict[str, int] = {}
@@ -95,7 +93,7 @@ class Registry:
         self._machines.pop(arn, None)
         self._tags.pop(arn, None)
         self._numbers.pop(arn, None)
-        for published in (self._versions, self._aliases):
+        for published in (self._versions, self.aliases):
             for known in [known for known in published if known.startswith(f"{arn}:")]:
                 del published[known]
 
@@ -121,7 +119,7 @@ class Registry:
         The ARNs of the alias and the version are members of the execution in the API.
         """
         published = {}
-        if (alias := self._aliases.get(arn)) is not None:
+        if (alias := self.aliases.get(arn)) is not None:
             published["stateMachineAliasArn"] = arn
             routing = alias["routingConfiguration"]
             [chosen] = random.choices(routing, [entry["weight"] for entry in routing])
@@ -153,7 +151,7 @@ class Registry:
     def delete_version(self, arn: str) -> None:
         """Remove a version if it exists; ServiceError (ConflictException) if an alias uses it."""
         check_arn(arn, "stateMachine")
-        needing = [alias["name"] for alias in self._aliases.values() if arn in _routed(alias["routingConfiguration"])]
+        needing = [alias["name"] for alias in self.aliases.values() if arn in routed(alias["routingConfiguration"])]
         if needing:
             raise conflict(
                 "Version to be deleted must not be referenced by an alias. Current list of aliases referencing this "
@@ -161,48 +159,12 @@ class Registry:
             )
         self._versions.pop(arn, None)
 
-    def create_alias(self, name: str, routing: Routing, description: str) -> Alias:
-        """Add an alias, or return an equal existing one; ServiceError (ConflictException) if it differs."""
-        self._check_routing(routing)
-        arn, now_s = f"{_routed(routing)[0].rpartition(':')[0]}:{name}", time.time()
-        own = {"name": name, "routingConfiguration": routing, "description": description}
-        new = {"stateMachineAliasArn": arn, **own, "creationDate": now_s, "updateDate": now_s}
-        alias = self._aliases.setdefault(arn, new)
-        if not own.items() <= alias.items():
-            raise conflict(
-                "Failed to create alias because an alias with the same name and a different routing configuration "
-                "already exists."
-            )
-        return alias
-
-    def update_alias(self, arn: str, changes: Mapping[str, Any]) -> Alias:
-        """Change an alias for executions that start from now on."""
-        alias = self.alias(arn)
-        if "routingConfiguration" in changes:
-            self._check_routing(changes["routingConfiguration"])
-        self._aliases[arn] = {**alias, **changes, "updateDate": time.time()}
-        return self._aliases[arn]
-
     def alias(self, arn: str) -> Alias:
         """Return an alias; ServiceError (ResourceNotFound) if it doesn't exist."""
         check_arn(arn, "stateMachine")
-        if arn not in self._aliases:
+        if arn not in self.aliases:
             raise ServiceError(400, "ResourceNotFound", NO_SUCH_RESOURCE)
-        return self._aliases[arn]
-
-    def aliases(self, arn: str) -> list[Alias]:
-        """Return the aliases of a machine, or of a version, sorted by name."""
-        _, version = self.revision(arn)
-        return [
-            alias
-            for known, alias in sorted(self._aliases.items())
-            if (arn in _routed(alias["routingConfiguration"]) if version else known.startswith(f"{arn}:"))
-        ]
-
-    def delete_alias(self, arn: str) -> None:
-        """Remove an alias if it exists."""
-        check_arn(arn, "stateMachine")
-        self._aliases.pop(arn, None)
+        return self.aliases[arn]
 
     def tags(self, arn: str) -> dict[str, str]:
         """Return a machine's tags; ServiceError (ResourceNotFound) for ARNs without tags, such as a version's."""
@@ -216,8 +178,9 @@ class Registry:
         """Add tags to a machine."""
         self._tags[arn] = _within_limit({**self.tags(arn), **tags})
 
-    def _check_routing(self, routing: Routing) -> None:
-        versions, weights = _routed(routing), [entry["weight"] for entry in routing]
+    def check_routing(self, routing: Sequence[Mapping[str, Any]]) -> None:
+        """Raise ServiceError unless these are versions of one machine, each with its share of the executions."""
+        versions, weights = routed(routing), [entry["weight"] for entry in routing]
         shown = f"Received: [{', '.join(versions)}]"
         if not all(re.fullmatch(r".+:stateMachine:[^:]+:\d+", version) for version in versions):
             raise _invalid(f"Routing configuration must contain state machine version ARNs. {shown}")
@@ -232,7 +195,8 @@ class Registry:
             raise ServiceError(400, "ResourceNotFound", NO_SUCH_RESOURCE)
 
 
-def _routed(routing: Routing) -> list[str]:
+def routed(routing: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the ARNs of an alias's versions."""
     return [entry["stateMachineVersionArn"] for entry in routing]
 
 
