@@ -8,7 +8,7 @@ measured on this host.
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,11 @@ from slslab.aws.limits import billed_ms
 from slslab.errors import RequestError
 from slslab.predict.accuracy import mean_errors
 from slslab.predict.anchors import Z80, Architecture
-from slslab.predict.environment import Environment
 from slslab.predict.processor import UNKNOWN, Factor, Processor
 from slslab.predict.profiles import DEFAULT_PROFILE
 from slslab.predict.profiles.profile import Profile, load_profile
 from slslab.predict.uncertainty import PER_MEAN_ERROR
-from slslab_workers.trace.kinds import HANDLER_KINDS, INIT, KINDS
+from slslab_workers.trace.kinds import HANDLER_KINDS, INIT
 from slslab_workers.trace.operations import BILLED, billed_requests
 
 # Sources of a range, in addition to the kinds of work.
@@ -95,18 +94,16 @@ class Prediction:
     timed_out: bool = False
 
 
+@dataclass(frozen=True)
 class _Quota:
-    def __init__(self, share: float, period_ms: float, profile: Profile) -> None:
-        compute = profile.compute
-        period = compute.period_ms.model_copy(update={"value": period_ms})
-        profile = profile.model_copy(update={"compute": compute.model_copy(update={"period_ms": period})})
-        self.share, self.period_ms = share, period_ms
-        self._environment = Environment(share, 128, profile, dict.fromkeys(KINDS, 1.0))
+    share: float
+    period_ms: float
 
     def wall_ms(self, cpu_ms: float) -> float:
         """Return how long one thread takes for this much CPU time, if it begins with a period."""
-        self._environment.period = self._environment.used = 0
-        return self._environment.compute(0, round(cpu_ms * 1e6), INIT) / 1e6
+        work, period = round(cpu_ms * 1e6), round(self.period_ms * 1e6)
+        quota = round(min(1.0, self.share) * period) or period
+        return (work + max(0, work - 1) // quota * (period - quota)) / 1e6
 
     def holds_back(self, cpu_ms: float) -> bool:
         return self.share < 1 and cpu_ms > self.share * self.period_ms
@@ -226,7 +223,6 @@ class Predictor:
     profile: Profile
     kind: str = UNKNOWN
     enforced: bool = True
-    _quotas: dict[tuple[float, float], _Quota] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def predict(self, record: Record, requests: Sequence[Request] = ()) -> Prediction | None:
         """Return an invocation's predicted times on Lambda, from its metered record and its requests to our servers.
@@ -285,11 +281,6 @@ class Predictor:
         tested = mean_errors(self.profile.name, instances=False).profile
         return tested["seconds"] * PER_MEAN_ERROR if tested else 0.0
 
-    def _quota(self, share: float, period_ms: float) -> _Quota:
-        # To a single thread, all shares of at least one are equal.
-        key = (share, period_ms)
-        return self._quotas.get(key) or self._quotas.setdefault(key, _Quota(share, period_ms, self.profile))
-
     def _phase(
         self,
         record: Record,
@@ -301,7 +292,7 @@ class Predictor:
         shares: tuple[float, float],
     ) -> _Phase:
         here = shares[0] if self.enforced else math.inf
-        there = self._quota(shares[1], self.profile.compute.period_ms.value)
+        there = _Quota(shares[1], self.profile.compute.period_ms.value)
         return _Phase(
             kind,
             took_ms,
@@ -309,7 +300,7 @@ class Predictor:
             uncertain_ms,
             requests,
             sum(self._request_ms(request, there) for request in requests),
-            self._quota(here, record.get("quota_period_ms") or FORMER_PERIOD_MS),
+            _Quota(here, record.get("quota_period_ms") or FORMER_PERIOD_MS),
             there,
         )
 
