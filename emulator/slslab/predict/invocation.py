@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from slslab.aws.limits import billed_ms
-from slslab.errors import RequestError
+from slslab.errors import RequestError, RunError
 from slslab.predict.accuracy import mean_errors
 from slslab.predict.anchors import Z80, Architecture
 from slslab.predict.processor import UNKNOWN, Factor, Processor
@@ -224,28 +224,30 @@ class Predictor:
     kind: str = UNKNOWN
     enforced: bool = True
 
-    def predict(self, record: Record, requests: Sequence[Request] = ()) -> Prediction | None:
+    def predict(self, record: Record, requests: Sequence[Request] = ()) -> Prediction:
         """Return an invocation's predicted times on Lambda, from its metered record and its requests to our servers.
 
-        None for a cold start if its record doesn't separate init's CPU time from the invocation's.
+        RunError as for `model`.
         """
-        model = self.model(record, requests)
-        if model is None:
-            return None
-        prediction = model.prediction()
+        prediction = self.model(record, requests).prediction()
         return _stopped(prediction, record["duration_ms"]) if record["error_type"] == TIMED_OUT else prediction
 
     def model(
         self, record: Record, requests: Sequence[Request] = (), memory_mb: int | None = None, cores: int | None = None
-    ) -> Model | None:
-        """Return the invocation as Lambda would run it, with another memory size if one is given; None as `predict`.
+    ) -> Model:
+        """Return the invocation as Lambda would run it, with another memory size if one is given.
 
         `cores` are this host's processors. With more vCPUs than the invocation could have here, more threads may run at
         once; only if it had clearly more than one and used no more than that, it has one thread.
+
+        RunError for a cold start from before 0.2, which doesn't separate init's CPU time from the invocation's.
         """
         init_cpu_ms = record.get("init_cpu_ms")
         if record["init_ms"] is not None and init_cpu_ms is None:
-            return None
+            raise RunError(
+                f"{record['function']} was recorded by a version before 0.2, without the CPU time of its init.",
+                "invoke it again, in another `slslab up`.",
+            )
         # The profile doesn't know SQS, so waits for it stay as measured.
         made = _clipped([request for request in requests if request.op.startswith(S3)], record["end_ns"])
         uncertain_ms = record.get("uncertain_ms") or 0.0

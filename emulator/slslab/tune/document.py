@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from slslab.aws.limits import lambda_limits
 from slslab.errors import RequestError
-from slslab.predict.invocation import Record, Request, match_requests
+from slslab.predict.invocation import Request, match_requests
 from slslab.report.formats import listed
 from slslab.report.tuning import answers
 from slslab.run.bill import DEFAULT_BOOK, Book, load_book
@@ -205,7 +205,7 @@ def describe_recorded(
     own = [record for record in service.invocations if record["function"] == name]
     matched = match_requests(own, requests_of(service.events))
     samples = [Sample(record, matched.get(index, ())) for index, record in enumerate(own)]
-    measured = measured_sizes([sample for sample in samples if _usable(sample.record)])
+    measured = measured_sizes([sample for sample in samples if sample.record["error_type"] is None])
     if not measured:
         raise RequestError(
             f"{name} needs two successful warm invocations with the same memory size.",
@@ -224,11 +224,6 @@ def describe_recorded(
     for memory_mb, error_type in sorted(failed):
         known.too_small(memory_mb, TOO_SMALL[error_type])
     return describe(name, known, (), deadline_s, "cheapest", (), 0.0)
-
-
-def _usable(record: Record) -> bool:
-    """Return whether an invocation succeeded, and its record has init's CPU time on its own (since 0.2)."""
-    return record["error_type"] is None and (record["init_ms"] is None or record.get("init_cpu_ms") is not None)
 
 
 def measured_sizes(samples: Sequence[Sample]) -> dict[int, Measured]:

@@ -76,8 +76,8 @@ def _metered(service: Service, function: str | None) -> Metered:
     chosen = choose_function(sorted({record["function"] for record in found.records}), function)
     records = [
         (record, found.requests.get(number, ()))
-        for number, (record, prediction) in enumerate(zip(found.records, found.predictions, strict=True))
-        if record["function"] == chosen and record["status"] == "success" and prediction is not None
+        for number, record in enumerate(found.records)
+        if record["function"] == chosen and record["status"] == "success"
     ]
     if not records:
         raise RequestError(f"No invocation of {chosen} succeeded here.", f"invoke {chosen} and calibrate again.")

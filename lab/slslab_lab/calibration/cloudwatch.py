@@ -170,11 +170,7 @@ class Metered:
         """Predict the invocations with this memory size; return their times."""
         predictor = replace(self.predictor, profile=profile)
         found = [predictor.predict({**record, "memory_mb": memory_mb}, made) for record, made in self.records]
-        return [
-            (each.duration_ms.value, None if each.init_ms is None else each.init_ms.value)
-            for each in found
-            if each is not None
-        ]
+        return [(each.duration_ms.value, None if each.init_ms is None else each.init_ms.value) for each in found]
 
 
 def fit_reports(

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.metered import ANCHORED, EXACT, FACTOR, MS, PROFILE, SAME, START_NS, record
 
+from slslab.errors import RunError
 from slslab.predict.anchors import Z80
 from slslab.predict.invocation import Prediction, Predictor, Range, Request, make_predictor, match_requests
 from slslab.predict.processor import UNANCHORED, Factor, Processor
@@ -150,10 +151,11 @@ def test_a_timeout_is_the_most_that_an_invocation_takes() -> None:
     assert predict(fast, 900, 1000, error_type="Sandbox.Timedout").duration_ms.low == 550
 
 
-def test_without_inits_own_cpu_time_a_cold_start_is_not_predicted() -> None:
+def test_a_cold_start_of_a_former_version_is_refused() -> None:
     older = record(10, 20, init=(5, 5))
     del older["init_cpu_ms"]
-    assert make_predictor(UNANCHORED, None, None).predict(older) is None
+    with pytest.raises(RunError, match=r"was recorded by a version before 0\.2"):
+        make_predictor(UNANCHORED, None, None).predict(older)
 
 
 def test_the_kind_of_work_chooses_the_factor() -> None:
