@@ -245,6 +245,16 @@ def test_it_dies_with_a_killed_parent() -> None:
     assert until(lambda: not psutil.pid_exists(pid))
 
 
+def test_a_script_that_never_ends_dies_with_a_killed_database() -> None:
+    with started() as (process, endpoints), Wire(endpoints[0]) as wire:
+        wire.send(encode("EVAL", "while true do end", 0))
+        database = psutil.Process(process.pid)
+        assert until(lambda: any(child.cpu_times().user > 1 for child in database.children()))
+        (script,) = database.children()
+        process.kill()
+        assert until(lambda: not script.is_running())
+
+
 def test_one_that_does_not_start_is_an_error_with_its_last_words() -> None:
     with pytest.raises(HostError, match=r"did not start: .*'0' is not between 1 and 256"):
         EmbeddedTensorDatabases(0).__enter__()
