@@ -111,9 +111,7 @@ def compact(directory: Path) -> Trace:
     """
     from slslab.run.parquet import read_table, write_table  # slow to import, and many commands don't need it
 
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with locked(directory):
         if not (directory / LOG).exists():
             return read_table(directory / TABLE)
         trace, records = _tabulated(directory / LOG)
@@ -124,6 +122,15 @@ def compact(directory: Path) -> Trace:
             write_records(directory / INSTANCES, instance_records)
         (directory / LOG).unlink()
         return trace
+
+
+@contextmanager
+def locked(directory: Path, flags: int = 0) -> Iterator[None]:
+    """Hold a directory's lock, which excludes other processes; with LOCK_NB, BlockingIOError if another one has it."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | flags)
+        yield
     finally:
         os.close(descriptor)
 
