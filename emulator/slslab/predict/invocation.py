@@ -337,12 +337,12 @@ def billed(requests: Iterable[Request]) -> Counter[str]:
     return asked
 
 
-def match_requests(records: Sequence[Record], requests: Mapping[str, Sequence[Request]]) -> dict[int, list[Request]]:
-    """Return each invocation's own requests by its position in `records`; `requests` are by function.
+def match_requests(records: Sequence[Record], requests: Mapping[str, Sequence[Request]]) -> list[list[Request]]:
+    """Return the own requests of each invocation in `records`; `requests` are by function.
 
     If several invocations of a function ran at once, a request counts for the one that began last.
     """
-    matched: dict[int, list[Request]] = {}
+    matched: list[list[Request]] = [[] for _ in records]
     windows: dict[str, list[tuple[int, int, int]]] = {}
     for position, record in enumerate(records):
         # Init came first, and took at most this long.
@@ -360,7 +360,7 @@ def match_requests(records: Sequence[Record], requests: Mapping[str, Sequence[Re
             while begun and begun[-1][1] < request.start_ns:
                 begun.pop()
             if begun:
-                matched.setdefault(begun[-1][2], []).append(request)
+                matched[begun[-1][2]].append(request)
     return matched
 
 

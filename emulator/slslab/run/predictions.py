@@ -3,6 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from statistics import median
 from typing import Any
 
@@ -24,14 +25,13 @@ Bill = Callable[[Records], Mapping[str, Any]]
 class Predicted:
     """Metered records with what each of them takes on Lambda.
 
-    `requests` are billed requests to S3 and SQS by the record's position. `profiles`, by function, were fitted to times
-    on AWS.
+    `requests` are each record's billed requests to S3 and SQS. `profiles`, by function, were fitted to times on AWS.
     """
 
     predictor: Predictor
     records: Records
     predictions: Sequence[Prediction]
-    requests: Mapping[int, Sequence[Request]]
+    requests: Sequence[Sequence[Request]]
     profiles: Mapping[str, Profile]
 
     def by(self, keys: Sequence[Key]) -> dict[Key, "Predicted"]:
@@ -42,14 +42,14 @@ class Predicted:
                 self,
                 records=[self.records[position] for position in positions],
                 predictions=[self.predictions[position] for position in positions],
-                requests={number: self.requests.get(position, ()) for number, position in enumerate(positions)},
+                requests=[self.requests[position] for position in positions],
             )
             for name, positions in groups.items()
         }
 
     def bill(self, book: Book | None = None) -> Bill:
         """Return a function that bills these records and their requests to S3 and SQS, by a book."""
-        return bill_of(book, billed(request for made in self.requests.values() for request in made))
+        return bill_of(book, billed(chain.from_iterable(self.requests)))
 
     def costs(self, book: Book | None = None) -> dict[str, Any]:
         """Return the exact cost as this host metered it, as text, and the figures on Lambda."""
@@ -131,14 +131,14 @@ def predict(
     own = {name: replace(predictor, profile=profile) for name, profile in profiles.items()}
     matched = assign(records, requests)
     predictions = [
-        own.get(record["function"], predictor).predict(record, matched.get(position, ()))
-        for position, record in enumerate(records)
+        own.get(record["function"], predictor).predict(record, made)
+        for record, made in zip(records, matched, strict=True)
     ]
     return Predicted(predictor, records, predictions, matched, profiles)
 
 
-def assign(records: Records, requests: Requests) -> dict[int, list[Request]]:
-    """Return each record's requests by its position.
+def assign(records: Records, requests: Requests) -> list[list[Request]]:
+    """Return each record's requests.
 
     A poll of a function's event source counts for the last invocation that had begun.
     """
@@ -148,7 +148,7 @@ def assign(records: Records, requests: Requests) -> dict[int, list[Request]]:
         own.sort()
         for request in requests.get(function, ()):
             if request.is_poll and (before := bisect_right(own, (request.start_ns, len(records)))):
-                assigned.setdefault(own[before - 1][1], []).append(request)
+                assigned[own[before - 1][1]].append(request)
     return assigned
 
 

@@ -134,7 +134,7 @@ def test_a_poll_costs_the_invocation_before_it_and_handlers_their_own_requests_t
     polls = [Request("sqs.poll", START_NS + moment, START_NS + moment + 10**6, 0) for moment in moments]
     sent = Request("sqs.request", START_NS + 2 * 10**9 + 1, START_NS + 2 * 10**9 + 2, 65_537)
     found = predict([second, first], {"f": [*polls, sent], "idle": polls}, make_predictor(SAME, None, True))
-    assert found.requests == {1: polls[1:3], 0: [sent, polls[3]]}
+    assert found.requests == [[sent, polls[3]], polls[1:3]]
     assert found.predictions == predict([second, first], {}, make_predictor(SAME, None, True)).predictions
     bills = [one.bill()(one.records) for one in found.by(["second", "first"]).values()]
     quantities = [{line["item"]: line["quantity"] for line in bill["lines"]} for bill in bills]
