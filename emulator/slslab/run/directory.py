@@ -297,15 +297,10 @@ def resolve(run: str) -> RunDirectory:
     known = list_runs()
     if match := re.fullmatch(r"last(?:~(\d+))?", run):
         # The records of `slslab up` have a name of their own.
-        runs = [directory for directory in known if not (directory.path / SERVICE).exists()]
-        known = [directory for directory in runs if directory.ended()]
+        known = [directory for directory in known if directory.ended() and not (directory.path / SERVICE).exists()]
         back = int(match[1] or 0)
         if not known:
-            if runs:
-                raise RequestError(
-                    f"No run has ended yet in {root()}; {runs[0].id} is still running.", "wait until it ends."
-                )
-            raise RequestError(f"No run has ended yet in {root()}.", "start one with `slslab run`.")
+            raise RequestError(f"No run has ended yet in {root()}.", "start one with `slslab run`, and wait for it.")
         if back >= len(known):
             ended = counted(len(known), "run")
             raise RequestError(f"There is no {run} in {root()}, where {ended} ended.", "list them with `slslab runs`.")
