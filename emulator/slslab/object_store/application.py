@@ -289,11 +289,10 @@ def _length(headers: Mapping[str, str], payload: str) -> int | None:
 
 @cache
 def _handler(operation: str) -> Handler | None:
-    """Return the function of this operation, which is named like boto3's method, or its table's; None if it isn't
-    emulated."""
+    """Return the function of this operation, which may be named like boto3's method; None if it isn't emulated."""
     name = xform_name(operation)
     own = (vars(module)[name] for module in (buckets, objects, uploads) if name in vars(module))
-    return next(chain(own, (handler for handler, table in buckets.TABLES if operation in table)), None)
+    return next(own, buckets.HANDLERS.get(operation))
 
 
 def _url_encoded(output: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import base64
 import binascii
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -163,7 +163,7 @@ async def put_bucket_versioning(call: Call) -> Answer:
 
 async def get_setting(call: Call) -> Answer:
     """Return one of the bucket's settings as it was set."""
-    name, member, error = SET[call.operation.name]
+    name, member, error = SET[call.operation.name.removeprefix("Get")]
     found = call.bucket().settings.get(name)
     if not found:
         raise failure(error, BucketName=call.bucket_name)
@@ -171,9 +171,9 @@ async def get_setting(call: Call) -> Answer:
 
 
 async def delete_setting(call: Call) -> Answer:
-    """Remove the operation's settings from the bucket."""
-    for name in DELETED[call.operation.name]:
-        call.bucket().settings.pop(name, None)
+    """Remove one of the bucket's settings."""
+    name, _, _ = SET[call.operation.name.removeprefix("Delete")]
+    call.bucket().settings.pop(name, None)
     return Answer(status=204)
 
 
@@ -233,22 +233,17 @@ async def put_bucket_acl(call: Call) -> Answer:
 put_object_acl = put_bucket_acl
 
 
-# Settings of a bucket: their name, the member of the answer, and the error without them.
+# Settings of a bucket, by the operations' names without Get and Delete: their name, the member of the answer, and the
+# error without them.
 SET = {
-    "GetBucketTagging": ("tags", "TagSet", "NoSuchTagSet"),
-    "GetBucketPolicy": ("policy", "Policy", "NoSuchBucketPolicy"),
-    "GetPublicAccessBlock": (
+    "BucketTagging": ("tags", "TagSet", "NoSuchTagSet"),
+    "BucketPolicy": ("policy", "Policy", "NoSuchBucketPolicy"),
+    "PublicAccessBlock": (
         "publicAccessBlock",
         "PublicAccessBlockConfiguration",
         "NoSuchPublicAccessBlockConfiguration",
     ),
-    "GetBucketCors": ("cors", "CORSRules", "NoSuchCORSConfiguration"),
-}
-DELETED = {
-    "DeleteBucketCors": ("cors",),
-    "DeleteBucketPolicy": ("policy", "statements"),
-    "DeleteBucketTagging": ("tags",),
-    "DeletePublicAccessBlock": ("publicAccessBlock",),
+    "BucketCors": ("cors", "CORSRules", "NoSuchCORSConfiguration"),
 }
 # The only possible access control list: the owner has full control.
 ACL = {"Owner": OWNER, "Grants": [{"Grantee": {"Type": "CanonicalUser", **OWNER}, "Permission": "FULL_CONTROL"}]}
@@ -280,8 +275,12 @@ async def get_fixed(call: Call) -> Answer:
     return Answer(found)
 
 
-TABLES: tuple[tuple[Callable[[Call], Awaitable[Answer]], Mapping[str, Any]], ...]
-TABLES = ((get_setting, SET), (delete_setting, DELETED), (get_fixed, FIXED))
+# The operations without functions of their own.
+HANDLERS = {
+    **{f"Get{name}": get_setting for name in SET},
+    **{f"Delete{name}": delete_setting for name in SET},
+    **dict.fromkeys(FIXED, get_fixed),
+}
 
 
 def listing(

@@ -325,28 +325,18 @@ def check_rights(
         return
     own = principal is not None and principal.may(action, resource, context)
     if decision is False or not (own or decision is True):
-        raise denied(arn, action, resource, explicitly=decision is False)
+        explicit = "with an explicit deny in a resource-based policy"
+        reason = explicit if decision is False else f"because no identity-based policy allows the {action} action"
+        sentence = f'User: {arn} is not authorized to perform: {action} on resource: "{resource}" {reason}'
+        # AWS tells only callers with a key.
+        raise failure("AccessDenied", sentence if arn else "")
 
 
 def allowed_policy(bucket: Bucket | None) -> tuple[Statement, ...]:
     """Return the statements in force, without public ones if public access is blocked."""
-    if bucket is None:
+    if bucket is None or "policy" not in bucket.settings:
         return ()
-    policy: tuple[Statement, ...] = bucket.settings.get("statements", ())
+    policy: tuple[Statement, ...] = bucket.settings["statements"]
     if bucket.settings.get("publicAccessBlock", {}).get("RestrictPublicBuckets"):
         return tuple(statement for statement in policy if not statement.is_public)
     return policy
-
-
-def denied(arn: str, action: str, resource: str, *, explicitly: bool) -> Exception:
-    """Return AccessDenied, with AWS's sentence if the caller is known."""
-    if not arn:
-        return failure("AccessDenied")
-    reason = (
-        "with an explicit deny in a resource-based policy"
-        if explicitly
-        else f"because no identity-based policy allows the {action} action"
-    )
-    return failure(
-        "AccessDenied", f'User: {arn} is not authorized to perform: {action} on resource: "{resource}" {reason}'
-    )
