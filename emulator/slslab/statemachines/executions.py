@@ -30,6 +30,7 @@ class Execution:
         # The alias and the version by which it was started.
         self.published = published
         self.name = name
+        self.arn = f"{PREFIX}:execution:{machine.name}:{name}"
         self.input = text
         self.started = datetime.now(UTC)
         document = parse_json(text)
@@ -56,11 +57,6 @@ class Execution:
             **published,
         }
         self.run = Run(machine.program, context, self.history, started)
-
-    @property
-    def arn(self) -> str:
-        """The execution's ARN."""
-        return f"{PREFIX}:execution:{self.machine.name}:{self.name}"
 
     @property
     def status(self) -> str:
