@@ -5,7 +5,6 @@ The replay's errors are for plans that a host hasn't run, a profile's are for ti
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import date
 from functools import cache
 from pathlib import Path
@@ -60,29 +59,25 @@ def _load(path: Path) -> Accuracy:
     return DataFiles(Accuracy, "accuracy file", RequestError, schema=SCHEMA).load(path)
 
 
-@dataclass(frozen=True)
-class MeanErrors:
-    """Mean absolute errors of seconds, billed seconds and cost; `profile` is None for a profile that nothing tested."""
-
-    replay: Mapping[str, float]
-    profile: Mapping[str, float] | None
-
-
-def mean_errors(profile: str, *, instances: bool) -> MeanErrors:
-    """Return the mean errors of the replay and of a profile.
+def replay_errors(*, instances: bool = False) -> dict[str, float]:
+    """Return the mean absolute errors of the replay: of seconds, billed seconds and cost.
 
     The cost's error is the billed seconds' error, because everything else on the bill follows from them or counts
-    requests. For instances, which are billed from launch to end, and for a profile that predicted no costs, it is the
-    error of seconds.
+    requests. Instances are billed from launch to end, so all of theirs are the error of seconds.
     """
     accuracy = _load(FILE)
-    seconds = accuracy.seconds.mean
-    billed = seconds if instances else accuracy.billed_seconds.mean
-    errors = accuracy.profiles.get(profile)
+    return _by_figure(accuracy.seconds, accuracy.seconds if instances else accuracy.billed_seconds)
+
+
+def profile_errors(profile: str, *, instances: bool = False) -> dict[str, float] | None:
+    """Return the same errors of a profile, None for one that nothing tested.
+
+    A profile that predicted no costs has the error of seconds for them, too.
+    """
+    errors = _load(FILE).profiles.get(profile)
     if errors is None:
-        return MeanErrors(_by_figure(seconds, billed), None)
-    cost = errors.seconds if instances else errors.cost or errors.seconds
-    return MeanErrors(_by_figure(seconds, billed), _by_figure(errors.seconds.mean, cost.mean))
+        return None
+    return _by_figure(errors.seconds, errors.seconds if instances else errors.cost or errors.seconds)
 
 
 def speed_deviation(processor: Literal["gpu", "instance"]) -> float:
@@ -90,5 +85,5 @@ def speed_deviation(processor: Literal["gpu", "instance"]) -> float:
     return math.log(_load(FILE).speeds[processor].factor) / Z80
 
 
-def _by_figure(seconds: float, billed: float) -> dict[str, float]:
-    return {"seconds": seconds, "billed_seconds": billed, "cost": billed}
+def _by_figure(seconds: Deviation, billed: Deviation) -> dict[str, float]:
+    return {"seconds": seconds.mean, "billed_seconds": billed.mean, "cost": billed.mean}

@@ -15,7 +15,7 @@ from typing import Any
 
 from slslab.aws.limits import billed_ms
 from slslab.errors import RequestError, RunError
-from slslab.predict.accuracy import mean_errors
+from slslab.predict.accuracy import profile_errors
 from slslab.predict.anchors import Z80, Architecture
 from slslab.predict.processor import UNKNOWN, Factor, Processor
 from slslab.predict.profiles import DEFAULT_PROFILE
@@ -280,7 +280,7 @@ class Predictor:
 
     @cached_property
     def _requests_deviation(self) -> float:
-        tested = mean_errors(self.profile.name, instances=False).profile
+        tested = profile_errors(self.profile.name)
         return tested["seconds"] * PER_MEAN_ERROR if tested else 0.0
 
     def _phase(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
 
 from slslab.aws.limits import billed_ms
-from slslab.predict.accuracy import mean_errors
+from slslab.predict.accuracy import replay_errors
 from slslab.predict.anchors import Z80
 from slslab.predict.invocation import Model, Moved, Predictor, Record, Request, billed
 from slslab.predict.uncertainty import PER_MEAN_ERROR
@@ -115,7 +115,7 @@ class Estimator:
         moved = {source: (mean({source: -Z80}), mean({source: Z80})) for source in sources}
         # Sizes that were modelled from the same invocations share their noise. What Lambda's processors do at a size is
         # that size's own; two of them differ as much as a size that was predicted from another one.
-        own = mean_errors(self.predictor.profile.name, instances=False).replay["billed_seconds"]
+        own = replay_errors()["billed_seconds"]
         reach = math.expm1(Z80 * own * PER_MEAN_ERROR / math.sqrt(2))
         noise = math.hypot(min(self.half_width(base), 1.0), math.expm1(drift) * base.busy)
         scales = {f"noise at {base.memory_mb} MB": noise, f"Lambda at {memory_mb} MB": reach}

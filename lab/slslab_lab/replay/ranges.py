@@ -8,7 +8,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from slslab.predict import uncertainty
-from slslab.predict.accuracy import mean_errors, speed_deviation
+from slslab.predict.accuracy import profile_errors, replay_errors, speed_deviation
 from slslab.predict.anchors import Z80
 from slslab.predict.processor import SHARED, UNANCHORED, Processor
 from slslab.predict.profiles import DEFAULT_PROFILE
@@ -91,7 +91,8 @@ def find_uncertainties(
     like = {**{name: name for name in plain}, **(like or {})}
     # A platform whose starts have ranges is tested by nothing; it errs at least as much as the profile it is based on.
     untested = profile.containers is not None or any(each.boot_s.half_range for each in profile.instances.values())
-    errors = mean_errors(DEFAULT_PROFILE if untested else profile.name, instances=instances)
+    tested = profile_errors(DEFAULT_PROFILE if untested else profile.name, instances=instances)
+    replayed = replay_errors(instances=instances)
     compute = profile.compute
     speeds = {kind: compute.kinds.get(kind, compute.speed) for kind in KINDS}
     own_speeds = profile.model_copy(update={"compute": compute.model_copy(update={"kinds": speeds})})
@@ -111,11 +112,11 @@ def find_uncertainties(
             sensitivity = shift / factor.deviation
             shared[name] |= {f"{kind}{uncertainty.ON_LAMBDA}": sensitivity * common for kind in kinds}
             host[name].append(sensitivity * factor.deviations["host"])
-    if errors.profile is not None:
-        deviation = max(errors.profile.values()) * uncertainty.PER_MEAN_ERROR
+    if tested is not None:
+        deviation = max(tested.values()) * uncertainty.PER_MEAN_ERROR
         for name, shift in shifts(lambda entry, _: 0.0 if entry.startswith(APART) else deviation):
             sensitivity = shift / deviation
-            shared[name][uncertainty.PROFILE] = sensitivity * errors.profile[like[name]] * uncertainty.PER_MEAN_ERROR
+            shared[name][uncertainty.PROFILE] = sensitivity * tested[like[name]] * uncertainty.PER_MEAN_ERROR
     slower: dict[str, Moves] = {}
     if instances:
         slower[uncertainty.GPU] = _at(_assumed_speeds(profile, True), speed_deviation("gpu"))
@@ -130,7 +131,7 @@ def find_uncertainties(
             shared[name],
             {
                 uncertainty.HOST: math.hypot(*host[name]),
-                uncertainty.REPLAY: errors.replay[like[name]] * uncertainty.PER_MEAN_ERROR,
+                uncertainty.REPLAY: replayed[like[name]] * uncertainty.PER_MEAN_ERROR,
             },
         )
         for name in plain

@@ -10,7 +10,7 @@ from tests.lab.studies.setups import todays_seconds
 
 from slslab.errors import RequestError
 from slslab.predict import accuracy
-from slslab.predict.accuracy import FILE, mean_errors
+from slslab.predict.accuracy import FILE, profile_errors, replay_errors
 from slslab.predict.profiles import DEFAULT_PROFILE
 from slslab.predict.profiles.profile import load_profile
 from slslab_lab.studies.catalogue import STUDIES
@@ -33,13 +33,12 @@ def test_the_error_of_the_replay_is_the_measured_one() -> None:
             "mean": pytest.approx(sum(errors) / len(errors), abs=0.005),
             "worst": pytest.approx(max(errors), abs=0.005),
         }
-    found = mean_errors("", instances=False)
-    assert found.replay == {
+    assert replay_errors() == {
         "seconds": stated["seconds"]["mean"],
         "billed_seconds": stated["billed_seconds"]["mean"],
         "cost": stated["billed_seconds"]["mean"],
     }
-    assert found.profile is None, "nothing tested a profile of this name"
+    assert profile_errors("") is None, "nothing tested a profile of this name"
 
 
 def test_the_error_of_the_replay_is_the_pages() -> None:
@@ -67,7 +66,7 @@ def test_a_profiles_error_is_that_of_rounds_predicted_blind() -> None:
     # The base predicted no costs, so that its error of seconds stands for them.
     errors = {BASE: (blind[BASE], blind[BASE]), PROFILE: (blind["seconds"], blind["usd"])}
     for profile, (seconds, cost) in errors.items():
-        found = mean_errors(profile, instances=False).profile
+        found = profile_errors(profile)
         assert found is not None
         expected = {"seconds": seconds["mean"], "billed_seconds": cost["mean"], "cost": cost["mean"]}
         assert dict(found) == pytest.approx(expected, abs=0.001)
@@ -78,7 +77,7 @@ def test_the_default_profiles_error_is_that_of_its_own_times_for_these_rounds() 
     fitted, of_base_fitted = ([row for row in one["rows"] if "fitted" in row["variant"]] for one in (own, base))
     assert fitted
     assert fitted == of_base_fitted
-    stated, of_base = (mean_errors(name, instances=False).profile for name in (DEFAULT_PROFILE, PROFILE))
+    stated, of_base = (profile_errors(name) for name in (DEFAULT_PROFILE, PROFILE))
     assert stated is not None
     assert of_base is not None
     measured = [float(row["cells"]["wall_seconds"]["published"]) for row in own["rows"] if row not in fitted]
@@ -89,11 +88,10 @@ def test_the_default_profiles_error_is_that_of_its_own_times_for_these_rounds() 
 
 
 def test_instances_are_billed_by_their_seconds() -> None:
-    found = mean_errors(PROFILE, instances=True)
-    functions = mean_errors(PROFILE, instances=False)
-    assert found.profile is not None
-    assert functions.profile is not None
-    for errors, expected in ((found.replay, functions.replay), (found.profile, functions.profile)):
+    tested, of_functions = profile_errors(PROFILE, instances=True), profile_errors(PROFILE)
+    assert tested is not None
+    assert of_functions is not None
+    for errors, expected in ((replay_errors(instances=True), replay_errors()), (tested, of_functions)):
         assert set(errors.values()) == {expected["seconds"]}
 
 
@@ -115,4 +113,4 @@ def test_a_file_that_is_wrong_is_named(
     path.write_text(text.replace(old, new))
     monkeypatch.setattr(accuracy, "FILE", path)
     with pytest.raises(RequestError, match=says):
-        mean_errors("", instances=False)
+        replay_errors()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from slslab.predict.accuracy import mean_errors
+from slslab.predict.accuracy import profile_errors, replay_errors
 from slslab.predict.anchors import Z80
 from slslab.predict.processor import UNANCHORED, Factor, Processor
 from slslab.predict.profiles.profile import Figure, Profile, load_profile, with_speed
@@ -73,11 +73,11 @@ def test_each_source_counts_as_much_as_it_moves_the_figure() -> None:
         "dense work on Lambda",
         "the profile's requests",
     }
-    errors = mean_errors(PROFILE, instances=False)
-    assert errors.profile is not None
-    assert 0.2 * errors.profile["seconds"] < found.shared["the profile's requests"] < 0.4 * errors.profile["seconds"]
+    errors = profile_errors(PROFILE)
+    assert errors is not None
+    assert 0.2 * errors["seconds"] < found.shared["the profile's requests"] < 0.4 * errors["seconds"]
     assert found.own == pytest.approx(
-        {"this machine's processor": sensitivity * 0.03, "the replay": errors.replay["seconds"] * PER_MEAN_ERROR}
+        {"this machine's processor": sensitivity * 0.03, "the replay": replay_errors()["seconds"] * PER_MEAN_ERROR}
     )
 
 
