@@ -1,6 +1,6 @@
 """Cards of runs, services and sessions of tests, made from their documents, without charts, which pages add."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from slslab.aws.limits import MB
@@ -52,25 +52,21 @@ def faults_card(document: Document) -> Card | None:
 
 
 def functions_card(document: Document) -> Card | None:
-    """Return what each function of a service or test session did; for a session, also its cost."""
+    """Return what each function of a service or test session did, and what that costs on Lambda."""
     functions = document.get("functions")
     if not functions:
         return None
     durations = (*(f"{key} ms" for key in SPREAD), "Lambda: median ms")
-    columns: Sequence[str] = ("function", "memory size", "invocations", "cold", "errors", *durations)
-    columns = (*columns, "billed s", "peak memory")
-    used = [f"{percent(each['peak_memory_mb'] / each['memory_mb'])} of it" for each in functions]
-    rows: Sequence[Row] = [
-        _function(each["function"], formats.megabytes(each["memory_mb"]), each, share)
-        for each, share in zip(functions, used, strict=True)
-    ]
-    if "cost" in functions[0]:
-        columns = (*columns, "Lambda: cost")
-        rows = [(*row, cost_text(each["predicted"])) for row, each in zip(rows, functions, strict=True)]
+    columns = ("function", "memory size", "invocations", "cold", "errors", *durations, "billed s", "peak memory")
+    rows = []
+    for each in functions:
+        used = f"{percent(each['peak_memory_mb'] / each['memory_mb'])} of it"
+        row = _function(each["function"], formats.megabytes(each["memory_mb"]), each, used)
+        rows.append((*row, cost_text(each["predicted"])))
     total = {**document, "errors": sum(each["errors"] for each in functions)}
     totals = [(*_function("all", "", total), "")] if "reports" in document else ()
     spare = ("min ms", "peak memory", "memory size", "max ms")
-    table = Table(columns, rows, totals, dispensable=spare)
+    table = Table((*columns, "Lambda: cost"), rows, totals, dispensable=spare)
     return Card("card-functions", "Functions, as this host ran them and as Lambda would", (), (table,), wide=True)
 
 
