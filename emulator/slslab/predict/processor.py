@@ -212,7 +212,6 @@ def make_processor(
     measured: str,
     python: str = "",
     torch: str = "",
-    anchors: Anchors | None = None,
     checks: Mapping[str, Timing] | None = None,
 ) -> Processor:
     """Return the processor of a host on which these workloads were measured.
@@ -221,7 +220,7 @@ def make_processor(
     of the same workloads: where they disagree, the host's own range widens. A kind of work that none of the workloads
     measures gets the factor for unknown work.
     """
-    anchors = anchors or load_anchors()
+    anchors = load_anchors()
     host = Host(timings, minor_version(python), minor_version(torch), anchors, checks or {})
     found = {kind: factor for kind in KINDS if (factor := _fit(kind, host))}
     if not found:

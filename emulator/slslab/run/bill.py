@@ -11,7 +11,7 @@ the book lists them, but they aren't applied.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from decimal import ROUND_CEILING, Context, Decimal, DivisionByZero, Inexact, InvalidOperation, Overflow, localcontext
@@ -173,17 +173,13 @@ class Usage:
     invocation that doesn't come.
     """
 
-    invocations: Iterable[Mapping[str, Any]] = ()
+    invocations: Sequence[Mapping[str, Any]] = ()
     object_requests: Mapping[str, int] = field(default_factory=dict)
     transitions: int = 0
     hosts: Hosts = ()
     service_hosts: Hosts = ()
     containers: Hosts = ()
     idle: Hosts = ()
-
-    def __post_init__(self) -> None:
-        # The first bill would exhaust an iterator, and the second bill would be empty.
-        object.__setattr__(self, "invocations", tuple(self.invocations))
 
 
 @dataclass(frozen=True)

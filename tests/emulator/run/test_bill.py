@@ -245,12 +245,6 @@ def test_quantities_are_printed_without_exponents_and_without_zeros_that_say_not
     assert left_out["quantity"] == printed
 
 
-def test_usage_may_be_billed_twice() -> None:
-    usage = Usage(invocations=(record() for _ in range(3)))
-    assert compute_bill(usage, AWS) == compute_bill(usage, AWS)
-    assert compute_bill(usage, AWS).total > 0
-
-
 # Table 2 of the paper, per epoch of 24 batches on 4 workers: seconds per function, MB, and the recomputed cost per
 # function. Where the printed cost is further than 1 % from its own inputs, the paper is inconsistent with itself.
 
