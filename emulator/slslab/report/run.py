@@ -132,13 +132,6 @@ def _chips(document: Document) -> Iterator[str]:
     yield from (f"{name}: {value}" for name, value in options.items())
 
 
-def interrupted(document: Document) -> Iterator[Part]:
-    """Yield what `run` prints after an interruption: the error, and how to see what the run did."""
-    yield _identity(document)
-    yield failure(document["error"])
-    yield f"`slslab show {document['run']}` prints what it did until then."
-
-
 def _headline(document: Document, *, brief: bool = False) -> Iterator[Note]:
     known = summaries.replayed(document) or document.get("predicted")
     wide = summaries.unanchored_note([document], ["this run"]) if brief and summaries.replayed(document) else ""

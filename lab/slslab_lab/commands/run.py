@@ -290,15 +290,14 @@ def _output_options(default: str) -> list[click.Parameter]:
 
 
 def _run(start: "Callable[[Bar], RunDocument]", json_: bool) -> None:
-    from slslab.report import run as tables
+    from slslab.report.run import brief
     from slslab_lab.runs.processor import measure_first
 
     with Bar() as bar:
         if not json_ and bar.on_terminal:
             measure_first(bar)
         document = start(bar)
-    parts = tables.interrupted if document["status"] == "interrupted" else tables.brief
-    print_document(document, lambda: parts(document), json_)
+    print_document(document, lambda: brief(document), json_)
     if trouble := document["report"]["error"]:
         click.echo(f"The run's page couldn't be written. {trouble}\nHint: `slslab report` tries again.", err=True)
     if document["error"] is not None:

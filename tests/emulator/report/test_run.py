@@ -365,10 +365,10 @@ def test_a_failed_run_says_where_why_and_what_to_do() -> None:
     assert "Interrupted: by the user\n" in text
     assert "worker 1" not in text
     assert "Hint" not in text
-    short = shown(run.interrupted(document(status="interrupted", error=unplaced))).splitlines()
+    short = shown(run.brief(document(status="interrupted", error=unplaced))).splitlines()
     assert len(short) == 3
     assert short[1] == "Interrupted: by the user"
-    assert short[2].endswith("prints what it did until then.")
+    assert short[2].startswith("More: slslab show ")
 
 
 def test_a_run_that_trains_nothing_names_the_size_of_its_vectors() -> None:
