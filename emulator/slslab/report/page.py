@@ -143,14 +143,6 @@ class Page:
     figures: tuple[Figure, ...] = ()
 
 
-@dataclass(frozen=True)
-class Live:
-    """The URL from which a live page gets its content, and the URL of server-sent events about changes."""
-
-    url: str
-    events: str
-
-
 # What a terminal prints: one part, or several below each other.
 Part = str | Note | Table | Card
 Parts = Part | Iterable[Part]

@@ -10,7 +10,7 @@ from slslab.installation import require
 from slslab.report import formats, summaries
 from slslab.report.cards import rank, short_name
 from slslab.report.html.page import make_content, make_page, write_page
-from slslab.report.page import Card, Chart, Document, Key, Live, Note, Page, Played
+from slslab.report.page import Card, Chart, Document, Key, Note, Page, Played
 from slslab.report.run import run_page
 from slslab.run.metrics import PHASES, Records, Rows, grouped
 from slslab.run.run import Run
@@ -39,8 +39,8 @@ def leave_page(path: Path, run: Run) -> dict[str, str | None]:
     return {"file": path.name, "error": None}
 
 
-def page_of(run: Run, live: Live | None = None) -> str:
-    """Return the page of a run; with `live`, the page fetches `content_of` from the same host whenever that changes."""
+def page_of(run: Run, live: str = "") -> str:
+    """Return the page of a run; with the URL `live`, the page fetches `content_of` from below it when that changes."""
     return make_page(_described(run), live)
 
 

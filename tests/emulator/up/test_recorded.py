@@ -18,7 +18,6 @@ from slslab.aws.clients import aws_client
 from slslab.aws.keys import Pair
 from slslab.predict.profiles import DEFAULT_PROFILE
 from slslab.predict.profiles.profile import load_profile
-from slslab.report.page import Live
 from slslab.run.bill import load_book
 from slslab.run.directory import RunDirectory
 from slslab.testing import ROLE, create_function
@@ -204,7 +203,7 @@ def test_it_shows_what_ones_own_functions_did(service: Service, tmp_path: Path) 
     slslab(service.state, "report", "up", "--out", page, "--json").document  # noqa: B018
     check_page(page.read_text())
     views = Views(Path(service.state["SLSLAB_RUNS"]), load_book("aws-us-east-1"))
-    check_page(views.page(RunDirectory(Path(service.described["record"])), Live("/content", "/events")))
+    check_page(views.page(RunDirectory(Path(service.described["record"])), ""))
     assert "up" in views.table()
 
     (log,) = slslab(service.state, "logs", "up", "own", "--json").document["logs"]

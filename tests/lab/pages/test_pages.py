@@ -20,7 +20,7 @@ from tests.lab.replay.recordings import TRACES
 from slslab.cli.root import root
 from slslab.report.formats import percent
 from slslab.report.html.page import make_content, make_page
-from slslab.report.page import Document, Live
+from slslab.report.page import Document
 from slslab.report.summaries import advice
 from slslab.run.bill import load_book
 from slslab.run.directory import RunDirectory
@@ -84,7 +84,7 @@ def document(name: str) -> dict[str, Any]:
     return recording(name).summary()
 
 
-def run_page(document: Document, events: Rows | None = None, live: Live | None = None) -> str:
+def run_page(document: Document, events: Rows | None = None, live: str = "") -> str:
     return make_page(describe_run(document, events, ()), live)
 
 
@@ -162,7 +162,7 @@ def test_a_loss_that_is_no_number_is_a_gap_in_its_chart() -> None:
 def test_a_run_that_has_just_begun_has_a_page() -> None:
     plan = document("allreduce")["plan"]
     begun = {"run": "r", "status": "running", "architecture": "allreduce", "model": "lenet", "dataset": "digits"}
-    parts = Parts(run_page({**begun, "plan": plan}, live=Live("/runs/r/content", "/runs/r/events")))
+    parts = Parts(run_page({**begun, "plan": plan}, live="/runs/r"))
     assert parts.charts == []
     assert parts.policy["connect-src"] == "'self'"
     assert ("html", {"lang": "en", "data-live": "/runs/r/content", "data-events": "/runs/r/events"}) in parts.tags

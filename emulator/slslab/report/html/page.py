@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from slslab.errors import writable
 from slslab.installation import __version__, cache_directory
-from slslab.report.page import Data, Live, Page
+from slslab.report.page import Data, Page
 from slslab.run import log
 
 # Export the function that page.js calls.
@@ -45,11 +45,11 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 
-def make_page(page: Page, live: Live | None = None) -> str:
-    """Return a page as HTML; with `live` it reloads its content after each reported change."""
+def make_page(page: Page, live: str = "") -> str:
+    """Return a page as HTML. A live page reloads `live`/content after each server-sent event of `live`/events."""
     style, script = page_file("page.css"), page_file("page.js")
     # A page that changes may get charts later.
-    library = charting_library() if live is not None or any(card.charts for card in page.cards) else ""
+    library = charting_library() if live or any(card.charts for card in page.cards) else ""
     policy = {
         "default-src": "'none'",
         "style-src": inline_hash(style),
@@ -57,7 +57,7 @@ def make_page(page: Page, live: Live | None = None) -> str:
         "img-src": "data:",
         "base-uri": "'none'",
         "form-action": "'none'",
-        **({"connect-src": "'self'"} if live is not None else {}),
+        **({"connect-src": "'self'"} if live else {}),
     }
     return templates(__package__).get_template("page.html.j2").render(
         page=page,

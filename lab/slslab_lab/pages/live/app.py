@@ -15,7 +15,6 @@ from starlette.types import ASGIApp
 
 from slslab.aws.gate import Gate
 from slslab.errors import RequestError, SlslabError
-from slslab.report.page import Live
 from slslab.run.directory import RunDirectory
 from slslab_lab.pages.live.changes import Changes
 from slslab_lab.pages.live.lock import HEADERS, Lock
@@ -61,7 +60,7 @@ class Pages:
 
     def _run(self, request: Request) -> str:
         path = f"/runs/{quote(request.path_params['id'], safe='')}"
-        return self._views.page(self._find(request), Live(f"{path}/content", f"{path}/events"))
+        return self._views.page(self._find(request), path)
 
     def _find(self, request: Request) -> RunDirectory:
         run = self._views.find(request.path_params["id"])

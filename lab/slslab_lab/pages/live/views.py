@@ -12,7 +12,6 @@ from typing import Any
 from slslab.errors import RequestError, SlslabError
 from slslab.report import formats
 from slslab.report.html.page import inline_hash, make_page, page_file, templates
-from slslab.report.page import Live
 from slslab.report.summaries import modelled_figures, platform_of, replayed
 from slslab.run.bill import Book
 from slslab.run.directory import PLAN, RunDirectory, list_runs
@@ -54,8 +53,8 @@ class Views:
         """Return only the list of runs."""
         return templates(__package__).get_template("table.html.j2").render(rows=self._rows())
 
-    def page(self, run: RunDirectory, live: Live) -> str:
-        """Return the page of a run; for a running one, a page that follows it."""
+    def page(self, run: RunDirectory, live: str) -> str:
+        """Return the page of a run; for a running one, a page that follows it at the URL `live`."""
         underway = self._underway(run)
         return page_of(open_run(run)) if underway is None else page_of(underway, live)
 
