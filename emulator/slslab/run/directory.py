@@ -53,17 +53,13 @@ class RunDirectory:
     @classmethod
     def create(cls, path: Path) -> "RunDirectory":
         """Make the directory; RequestError if it isn't empty."""
-        taken = RequestError(f"{path} is not empty, and a run never overwrites another.", "choose another --out.")
         with writable(path, "choose another --out.", done="made"):
             path.mkdir(parents=True, exist_ok=True)
             if any(path.iterdir()):
-                raise taken
+                raise RequestError(f"{path} is not empty, and a run never overwrites another.", "choose another --out.")
         with writable(path, "choose another --out."):
-            try:
-                (path / "logs").mkdir()
-            except FileExistsError:
-                # Another command uses the same directory at the same time.
-                raise taken from None
+            # Fails if another command uses the same directory at the same time.
+            (path / "logs").mkdir()
         return cls(path)
 
     @property

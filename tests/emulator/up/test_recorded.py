@@ -203,7 +203,7 @@ def test_it_shows_what_ones_own_functions_did(service: Service, tmp_path: Path) 
     slslab(service.state, "report", "up", "--out", page, "--json").document  # noqa: B018
     check_page(page.read_text())
     views = Views(Path(service.state["SLSLAB_RUNS"]), load_book("aws-us-east-1"))
-    check_page(views.page(RunDirectory(Path(service.described["record"])), ""))
+    check_page(views.page(RunDirectory(Path(service.described["record"])), "/up"))
     assert "up" in views.table()
 
     (log,) = slslab(service.state, "logs", "up", "own", "--json").document["logs"]
