@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from slslab.errors import RequestError, SlslabError
+from slslab.errors import RequestError
 
 Model = TypeVar("Model", bound=BaseModel)
 # TOML's integers have 64 bits, and a decimal with a large exponent would become an integer with as many digits. Our
@@ -27,7 +27,7 @@ class TomlTable(BaseModel):
 
 
 class DataFiles(Generic[Model]):
-    """Data files of one kind, called `noun`: `model` checks their content, and `error` names the first invalid entry.
+    """Data files of one kind, called `noun`: `model` checks their content. RequestError names the first invalid entry.
 
     Built-in files are in `folder`, and don't change. With `bases`, a file with the name of one of them as its `base`
     contains only the differences. Files have a version if `schema` isn't None.
@@ -37,13 +37,12 @@ class DataFiles(Generic[Model]):
         self,
         model: type[Model],
         noun: str,
-        error: type[RequestError],
         folder: Path | None = None,
         schema: int | None = None,
         parse_float: Callable[[str], Any] = float,
         bases: bool = True,
     ) -> None:
-        self._model, self._noun, self._error = model, noun, error
+        self._model, self._noun = model, noun
         self._schema, self._parse_float, self._bases = schema, parse_float, bases
         paths = folder.glob("*.toml") if folder else ()
         self._paths = {path.stem: path for path in sorted(paths, key=lambda path: path.stem)}
@@ -59,18 +58,18 @@ class DataFiles(Generic[Model]):
         return self._load(Path(name)) if path is None else self._built_in(path)
 
     def _load(self, path: Path) -> Model:
-        return validate(self._model, self._read(path), path, self._noun, self._error)
+        return validate(self._model, self._read(path), path, self._noun)
 
     def _read(self, path: Path) -> dict[str, Any]:
-        document = read_toml(path, self._noun, self.names(), self._error, self._parse_float)
+        document = read_toml(path, self._noun, self.names(), self._parse_float)
         if self._schema is not None:
-            check_schema(document, self._schema, path, self._noun, self._error)
+            check_schema(document, self._schema, path, self._noun)
             del document["schema"]
         if not self._bases or not self._paths or "base" not in document:
             return document
         base = document.pop("base")
         if not isinstance(base, str) or base not in self._paths:
-            raise self._error(
+            raise RequestError(
                 f"The {self._noun} {path} is wrong at base: {shown(repr(base))} isn't a built-in {self._noun}.",
                 f"use one of {', '.join(self._paths)}.",
             )
@@ -93,33 +92,36 @@ def read_toml(
     path: Path,
     noun: str,
     known: Sequence[str],
-    error: type[SlslabError],
     parse_float: Callable[[str], Any] = float,
 ) -> dict[str, Any]:
-    """Return the file's content; `error` if it is missing or not TOML. `noun` names its kind, `known` are built in."""
+    """Return the file's content; RequestError if it is missing or not TOML.
+
+    `noun` names its kind, `known` are built in.
+    """
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"), parse_float=parse_float)
         _check_values(document)
     except OSError as trouble:
         hint = f"use one of {', '.join(known)}, or give the path of a TOML file." if known else "use another path."
-        raise error(f"There is no {noun} {str(path)!r}: {trouble.strerror}.", hint) from trouble
+        raise RequestError(f"There is no {noun} {str(path)!r}: {trouble.strerror}.", hint) from trouble
     except (ValueError, ArithmeticError) as trouble:
         reason = str(trouble) if isinstance(trouble, ValueError) else "it has a number that is too large"
-        raise error(f"The {noun} {path} is not TOML: {reason}.", "correct the file.") from trouble
+        raise RequestError(f"The {noun} {path} is not TOML: {reason}.", "correct the file.") from trouble
     except RecursionError as trouble:
-        raise error(f"The {noun} {path} is nested too deep.", "correct the file.") from trouble
+        raise RequestError(f"The {noun} {path} is nested too deep.", "correct the file.") from trouble
     return document
 
 
-def check_schema(document: dict[str, Any], schema: int, path: Path, noun: str, error: type[RequestError]) -> None:
-    """Raise `error` for a file of another version, so that its entries don't count as wrong."""
+def check_schema(document: dict[str, Any], schema: int, path: Path, noun: str) -> None:
+    """Raise RequestError for a file of another version, so that its entries don't count as wrong."""
     if document.get("schema") != schema:
         stated = f"has schema {shown(repr(document['schema']))}" if "schema" in document else "does not say its schema"
-        raise error(f"The {noun} {path} {stated}, and this version reads {schema}.", f"write it as schema = {schema}.")
+        hint = f"write it as schema = {schema}."
+        raise RequestError(f"The {noun} {path} {stated}, and this version reads {schema}.", hint)
 
 
-def validate(model: type[Model], document: dict[str, Any], path: Path, noun: str, error: type[RequestError]) -> Model:
-    """Return the model of the file's content; `error` names the first invalid entry."""
+def validate(model: type[Model], document: dict[str, Any], path: Path, noun: str) -> Model:
+    """Return the model of the file's content; RequestError names the first invalid entry."""
     try:
         return model.model_validate(document)
     except ValidationError as trouble:
@@ -127,7 +129,7 @@ def validate(model: type[Model], document: dict[str, Any], path: Path, noun: str
     # Outside the block above: pydantic's error would keep all its frames alive, hidden from garbage collection.
     entry = shown(".".join(str(part) for part in first["loc"])) or "its top"
     reason = shown(first["msg"].removeprefix("Value error, "))
-    raise error(f"The {noun} {path} is wrong at {entry}: {reason}.", "correct that entry.")
+    raise RequestError(f"The {noun} {path} is wrong at {entry}: {reason}.", "correct that entry.")
 
 
 def shown(text: str) -> str:

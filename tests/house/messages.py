@@ -15,8 +15,8 @@ RECORD = Path(__file__).with_name("messages.txt")
 PRODUCT = ("emulator/slslab", "lab/slslab_lab", "plugins", "workers/slslab_workers")
 # Users read all arguments of these.
 CALLS = {
-    "BadParameter", "BookError", "Card", "Chart", "Figure", "Finding",
-    "HostError", "Note", "PaperError", "PlanError", "RequestError", "RunError", "StartFailed", "Table",
+    "BadParameter", "Card", "Chart", "Figure", "Finding",
+    "HostError", "Note", "PlanError", "RequestError", "RunError", "StartFailed", "Table",
     "UsageError", "_finding", "echo",
 }  # fmt: skip
 KEYWORDS = {"caption", "headline", "help", "hint", "note", "notes", "says"}

@@ -28,8 +28,8 @@ def _account(account: str) -> dict[str, Any]:
     if account == DEFAULT:
         return {}
     if account == NEW:
-        return dict(read_toml(Path(__file__).with_name("accounts.toml"), "account", (DEFAULT, NEW), RequestError)[NEW])
-    return read_toml(Path(account), "account", (DEFAULT, NEW), RequestError)
+        return dict(read_toml(Path(__file__).with_name("accounts.toml"), "account", (DEFAULT, NEW))[NEW])
+    return read_toml(Path(account), "account", (DEFAULT, NEW))
 
 
 def _limit(limits: Limits, name: str, value: Any) -> int | float | Range:

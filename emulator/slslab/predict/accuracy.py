@@ -12,7 +12,6 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from slslab.errors import RequestError
 from slslab.predict.anchors import Z80
 from slslab.toml_files import DataFiles, TomlTable
 
@@ -56,7 +55,7 @@ class Accuracy(TomlTable):
 
 @cache
 def _load(path: Path) -> Accuracy:
-    return DataFiles(Accuracy, "accuracy file", RequestError, schema=SCHEMA).load(path)
+    return DataFiles(Accuracy, "accuracy file", schema=SCHEMA).load(path)
 
 
 def replay_errors(*, instances: bool = False) -> dict[str, float]:

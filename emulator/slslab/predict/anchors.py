@@ -203,4 +203,4 @@ def minor_version(version: str) -> str:
 @cache
 def load_anchors(path: Path = PATH) -> Anchors:
     """Return the anchors; RequestError names the first invalid entry."""
-    return DataFiles(Anchors, "file of anchors", RequestError, schema=SCHEMA).load(path)
+    return DataFiles(Anchors, "file of anchors", schema=SCHEMA).load(path)

@@ -65,4 +65,4 @@ class Gpus(TomlTable):
 @cache
 def load_gpus() -> Gpus:
     """Return the anchors; RequestError names an invalid entry."""
-    return DataFiles(Gpus, "file of GPUs", RequestError, schema=SCHEMA).load(FILE)
+    return DataFiles(Gpus, "file of GPUs", schema=SCHEMA).load(FILE)

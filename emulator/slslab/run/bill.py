@@ -24,7 +24,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstr
 # pydantic can check TypedDicts from `typing` only from Python 3.12 on.
 from typing_extensions import TypedDict
 
-from slslab.errors import RequestError
 from slslab.toml_files import DataFiles
 from slslab_workers.plan import Plan
 from slslab_workers.trace.operations import BILLED, OPERATIONS
@@ -54,10 +53,6 @@ HOST, GPU = "host.", "gpu."
 _EXACT = Context(prec=1000, traps=[Inexact, InvalidOperation, DivisionByZero, Overflow])
 _UNIT_PRICE = Context(prec=20)
 _PRICE = re.compile(r"[0-9]{1,8}(\.[0-9]{1,12})?")
-
-
-class BookError(RequestError):
-    """A price book that is missing, unreadable or invalid."""
 
 
 def _parse_price(value: object) -> Decimal:
@@ -155,7 +150,7 @@ class Book(_Entry):
         return prices
 
 
-_FILES = DataFiles(Book, "price book", BookError, PRICES)
+_FILES = DataFiles(Book, "price book", PRICES)
 book_names, load_book = _FILES.names, _FILES.load
 
 

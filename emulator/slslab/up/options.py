@@ -171,6 +171,6 @@ class Options:
 
         if self.faults is None:
             return None
-        document = read_toml(self.faults, "fault plan", (), RequestError)
+        document = read_toml(self.faults, "fault plan", ())
         read_function_plan(document)
         return document

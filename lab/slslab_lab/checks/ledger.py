@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
+from slslab.errors import RequestError
 from slslab.run import metrics
-from slslab.run.bill import BookError, load_book
+from slslab.run.bill import load_book
 from slslab.run.run import Run
 from slslab_lab.checks.violation import NotChecked, Violation
 
@@ -69,7 +70,7 @@ def check_bill(run: Run) -> Iterator[Violation]:
         yield Violation("bill", "bill.json and the run's document differ in the bill on Lambda.")
     try:
         book = load_book(run.plan.prices)
-    except BookError as error:
+    except RequestError as error:
         raise NotChecked(error.message) from error
     if {"name": book.name, "date": book.date.isoformat()} != cost["book"]:
         raise NotChecked(f"its price book, {cost['book']['name']} of {cost['book']['date']}, isn't installed")

@@ -22,10 +22,6 @@ SCHEMA = 1
 Text = Annotated[str, Field(min_length=1)]
 
 
-class PaperError(RequestError):
-    """A paper's file can't be found or read, or lacks a table."""
-
-
 def _number(value: object) -> object:
     if not isinstance(value, int | Decimal) or isinstance(value, bool):
         raise ValueError(f"{value!r} is not a number")
@@ -223,18 +219,18 @@ class Paper(TomlTable):
         return self
 
     def table(self, name: str) -> Table:
-        """Return a table; PaperError, listing the tables, if it doesn't exist."""
+        """Return a table; RequestError, listing the tables, if it doesn't exist."""
         if name not in self.tables:
-            raise PaperError(f"{self.name} has no table {name!r}.", f"choose one of {', '.join(self.tables)}.")
+            raise RequestError(f"{self.name} has no table {name!r}.", f"choose one of {', '.join(self.tables)}.")
         return self.tables[name]
 
     def row(self, table: str, name: str, group: str = "") -> Row:
-        """Return the row with this name and group; PaperError, listing the rows, if it doesn't exist."""
+        """Return the row with this name and group; RequestError, listing the rows, if it doesn't exist."""
         rows = {(row.name, row.group): row for row in self.table(table).rows}
         if (name, group) not in rows:
             known = "; ".join(f"{row}, {part}" if part else row for row, part in rows)
             missing = f"{name!r} of group {group!r}" if group else repr(name)
-            raise PaperError(f"{self.name}'s {table} has no row {missing}.", f"choose a name and group: {known}.")
+            raise RequestError(f"{self.name}'s {table} has no row {missing}.", f"choose a name and group: {known}.")
         return rows[name, group]
 
     def values(self, table: str, row: Row) -> dict[str, Decimal]:
@@ -244,7 +240,7 @@ class Paper(TomlTable):
         return {**_numbers(columns, row), **references}
 
     def operands(self, working: Working) -> tuple[Expression, dict[str, Decimal]]:
-        """Return the expression of a line of arithmetic, and its names' numbers; PaperError for a missing one."""
+        """Return the expression of a line of arithmetic, and its names' numbers; RequestError for a missing one."""
         values = dict(working.inputs)
         expression = working.expression
         if working.table:
@@ -253,13 +249,13 @@ class Paper(TomlTable):
             if expression is None:
                 ways = self.table(working.table).formulas.get(working.column, {})
                 if working.way not in ways:
-                    raise PaperError(
+                    raise RequestError(
                         f"{working.table} has no formula {working.column}.{working.way}.", "name one that it has."
                     )
                 expression = ways[working.way]
         assert expression is not None
         if missing := [name for name in expression.names if name not in values]:
-            raise PaperError(f"{expression.text!r} names {missing[0]!r}, which is not there.", "add it as an input.")
+            raise RequestError(f"{expression.text!r} names {missing[0]!r}, which is not there.", "add it as an input.")
         return expression, {name: values[name] for name in expression.names}
 
     def _calculate(self, working: Working) -> None:
@@ -267,13 +263,13 @@ class Paper(TomlTable):
         try:
             expression.evaluate(values)
         except ZeroDivisionError:
-            raise PaperError(f"{expression.text!r} divides by zero.", "correct its numbers.") from None
+            raise RequestError(f"{expression.text!r} divides by zero.", "correct its numbers.") from None
 
     def _resolve(self, reference: Reference) -> Decimal:
         row = self.row(reference.table, reference.row, reference.group)
         numbers = _numbers(self.table(reference.table), row)
         if reference.value not in numbers:
-            raise PaperError(
+            raise RequestError(
                 f"{reference.table}'s row {reference.row!r} has no number {reference.value!r}.",
                 f"name one of {', '.join(numbers)}.",
             )
@@ -288,9 +284,9 @@ def _numbers(table: Table, row: Row) -> dict[str, Decimal]:
 def _check_entry(where: str, look_up: Callable[[Any], object], entry: Reference | Working) -> None:
     try:
         look_up(entry)
-    except PaperError as trouble:
+    except RequestError as trouble:
         raise ValueError(f"{where}: {trouble.message.removesuffix('.')}") from trouble
 
 
-_FILES = DataFiles(Paper, "paper", PaperError, next(filter(Path.is_dir, FOLDERS), None), SCHEMA, Decimal, bases=False)
+_FILES = DataFiles(Paper, "paper", next(filter(Path.is_dir, FOLDERS), None), SCHEMA, Decimal, bases=False)
 paper_names, load_paper = _FILES.names, _FILES.load

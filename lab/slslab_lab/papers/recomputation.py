@@ -47,7 +47,7 @@ class Recomputed:
 
 def recompute(paper: Paper, table: str) -> tuple[tuple[Recomputed, ...], ...]:
     """Recompute each row of the table in order: every published or computable column, in every way that applies to the
-    row. PaperError for a table that doesn't exist."""
+    row. RequestError for a table that doesn't exist."""
     return tuple(recompute_row(paper, table, row) for row in paper.table(table).rows)
 
 

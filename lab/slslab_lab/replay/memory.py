@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from slslab.run.bill import HOST, BookError, Price, load_book
+from slslab.errors import RequestError
+from slslab.run.bill import HOST, Price, load_book
 from slslab_workers.architecture import Architecture, workload_of
 from slslab_workers.patterns import Kept
 from slslab_workers.patterns.kept import TENSOR, kept
@@ -62,7 +63,7 @@ def shortages(architecture: Architecture, plan: Plan, parameters: int | None) ->
         hosts = _hosts(plan.prices)
         pattern = architecture.pattern(workload_of(plan, parameters)) if parameters is not None else None
         needed = architecture.requirements(plan)
-    except (PlanError, BookError):
+    except (PlanError, RequestError):
         return
     for channel, each in kept(pattern).items() if pattern is not None else ():
         tensor = channel == TENSOR

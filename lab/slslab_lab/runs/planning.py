@@ -57,7 +57,7 @@ def make_plan(architecture: Architecture, values: Mapping[str, Any], options: Ma
     if "prices" in filled:
         filled["prices"] = find_file(filled["prices"], book_names())
     if "faults" in filled:
-        filled["faults"] = read_toml(filled["faults"], "fault plan", (), RequestError)
+        filled["faults"] = read_toml(filled["faults"], "fault plan", ())
     check_options(architecture, options)
     released: dict[str, Value] = {}
     if filled.get("as_released"):
@@ -104,7 +104,7 @@ def read_plan_file(path: Path) -> Plan:
     since its version; `LATER_OPTIONS` are filled in.
     """
     path = path / PLAN if path.is_dir() else path
-    document = read_toml(path, "plan", (), RequestError)
+    document = read_toml(path, "plan", ())
     known, name = architectures(), str(document.get("architecture", ""))
     if name not in known:
         raise RequestError(

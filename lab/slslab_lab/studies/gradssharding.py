@@ -14,7 +14,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from slslab.errors import RequestError
 from slslab.predict.profiles.profile import Profile, load_profile
 from slslab.report.formats import percent
 from slslab.toml_files import DataFiles
@@ -85,7 +84,7 @@ class Compared:
 @cache
 def predictions() -> Predictions:
     """Return RQ3's predictions as they were committed."""
-    return DataFiles(Predictions, "file of predictions", RequestError, schema=1).load(PREDICTIONS)
+    return DataFiles(Predictions, "file of predictions", schema=1).load(PREDICTIONS)
 
 
 def observations(paper: Paper) -> list[Observed]:

@@ -80,5 +80,5 @@ def read_entries(path: Path, entries: type[Entries], schema: int, what: str, hin
         raise RequestError(f"The {what} {path} is not JSON: {error}.", hint) from error
     if not isinstance(document, dict):
         raise RequestError(f"The {what} {path} has no entries.", hint)
-    check_schema(document, schema, path, what, RequestError)
-    return validate(entries, document, path, what, RequestError)
+    check_schema(document, schema, path, what)
+    return validate(entries, document, path, what)

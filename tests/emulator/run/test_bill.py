@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slslab.errors import RequestError
 from slslab.run.bill import (
     ARCHITECTURES,
     METERS,
     OBJECT_OPERATIONS,
     Bill,
     Book,
-    BookError,
     Usage,
     book_names,
     compute_bill,
@@ -378,18 +378,18 @@ def test_a_book_with_a_base_has_its_prices_and_its_own(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     for base, shown in (('"nowhere"', "'nowhere'"), ('["modal"]', r"\['modal'\]")):
         path.write_text(GOOD.replace("name =", f"base = {base}\nname =", 1))
-        with pytest.raises(BookError, match=f"{shown} isn't a built-in price book") as refused:
+        with pytest.raises(RequestError, match=f"{shown} isn't a built-in price book") as refused:
             load_book(path)
         assert refused.value.hint == f"use one of {', '.join(book_names())}."
     head = 'name = "mine"\nbase = "modal"\ndate = 2026-11-29\n'
     path.write_text(head)
     assert load_book(path).prices == modal.prices
     path.write_text(f"{head}prices = 3\n")
-    with pytest.raises(BookError, match="prices"):
+    with pytest.raises(RequestError, match="prices"):
         load_book(path)
     # AWS's page isn't the source of another price.
     path.write_text(f'{head}prices."lambda.requests" = {{ price = "0.30", unit = "request", per = 1_000_000 }}\n')
-    with pytest.raises(BookError, match=r"prices\.lambda\.requests\.source"):
+    with pytest.raises(RequestError, match=r"prices\.lambda\.requests\.source"):
         load_book(path)
 
 
@@ -436,7 +436,7 @@ def test_a_host_is_billed_in_whole_seconds_or_by_periods_but_not_both(tmp_path: 
     path.write_text(f'base = "aws-us-east-1"\n{host}')
     load_book(path)
     path.write_text(f'base = "aws-us-east-1"\n{host.replace("begun_s", "minimum = 60, begun_s")}')
-    with pytest.raises(BookError, match=r"host\.own cannot have both a minimum and begun_s"):
+    with pytest.raises(RequestError, match=r"host\.own cannot have both a minimum and begun_s"):
         load_book(path)
 
 
@@ -467,7 +467,7 @@ def test_a_bad_book_is_refused_by_its_entry(tmp_path: Path, old: str, new: str, 
     path = tmp_path / "bad.toml"
     assert old in GOOD
     path.write_text(GOOD.replace(old, new, 1))
-    with pytest.raises(BookError) as refusal:
+    with pytest.raises(RequestError) as refusal:
         load_book(path)
     assert named in str(refusal.value)
     assert str(refusal.value).startswith(f"The price book {path} is ")
@@ -477,10 +477,10 @@ def test_a_bad_book_is_refused_by_its_entry(tmp_path: Path, old: str, new: str, 
 
 def test_a_missing_book_is_refused_with_the_names_there_are(tmp_path: Path) -> None:
     for missing in ("aws-mars-1", str(tmp_path / "none.toml"), tmp_path):
-        with pytest.raises(BookError, match=f"^There is no price book {re.escape(repr(str(missing)))}: ") as refusal:
+        with pytest.raises(RequestError, match=f"^There is no price book {re.escape(repr(str(missing)))}: ") as refusal:
             load_book(missing)
         assert refusal.value.hint.startswith(f"use one of {', '.join(book_names())}, or")
     binary = tmp_path / "binary.toml"
     binary.write_bytes(b"\xff\xfe")
-    with pytest.raises(BookError, match="is not TOML"):
+    with pytest.raises(RequestError, match="is not TOML"):
         load_book(binary)

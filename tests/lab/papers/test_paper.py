@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from slslab.errors import RequestError
 from slslab_lab.papers import paper as papers
-from slslab_lab.papers.paper import PaperError, load_paper, paper_names
+from slslab_lab.papers.paper import load_paper, paper_names
 
 ROOT = Path(__file__).parents[3]
 SMALL = """
@@ -222,7 +223,7 @@ def test_numbers_keep_their_digits_and_rows_have_the_inputs_of_their_table(writt
 )  # fmt: skip
 def test_a_wrong_file_is_refused_by_its_entry(written: Callable[[str], Path], old: str, new: str, message: str) -> None:
     assert old in SMALL
-    with pytest.raises(PaperError, match=message):
+    with pytest.raises(RequestError, match=message):
         load_paper(written(SMALL.replace(old, new)))
 
 
@@ -300,25 +301,25 @@ def test_formulas_and_what_refers_to_them_are_refused_by_their_entry(
 ) -> None:
     text = SMALL + MORE
     assert old in text
-    with pytest.raises(PaperError, match=message):
+    with pytest.raises(RequestError, match=message):
         load_paper(written(text.replace(old, new)))
 
 
 def test_what_is_not_there_is_named(written: Callable[[str], Path], tmp_path: Path) -> None:
-    with pytest.raises(PaperError, match="There is no paper 'lambda': No such file") as error:
+    with pytest.raises(RequestError, match="There is no paper 'lambda': No such file") as error:
         load_paper("lambda")
     assert (
         error.value.hint
         == "use one of barrak-2025, gradssharding-2026, kubeml-2023, lambdaml-2021, spirt-2023, or give the path of a "
         "TOML file."
     )
-    with pytest.raises(PaperError, match="small has no table 'two'") as error:
+    with pytest.raises(RequestError, match="small has no table 'two'") as error:
         load_paper(written(SMALL)).table("two")
     assert error.value.hint == "choose one of one."
-    with pytest.raises(PaperError, match="small's one has no row 'first' of group 'b'") as error:
+    with pytest.raises(RequestError, match="small's one has no row 'first' of group 'b'") as error:
         load_paper(written(SMALL)).row("one", "first", "b")
     assert error.value.hint == "choose a name and group: first."
-    with pytest.raises(PaperError, match="Is a directory"):
+    with pytest.raises(RequestError, match="Is a directory"):
         load_paper(tmp_path)
 
 

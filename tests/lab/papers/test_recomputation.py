@@ -15,8 +15,9 @@ from docs.pages.discrepancies import work_out
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slslab.errors import RequestError
 from slslab_lab.papers.expressions import as_text
-from slslab_lab.papers.paper import Paper, PaperError, load_paper
+from slslab_lab.papers.paper import Paper, load_paper
 from slslab_lab.papers.recomputation import (
     AGREES,
     CANNOT,
@@ -372,7 +373,7 @@ def test_the_documentations_paper_can_be_read_and_recomputed(tmp_path: Path) -> 
 
 
 def test_a_table_that_is_not_there() -> None:
-    with pytest.raises(PaperError, match="barrak-2025 has no table 'table9'"):
+    with pytest.raises(RequestError, match="barrak-2025 has no table 'table9'"):
         recompute(BARRAK, "table9")
 
 

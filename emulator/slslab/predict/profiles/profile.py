@@ -304,7 +304,7 @@ def with_figures(profile: Profile, change: Callable[[str, Figure], Figure]) -> P
     return moved
 
 
-_FILES = DataFiles(Profile, "profile", RequestError, PROFILES, SCHEMA)
+_FILES = DataFiles(Profile, "profile", PROFILES, SCHEMA)
 profile_names, load_profile = _FILES.names, _FILES.load
 
 
