@@ -30,6 +30,12 @@ MEASURED = (
     *("billed_seconds", "gb_seconds", "invocations", "cold_starts", "peak_memory_mb", "orchestration_seconds"),
     *("reports", "host", "host_imports", "seconds", "faults"),
 )
+KILLED = {
+    "type": "Killed",
+    "message": "`slslab up` was killed; this is what its trace contains.",
+    "hint": "what ran when it was killed, and the last requests to stores, are not in the bill.",
+    **dict.fromkeys(("worker", "epoch", "step")),
+}
 
 
 class Service(Run):
@@ -92,11 +98,11 @@ class Service(Run):
         bill, about = self.bill_by(load_book(DEFAULT_BOOK)), self.about
         host = {name: about[name] for name in ("cores", "cpu_share_enforced")} | {"own_cpu_seconds": None}
         measured = self.measured(host, self.seconds, about.get("faults"))
-        document: dict[str, Any] = {
+        return {
             "schema": SCHEMA,
             "run": self.id,
             "status": self.status,
-            "error": None,
+            "error": KILLED if self.status == "interrupted" else None,
             "started_at": about["started_at"],
             **{name: about[name] for name in ("stack", "environment", "confinement")},
             **{name: measured[name] for name in MEASURED},
@@ -110,16 +116,6 @@ class Service(Run):
             "cost": bill(self.invocations),
             "trace_torn": self.torn,
         }
-        if self.status == "interrupted":
-            document["error"] = {
-                "type": "Killed",
-                "message": "`slslab up` was killed; this is what its trace contains.",
-                "hint": "what ran when it was killed, and the last requests to stores, are not in the bill.",
-                "worker": None,
-                "epoch": None,
-                "step": None,
-            }
-        return document
 
 
 def open_run(directory: RunDirectory, kind: str | None = None) -> Run:
@@ -146,16 +142,14 @@ def read_service(directory: RunDirectory, about: Mapping[str, Any], kind: str | 
     running = status == "running" and records[0]["clock"] == clock_domain()
     last_ns = time.monotonic_ns() if running else max((event["end_ns"] for event in events), default=0)
     started = datetime.fromisoformat(about["started_at"])
-    until = datetime.fromisoformat(about["ended_at"]) if "ended_at" in about else datetime.now(UTC)
-    seconds = (until - started).total_seconds()
+    until = about.get("ended_at") or datetime.now(UTC).isoformat()
     if status == "interrupted":
-        last = max((record["started_at"] for record in invoked), default=about["started_at"])
-        seconds = (datetime.fromisoformat(last) - started).total_seconds()
+        until = max((record["started_at"] for record in invoked), default=about["started_at"])
     return Service(
         directory,
         about=about,
         status=status,
-        seconds=seconds,
+        seconds=(datetime.fromisoformat(until) - started).total_seconds(),
         events=events,
         running_hosts=[host_until(host, last_ns) for host in unmetered(records)["host"].values()],
         invocations=invoked,
