@@ -193,7 +193,7 @@ def _answer(task: Mapping[str, Any]) -> bytes:
             value = evaluate(task["expression"], task["variables"])
         answer = json.dumps({"value": value}).encode()
     except QueryError as error:
-        return json.dumps({"problem": error.problem}).encode()
+        return json.dumps({"problem": str(error)}).encode()
     except MemoryError:
         answer = b""
     if answer and len(answer) <= ANSWER_BYTES:

@@ -15,12 +15,14 @@ from slslab.aws.json_text import parse_json
 from slslab.statemachines.expressions import QueryError, read
 from slslab.statemachines.fields import (
     EXPRESSION,
+    OF_BRANCHES,
+    OF_MACHINES,
     SCHEMA,
     TYPES,
     Problem,
     expected,
-    machine_problems,
     none_of,
+    object_problems,
     state_problems,
     too_many,
 )
@@ -50,12 +52,6 @@ MACHINES = frozenset(("ItemProcessor", "Iterator", "Branches"))
 PAYLOADS = frozenset(("Output", "Assign", "Arguments", "ItemSelector"))
 # Fields that only a distributed Map has.
 DISTRIBUTED = ("ItemReader", "ItemBatcher", "ResultWriter")
-
-
-def check(definition: str, limit_bytes: int) -> None:
-    """Raise ServiceError (InvalidDefinition) for an invalid state machine, or one that can't be executed here."""
-    if found := problems(definition, limit_bytes):
-        raise invalid_definition(", ".join(map(str, found)))
 
 
 def invalid_definition(problem: str) -> ServiceError:
@@ -111,7 +107,7 @@ def _problems(machine: Any, where: str, names: set[str], top: Mapping[str, Any])
     if not isinstance(states, dict) or not states:
         yield Problem(SCHEMA, "The field 'States' must be an object with at least one state", f"{where}/States")
         return
-    yield from machine_problems(machine, where)
+    yield from object_problems(machine, OF_BRANCHES if where else OF_MACHINES, where, False)
     if isinstance(start, str) and start not in states:
         yield Problem(TARGET, f"Missing 'Next' target: {start}", f"{where}/StartAt")
     targets = [start]
@@ -227,7 +223,7 @@ def _expression_problems(state: Mapping[str, Any], path: str) -> Iterator[Proble
         try:
             states, context = read(match[1].strip())
         except QueryError as error:
-            yield Problem("INVALID_JSONATA_EXPRESSION", error.problem, where)
+            yield Problem("INVALID_JSONATA_EXPRESSION", str(error), where)
             continue
         unsupported = [
             "Reference to '$$' is not supported."

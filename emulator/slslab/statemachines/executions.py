@@ -11,8 +11,8 @@ from moto.stepfunctions.parser.asl.eval.callback.callback import CallbackOutcome
 from slslab.aws.errors import ServiceError, constraint
 from slslab.aws.json_text import parse_json
 from slslab.aws.limits import Limits
-from slslab.statemachines.definitions import check
-from slslab.statemachines.history import History, transition_event
+from slslab.statemachines.definitions import invalid_definition, problems
+from slslab.statemachines.history import STATUSES, History, transition_event
 from slslab.statemachines.interpreter import Run, parse
 from slslab.statemachines.machines import PREFIX, Machine, Registry, check_arn, check_name
 
@@ -61,7 +61,7 @@ class Execution:
     @property
     def status(self) -> str:
         """The API's ExecutionStatus."""
-        return self.history.status
+        return "RUNNING" if self.history.end is None else STATUSES[self.history.end["type"]]
 
     @property
     def stopped(self) -> float | None:
@@ -89,7 +89,8 @@ class Machines:
 
     def program(self, definition: str) -> Any:
         """Return a definition's program; ServiceError (InvalidDefinition) for an invalid one."""
-        check(definition, self.definition_bytes)
+        if found := problems(definition, self.definition_bytes):
+            raise invalid_definition(", ".join(map(str, found)))
         return parse(definition)
 
     def delete(self, arn: str) -> None:
@@ -157,10 +158,8 @@ class Machines:
 
     def answer(self, token: str, outcome: CallbackOutcome | None) -> None:
         """Answer a Task as by `Run.answer`; ServiceError (InvalidToken) for an unknown token."""
-        run = next((execution.run for execution in self.executions() if execution.run.has_token(token)), None)
-        if run is None:
+        if not any(execution.run.answer(token, outcome) for execution in self.executions()):
             raise ServiceError(400, "InvalidToken", "Invalid Token: 'Invalid token'")
-        run.answer(token, outcome)
 
     def close(self) -> None:
         """Abort every execution, so that the trace contains the transitions that were at work."""

@@ -60,11 +60,7 @@ THREW = " threw an error during evaluation"
 
 
 class QueryError(Exception):
-    """An expression failed; `problem` follows `The JSONata expression '…' specified for the field '…'`."""
-
-    def __init__(self, problem: str) -> None:
-        super().__init__(problem)
-        self.problem = problem
+    """An expression failed; its text follows `The JSONata expression '…' specified for the field '…'`."""
 
 
 class Evaluation(Jsonata):  # type: ignore[misc]

@@ -50,9 +50,10 @@ INTEGERS = frozenset(
     "TimeoutSeconds HeartbeatSeconds Seconds MaxConcurrency ToleratedFailureCount IntervalSeconds MaxAttempts "
     "MaxDelaySeconds".split()
 )
-LEAST = {"TimeoutSeconds": 1, "HeartbeatSeconds": 1, "Seconds": 0, "MaxConcurrency": 0, "MaxAttempts": 0}
-LEAST |= {"BackoffRate": 1, "MaxDelaySeconds": 1, "IntervalSeconds": 1}
-LEAST |= {"ToleratedFailureCount": 0, "ToleratedFailurePercentage": 0}
+LEAST = {
+    **dict.fromkeys("TimeoutSeconds HeartbeatSeconds BackoffRate MaxDelaySeconds IntervalSeconds".split(), 1),
+    **dict.fromkeys("Seconds MaxConcurrency MaxAttempts ToleratedFailureCount ToleratedFailurePercentage".split(), 0),
+}
 MOST = {"TimeoutSeconds": 99_999_999, "HeartbeatSeconds": 99_999_999, "Seconds": 99_999_999, "MaxAttempts": 99_999_999}
 MOST |= {"ToleratedFailurePercentage": 100, "MaxDelaySeconds": 31_622_400}
 LEADING_ON = ("Next", "Assign", "Output", "Comment")
@@ -124,14 +125,9 @@ class Problem:
         return f"{self.code}: {self.message} at {'null' if self.location is None else self.location}"
 
 
-def machine_problems(machine: Mapping[str, Any], path: str) -> Iterator[Problem]:
-    """Yield the problems of a machine's, branch's or iterator's own fields, without its states."""
-    yield from _problems(machine, OF_BRANCHES if path else OF_MACHINES, path, False)
-
-
 def state_problems(state: Mapping[str, Any], path: str, jsonata: bool) -> Iterator[Problem]:
     """Yield the problems of a state's own fields, without the states in it."""
-    yield from _problems(state, TYPES[state["Type"]], path, jsonata)
+    yield from object_problems(state, TYPES[state["Type"]], path, jsonata)
     for names in ALTERNATIVES:
         if sum(name in state for name in names) > 1:
             yield too_many(names, path)
@@ -155,7 +151,8 @@ def expected(kind: str, path: str) -> Problem:
     return Problem(SCHEMA, f"Expected value of type {kind}", path)
 
 
-def _problems(given: Mapping[str, Any], known: Collection[str], path: str, jsonata: bool) -> Iterator[Problem]:
+def object_problems(given: Mapping[str, Any], known: Collection[str], path: str, jsonata: bool) -> Iterator[Problem]:
+    """Yield the problems of an object's own fields, without the states in it; `known` are the allowed ones."""
     for name, value in given.items():
         if name in known:
             yield from _value_problems(name, value, f"{path}/{name}", jsonata)
@@ -185,9 +182,9 @@ def _value_problems(name: str, value: Any, path: str, jsonata: bool) -> Iterator
     if name.startswith("Timestamp") and not name.endswith("Path") and timestamp(value) is None:
         yield Problem(SCHEMA, NOT_A_TIME, path)
     if name == "ProcessorConfig":
-        yield from _problems(value, ("Mode", "ExecutionType"), path, False)
+        yield from object_problems(value, ("Mode", "ExecutionType"), path, False)
     if name == "Credentials":
-        yield from _problems(value, ("RoleArn", "RoleArn.$"), path, jsonata)
+        yield from object_problems(value, ("RoleArn", "RoleArn.$"), path, jsonata)
         if not value:
             yield Problem(SCHEMA, "These fields are required: [RoleArn]", path)
     if name in ("Choices", "And", "Or"):
@@ -211,7 +208,7 @@ def _entry_problems(field: str, entries: list[Any], path: str, jsonata: bool) ->
             continue
         if missing := [name for name in NEEDED[field] if name not in entry]:
             yield Problem(SCHEMA, f"These fields are required: [{', '.join(missing)}]", where)
-        yield from _problems(entry, ENTRIES[field], where, jsonata)
+        yield from object_problems(entry, ENTRIES[field], where, jsonata)
         names = entry.get("ErrorEquals")
         if isinstance(names, list):
             for position, name in enumerate(names):
@@ -234,7 +231,7 @@ def _rule_problems(rule: Any, path: str, jsonata: bool, outermost: bool) -> Iter
     operators = [name for name in OPERATORS if name in rule]
     if "Variable" in rule and len(operators) != 1:
         yield (too_many if operators else none_of)(OPERATORS, path)
-    yield from _problems(rule, {*RULES, *operators, *(LEADING_ON if outermost else ("Comment",))}, path, jsonata)
+    yield from object_problems(rule, {*RULES, *operators, *(LEADING_ON if outermost else ("Comment",))}, path, jsonata)
     for name in ("Variable", *(name for name in operators if name.endswith("Path"))):
         value = rule.get(name)
         if isinstance(value, str) and not _parses(paths.of_field, value):

@@ -44,11 +44,6 @@ class History:
         self._lock = threading.Lock()
         self._transitions = Transitions(record)
 
-    @property
-    def status(self) -> str:
-        """The API's ExecutionStatus."""
-        return "RUNNING" if self.end is None else STATUSES[self.end["type"]]
-
     def add_event(
         self,
         context: Any,

@@ -114,17 +114,16 @@ class Run:
         """Stop evaluating; Lambda invocations continue, as on AWS."""
         self._environment.set_stop(stop_date=datetime.now(UTC), error=None, cause=None)
 
-    def has_token(self, token: str) -> bool:
-        """Return whether one of its Tasks has this token."""
-        return self._environment.callback_pool_manager.get(token) is not None
-
-    def answer(self, token: str, outcome: CallbackOutcome | None) -> None:
+    def answer(self, token: str, outcome: CallbackOutcome | None) -> bool:
         """Answer the Task that waits for this token, or report that its worker still runs (None).
 
-        ServiceError (TaskTimedOut) if the Task no longer waits: a token is used once.
+        Return whether one of its Tasks has this token. ServiceError (TaskTimedOut) if the Task no longer waits: a token
+        is used once.
         """
+        endpoint = self._environment.callback_pool_manager.get(token)
+        if endpoint is None:
+            return False
         with self._answering:
-            endpoint = self._environment.callback_pool_manager.get(token)
             # moto sets this event on an answer, and also when the Task ends in another way.
             if endpoint._notify_event.is_set() or not self._environment.is_running():
                 raise ServiceError(400, "TaskTimedOut", "Task Timed Out: 'Provided task does not exist anymore'")
@@ -132,3 +131,4 @@ class Run:
                 endpoint.notify_heartbeat()
             else:
                 endpoint.notify(outcome)
+        return True

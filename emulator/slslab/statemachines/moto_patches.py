@@ -15,7 +15,6 @@ from pkgutil import resolve_name
 from typing import Any
 
 from moto.stepfunctions.parser import quotas
-from moto.stepfunctions.parser.asl.component.common.error_name.custom_error_name import CustomErrorName
 from moto.stepfunctions.parser.asl.component.common.error_name.error_name import ErrorName
 from moto.stepfunctions.parser.asl.component.common.error_name.failure_event import FailureEvent, FailureEventException
 from moto.stepfunctions.parser.asl.component.common.string import string_expression
@@ -26,10 +25,7 @@ from moto.stepfunctions.parser.asl.component.state.exec.state_map.iteration.inli
 )
 from moto.stepfunctions.parser.asl.component.state.exec.state_map.max_concurrency import MaxConcurrencyPath
 from moto.stepfunctions.parser.asl.component.state.exec.state_map.state_map import StateMap
-from moto.stepfunctions.parser.asl.component.state.wait.wait_function.timestamp import Timestamp
 from moto.stepfunctions.parser.asl.eval.callback.callback import HeartbeatTimeoutError
-from moto.stepfunctions.parser.asl.parse import preprocessor
-from moto.stepfunctions.parser.asl.utils import encoding
 from moto.stepfunctions.parser.asl.utils.json_path import NoSuchJsonPathError
 
 from slslab.aws.limits import MB, Limits
@@ -103,17 +99,18 @@ def wraps(path: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 def patch(limits: Limits) -> None:
     """Replace what differs from AWS, and enforce these limits."""
     quotas.MAX_STATE_SIZE_UTF8_BYTES = limits.state_payload_bytes + 1  # it compares with less than
-    # AWS writes no white space, and doesn't escape non-ASCII characters.
-    encoding._DateTimeEncoder = lambda **_: json.JSONEncoder(ensure_ascii=False, separators=SEPARATORS)
-    preprocessor.Preprocessor._inner_string_of = staticmethod(_string)
-    # moto stores this on the class, so a refused definition would leave its language to the next one.
-    preprocessor.Preprocessor.__init__ = lambda parsing: setattr(parsing, "_query_language_per_scope", [])
-    # It refuses names that begin with `States.`, but iterations and workers report such errors, too.
-    CustomErrorName.__init__ = ErrorName.__init__
-    Timestamp._from_timestamp_string = staticmethod(timestamp)
     InlineIterationComponent.most = limits.map_concurrency
     for owner, name, replacement in PATCHES:
         setattr(owner, name, replacement)
+
+
+# AWS writes no white space, and doesn't escape non-ASCII characters.
+replaces("utils.encoding._DateTimeEncoder")(lambda **_: json.JSONEncoder(ensure_ascii=False, separators=SEPARATORS))
+# moto stores this on the class, so a refused definition would leave its language to the next one.
+replaces("parse.preprocessor.Preprocessor.__init__")(lambda parsing: setattr(parsing, "_query_language_per_scope", []))
+# It refuses names that begin with `States.`, but iterations and workers report such errors, too.
+replaces("component.common.error_name.custom_error_name.CustomErrorName.__init__")(ErrorName.__init__)
+replaces("component.state.wait.wait_function.timestamp.Timestamp._from_timestamp_string")(staticmethod(timestamp))
 
 
 def name_fields(component: Any, field: str = "", expected: str | None = None) -> None:
@@ -170,6 +167,9 @@ def _string(parser_rule_context: Any) -> str | None:
     return json.loads(text) if text.startswith('"') else None if text == "null" else text
 
 
+replaces("parse.preprocessor.Preprocessor._inner_string_of")(staticmethod(_string))
+
+
 def failure(env: Any, error: str, cause: str, event: str = "ExecutionFailed", **further: Any) -> FailureEventException:
     """Return a state's failure as an event of this type."""
     details = {f"{event[0].lower()}{event[1:]}EventDetails": {**further, "error": error, "cause": cause}}
@@ -192,7 +192,7 @@ def _evaluate_expression(component: Any, env: Any) -> None:
             raise QueryError(problem)
     except QueryError as error:
         cause = f"The JSONata expression '{component.expression}' specified for the field '{component.field}'"
-        failed = failure(env, QUERY, cause + error.problem, "EvaluationFailed")
+        failed = failure(env, QUERY, f"{cause}{error}", "EvaluationFailed")
         details = failed.failure_event.event_details["evaluationFailedEventDetails"]
         details |= {"cause": _located(failed.failure_event, details["cause"]), "location": component.field}
         details["state"] = failed.failure_event.state_name

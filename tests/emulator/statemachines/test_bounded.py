@@ -29,7 +29,7 @@ def problem(expression: str) -> str:
     """Why an expression fails."""
     with pytest.raises(QueryError) as raised:
         bounded.evaluate_bounded(expression, {})
-    return raised.value.problem
+    return str(raised.value)
 
 
 def ends(execution: Execution) -> bool:
