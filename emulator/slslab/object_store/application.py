@@ -11,7 +11,7 @@ from functools import cache
 from itertools import chain
 from types import MappingProxyType
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 from xml.sax.saxutils import escape
 
 from botocore import xform_name
@@ -153,8 +153,6 @@ class Request:
         await self._incoming.discard()
         if answer.output.get("EncodingType"):
             answer.output = _url_encoded(answer.output)
-        if operation.name == "GetBucketPolicy":
-            return answer, answer.output["Policy"].encode()
         return answer, model.document(operation, answer.output) if answer.body is None else b""
 
     def refused(self, error: ServiceError) -> tuple[Answer, bytes]:
@@ -300,7 +298,7 @@ def _url_encoded(output: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in output.items():
         if name in names and value is not None:
-            found[name] = model.encoded(value)
+            found[name] = quote(value, safe="/-_.*~", errors="surrogatepass")
         elif isinstance(value, list):
             found[name] = [_url_encoded(entry) if isinstance(entry, dict) else entry for entry in value]
         else:

@@ -73,7 +73,7 @@ async def head_bucket(call: Call) -> Answer:
 async def delete_bucket(call: Call) -> Answer:
     """Delete a bucket that has no objects, versions or delete markers."""
     bucket = call.bucket()
-    if not bucket.is_empty:
+    if bucket.keys:
         raise failure("BucketNotEmpty", BucketName=bucket.name)
     del call.store.buckets[bucket.name]
     return Answer(status=204)

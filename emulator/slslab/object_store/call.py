@@ -9,7 +9,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote
 
 from slslab.aws.keys import Principal
 from slslab.aws.policies import TAG, Statement, decide
@@ -100,11 +99,6 @@ class Call:
     store: Store
     incoming: Incoming
     host: str
-
-    @property
-    def location(self) -> str:
-        """The URL of the object, as S3 encodes it."""
-        return f"http://{self.host}/{self.bucket_name}/{quote(self.key, safe='')}"
 
     def bucket(self) -> Bucket:
         """Return the bucket; NoSuchBucket if it doesn't exist."""

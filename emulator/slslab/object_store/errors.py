@@ -84,7 +84,6 @@ ERRORS: dict[str, tuple[int, str]] = {
     ),
     "XAmzContentSHA256Mismatch": (400, "The provided 'x-amz-content-sha256' header does not match what was computed."),
 }
-NOT_MODIFIED = "NotModified"
 
 
 def failure(code: str, message: str = "", **fields: str) -> ServiceError:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, NamedTuple
-from urllib.parse import quote
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 from xml.sax.saxutils import escape
@@ -169,7 +168,7 @@ def document(operation: Operation, output: Mapping[str, Any]) -> bytes:
     if payload is not None:
         shape, output = shape.members[payload], output.get(payload)  # type: ignore[assignment]
         if output is None or not isinstance(shape, StructureShape):
-            return b""
+            return (output or "").encode()  # a policy
     elif all(member in operation.outputs for member in shape.members):
         return b""
     root = ROOTS.get(operation.name) or shape.serialization.get("name") or shape.name.replace("Output", "Result")
@@ -205,11 +204,6 @@ def parse_date(text: str) -> datetime | None:
 def text_of(value: str) -> str:
     """Return a text as XML. Characters that XML can't contain become references, which some parsers accept."""
     return NOT_XML.sub(lambda found: f"&#{ord(found[0])};", escape(value).replace("\r", "&#13;"))
-
-
-def encoded(name: str) -> str:
-    """Return a key in the encoding type `url`."""
-    return quote(name, safe="/-_.*~", errors="surrogatepass")
 
 
 def _locations(shape: Shape | None) -> Iterator[Location]:

@@ -20,7 +20,7 @@ from slslab.object_store.call import (
     integer,
     same_etag,
 )
-from slslab.object_store.errors import NOT_MODIFIED, failure, refusal
+from slslab.object_store.errors import failure, refusal
 from slslab.object_store.signing import UNSIGNED
 from slslab.object_store.storage import NULL, Bucket, Part, Version, cut, first_page, now, read, whole
 
@@ -210,8 +210,8 @@ def written_version(version: Version) -> dict[str, Any]:
     return {} if version.id == NULL else {"VersionId": version.id}
 
 
-def check_read(members: Mapping[str, Any], version: Version, prefix: str = "", missed: str = NOT_MODIFIED) -> None:
-    """Raise S3's errors unless a read's conditions hold: `missed` if unchanged; `prefix` starts the members' names.
+def check_read(members: Mapping[str, Any], version: Version, prefix: str = "") -> None:
+    """Raise S3's errors unless a read's conditions hold. Those of a copy's source have names with a `prefix`.
 
     Conditions on ETags take precedence over conditions on times.
 
@@ -224,11 +224,10 @@ def check_read(members: Mapping[str, Any], version: Version, prefix: str = "", m
     # A time in the future is ignored (RFC 9110, 13.1.3).
     unmodified = since is not None and version.modified <= since <= now()
     unchanged = same_etag(none, version.etag) if none is not None else unmodified
-    if unchanged and missed != NOT_MODIFIED:
-        raise failure(missed)
+    if unchanged and prefix:
+        raise failure("PreconditionFailed")
     if unchanged:
-        headers = {"etag": f'"{version.etag}"'}
-        raise ServiceError(304, NOT_MODIFIED, "Not Modified", headers=headers)
+        raise ServiceError(304, "NotModified", "Not Modified", headers={"etag": f'"{version.etag}"'})
 
 
 def byte_range(text: str | None, size: int) -> tuple[int, int] | None:
@@ -264,7 +263,7 @@ def copy_source(call: Call) -> Version:
         raise failure("NoSuchVersion" if version_id else "NoSuchKey", Key=key)
     if found.marker:
         raise failure("InvalidRequest", "The source of a copy request may not specifically refer to a delete marker.")
-    check_read(call.members, found, "CopySource", "PreconditionFailed")
+    check_read(call.members, found, "CopySource")
     return found
 
 

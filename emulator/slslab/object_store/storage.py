@@ -166,14 +166,9 @@ class Bucket:
         self.settings: dict[str, Any] = {}
         # Versions by key and id, newest last.
         self._versions: dict[str, dict[str, Version]] = {}
-        # Sorted.
+        # Sorted; a key may have only delete markers.
         self.keys: list[str] = []
         self._numbers = itertools.count(1)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether it has neither versions nor delete markers."""
-        return not self._versions
 
     def current(self, key: str) -> Version | None:
         """Return the newest version of an object; None if it is missing or a delete marker."""
@@ -197,10 +192,6 @@ class Bucket:
     def completed(self, key: str, upload_id: str) -> Version | None:
         """Return the version made by a multipart upload."""
         return next((version for version in self._versions.get(key, {}).values() if version.upload == upload_id), None)
-
-    def begin(self, upload: Upload) -> None:
-        """Add a multipart upload."""
-        self.uploads.setdefault(upload.key, {})[upload.id] = upload
 
     def upload(self, key: str, upload_id: str) -> Upload | None:
         """Return a multipart upload of an object."""

@@ -5,6 +5,7 @@ import re
 import secrets
 from itertools import pairwise
 from typing import Any
+from urllib.parse import quote
 
 from slslab.aws.arns import ACCOUNT
 from slslab.object_store import checksums
@@ -49,7 +50,7 @@ async def create_multipart_upload(call: Call) -> Answer:
     tags = given_tags(call)
     context = call.context(bucket, call.key)
     upload = Upload(secrets.token_urlsafe(48), call.key, now(), call.settings(), tags, algorithm, kind, context)
-    bucket.begin(upload)
+    bucket.uploads.setdefault(call.key, {})[upload.id] = upload
     return Answer({"Bucket": bucket.name, "Key": call.key, "UploadId": upload.id, **upload.checksum})
 
 
@@ -192,7 +193,8 @@ async def list_multipart_uploads(call: Call) -> Answer:
 
 
 def _completed(call: Call, version: Version) -> Answer:
-    output = {"Bucket": call.bucket_name, "Key": call.key, "Location": call.location, "ETag": f'"{version.etag}"'}
+    location = f"http://{call.host}/{call.bucket_name}/{quote(call.key, safe='')}"
+    output = {"Bucket": call.bucket_name, "Key": call.key, "Location": location, "ETag": f'"{version.etag}"'}
     return Answer({**output, **version.checksums, **written_version(version)})
 
 
