@@ -183,7 +183,15 @@ class StatesApi:
         )
 
     def _delete_state_machine_version(self, members: Members) -> None:
-        self._registry.delete_version(members["stateMachineVersionArn"])
+        arn = members["stateMachineVersionArn"]
+        check_arn(arn, "stateMachine")
+        aliases = self._registry.aliases.values()
+        if needing := [alias["name"] for alias in aliases if arn in routed(alias["routingConfiguration"])]:
+            raise conflict(
+                "Version to be deleted must not be referenced by an alias. Current list of aliases referencing this "
+                f"version: [{', '.join(needing)}]"
+            )
+        self._registry.published.pop(arn, None)
 
     def _create_state_machine_alias(self, members: Members) -> dict[str, Any]:
         name, routing, description = members["name"], members["routingConfiguration"], members.get("description", "")

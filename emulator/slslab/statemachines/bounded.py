@@ -147,12 +147,6 @@ class Pool:
             if not self._free:
                 self._free.append(Evaluator())
 
-    def close(self) -> None:
-        """End the idle processes."""
-        with self._changed:
-            while self._free:
-                self._free.pop().close()
-
 
 POOL = Pool()
 

@@ -59,12 +59,13 @@ class Version:
 class Registry:
     """State machines with their versions, aliases and tags; the caller takes care of threads.
 
-    `aliases`, by ARN, have the members of DescribeStateMachineAlias, with an empty description if there is none.
+    `published` are the versions by ARN. `aliases`, also by ARN, have the members of DescribeStateMachineAlias; a
+    description may be empty.
     """
 
     def __init__(self) -> None:
         self._machines: dict[str, Machine] = {}
-        self._versions: dict[str, Version] = {}
+        self.published: dict[str, Version] = {}
         self.aliases: dict[str, Alias] = {}
         self._tags: dict[str, dict[str, str]] = {}
         # The highest version number by machine ARN: numbers aren't reused.
@@ -93,7 +94,7 @@ class Registry:
         self._machines.pop(arn, None)
         self._tags.pop(arn, None)
         self._numbers.pop(arn, None)
-        for published in (self._versions, self.aliases):
+        for published in (self.published, self.aliases):
             for known in [known for known in published if known.startswith(f"{arn}:")]:
                 del published[known]
 
@@ -110,7 +111,7 @@ class Registry:
 
     def revision(self, arn: str) -> tuple[Machine, Version | None]:
         """Return what the ARN of a machine or a version executes, and the version."""
-        version = self._versions.get(arn)
+        version = self.published.get(arn)
         return (self.machine(arn) if version is None else version.machine), version
 
     def target(self, arn: str) -> tuple[Machine, dict[str, str]]:
@@ -141,23 +142,12 @@ class Registry:
                 return version
         number = self._numbers[arn] = self._numbers.get(arn, 0) + 1
         version = Version(machine, f"{arn}:{number}", description)
-        self._versions[version.arn] = version
+        self.published[version.arn] = version
         return version
 
     def versions(self, arn: str) -> list[Version]:
         """Return a machine's versions, latest first."""
-        return [version for version in reversed(self._versions.values()) if version.machine.arn == arn]
-
-    def delete_version(self, arn: str) -> None:
-        """Remove a version if it exists; ServiceError (ConflictException) if an alias uses it."""
-        check_arn(arn, "stateMachine")
-        needing = [alias["name"] for alias in self.aliases.values() if arn in routed(alias["routingConfiguration"])]
-        if needing:
-            raise conflict(
-                "Version to be deleted must not be referenced by an alias. Current list of aliases referencing this "
-                f"version: [{', '.join(needing)}]"
-            )
-        self._versions.pop(arn, None)
+        return [version for version in reversed(self.published.values()) if version.machine.arn == arn]
 
     def alias(self, arn: str) -> Alias:
         """Return an alias; ServiceError (ResourceNotFound) if it doesn't exist."""
@@ -191,7 +181,7 @@ class Registry:
             raise _invalid(f"Routing configuration must contain distinct state machine version ARNs. {shown}")
         if sum(weights) != 100:
             raise _invalid(f"Sum of routing configuration weights must equal 100. Received: {weights}")
-        if any(version not in self._versions for version in versions):
+        if any(version not in self.published for version in versions):
             raise ServiceError(400, "ResourceNotFound", NO_SUCH_RESOURCE)
 
 

@@ -66,7 +66,8 @@ class Meeting:
 def no_process_stays() -> Iterator[None]:
     """End the processes of expressions after the test."""
     yield
-    bounded.POOL.close()
+    while bounded.POOL._free:
+        bounded.POOL._free.pop().close()
 
 
 @pytest.fixture
