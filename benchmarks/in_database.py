@@ -145,12 +145,12 @@ def summary(names: Sequence[str], turns: Sequence[Mapping[str, Taken]], threads:
     """Return a row for each arm: seconds, and the medians of its ratios within turns."""
     rows = []
     for name in names:
-        seconds = [taken[name].seconds for taken in turns]
+        seconds = [taken[name]["seconds"] for taken in turns]
         row: Row = {"arm": name, "count": len(turns), "median_s": round(statistics.median(seconds), 6)}
         row |= {"least_s": round(min(seconds), 6), "greatest_s": round(max(seconds), 6)}
-        row["moving_s"] = round(statistics.median(taken[name].moving["seconds"] for taken in turns), 6)
+        row["moving_s"] = round(statistics.median(taken[name].get("moving_s", 0.0) for taken in turns), 6)
         row["ratios"] = {
-            base: round(statistics.median(taken[name].seconds / taken[base].seconds for taken in turns), 3)
+            base: round(statistics.median(taken[name]["seconds"] / taken[base]["seconds"] for taken in turns), 3)
             for base in (*map(inside, threads), *map(memory, threads), LOOPBACK)
         }
         rows.append(row)

@@ -2,7 +2,6 @@
 that it survives."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from docs.pages.faults import survived
@@ -29,38 +28,26 @@ LAMBDAML = "LambdaML, SIGMOD 2021"
 TREES = {"shards": "GradsSharding", "lambda-fl": "λ-FL", "lifl": "LIFL"}
 
 
-@dataclass(frozen=True)
-class Listed:
-    """A system of a paper, its recorded run, and its name in the fault table."""
-
-    name: str
-    paper: str
-    recording: Path
-    system: str
-
-
-def systems(recordings: Path) -> Iterator[Listed]:
-    """Yield every registered architecture that has a recording in this folder, then variants with another channel,
-    algorithm or topology."""
+def systems(recordings: Path) -> Iterator[tuple[str, str, Path, str]]:
+    """Yield name, paper, recorded run and name in the fault table of every registered architecture with a recording in
+    this folder, then of variants with another channel, algorithm or topology."""
     known = architectures()
     for name, each in known.items():
         recording = recordings / lenet(name).name
         if recording.is_dir():
-            yield Listed(title(name), each.paper, recording, name)
+            yield title(name), each.paper, recording, name
     for channel in OPENERS:
         if channel != table1.BASE:
             shown = (
                 "hybrid: AllReduce by a parameter server" if channel == PARAMETER_SERVER else f"AllReduce by {channel}"
             )
             recording = recordings / lenet(CHANNELS_OF, channel).name
-            yield Listed(shown, LAMBDAML, recording, f"{CHANNELS_OF}/{channel}")
-    yield Listed(
-        "k-means by AllReduce", LAMBDAML, committed("lambdaml-table1") / "kmeans-10-s3", f"{CHANNELS_OF}/kmeans"
-    )
+            yield shown, LAMBDAML, recording, f"{CHANNELS_OF}/{channel}"
+    yield "k-means by AllReduce", LAMBDAML, committed("lambdaml-table1") / "kmeans-10-s3", f"{CHANNELS_OF}/kmeans"
     for number, topology in enumerate(TOPOLOGIES):
         # The first is its architecture's default.
         system = f"{AVERAGING}/{topology}" if number else AVERAGING
-        yield Listed(TREES[topology], known[AVERAGING].paper, recordings / lenet(AVERAGING, topology).name, system)
+        yield TREES[topology], known[AVERAGING].paper, recordings / lenet(AVERAGING, topology).name, system
 
 
 def build(recordings: Path | None = None) -> Table:
@@ -71,20 +58,22 @@ def build(recordings: Path | None = None) -> Table:
         "system", "paper", "recorded run", "bill, USD", "replay, s", f"{many}, USD", f"{many}, s", "faults survived"
     )  # fmt: skip
     lived = survived()
-    listed = systems(recordings or committed("atlas"))
-    rows = [(*_row(each), lived.get(each.system, "not tried")) for each in listed]
+    rows = [
+        (name, paper, *_figures_of(recording), lived.get(system, "not tried"))
+        for name, paper, recording, system in systems(recordings or committed("atlas"))
+    ]
     return Table(headings, rows, words=(0, 1, 2, 7))
 
 
-def _row(listed: Listed) -> Sequence[str]:
-    run = read_measured(listed.recording)
+def _figures_of(recording: Path) -> Sequence[str]:
+    run = read_measured(recording)
     profile = with_processor(load_profile(DEFAULT_PROFILE), run.processor)
     platform = Platform(profile, load_book(DEFAULT_BOOK), run.plan.timeout)
     own, many = (evaluate(run, variant, platform) for variant in (Variant(), Variant(workers=MANY)))
     invocations = run.document["invocations"]
     started = counted(invocations, "invocation") if invocations else counted(run.plan.workers, "instance")
     runs = f"{run.plan.workers} workers, {run.plan.model}, {started}"
-    return (listed.name, listed.paper, runs, *_figures(own), *_figures(many))
+    return (runs, *_figures(own), *_figures(many))
 
 
 def _figures(row: Row) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from slslab.report import formats
-from slslab.report.page import Chart, Data, Key
+from slslab.report.page import Chart, Data, Document, Key
 from slslab.run.metrics import grouped
 from slslab_lab.pages.communication import Communication
 from slslab_lab.pages.scales import (
@@ -18,6 +18,7 @@ from slslab_lab.pages.scales import (
     name_axis,
     number_axis,
     open_chart,
+    series_keys,
     specification,
     step,
     title_lines,
@@ -31,6 +32,8 @@ else:
     from slslab_lab.pages.scales import alt
 
 SHAPES = {"published": "diamond", "measured": "square", "modelled": "circle", "recomputed": "triangle-up"}
+# Where a figure is from, in the order of legends.
+BASES = ("published", "recomputed", "measured", "modelled", "exact")
 Rows = Sequence[Sequence[str | int | float | None]]
 
 
@@ -298,10 +301,18 @@ def heat_map(label: str, communication: Communication, texts: Mapping[tuple[str,
 
 
 def dots(
-    identifier: str, label: str, rows: Rows, keys: Sequence[Key], title: str, name: str = "", *, log: bool = False
-) -> Chart:
-    """Draw points with ranges: rows of (bar, series, value, low or None, high or None); `name` is the heading."""
+    identifier: str, label: str, figures: Mapping[str, Mapping[str, Document]], title: str, name: str = "", *,
+    log: bool = False,
+) -> Chart:  # fmt: skip
+    """Draw figures by row and series as points, with their ranges if they have any; `name` is the heading."""
+    rows = [
+        (row, series, float(figure["value"]), figure.get("low"), figure.get("high"))
+        for row, by_series in figures.items()
+        for series, figure in by_series.items()
+    ]
     data = Data(("bar", "part", "value", "low", "high"), rows)
+    drawn = list(dict.fromkeys(series for _, series, *_ in rows))
+    keys = basis_keys(*[basis for basis in BASES if basis in drawn]) if {*drawn} <= {*BASES} else series_keys(drawn)
     domain = [key.label for key in keys]
     tooltip = tooltips(
         ("bar:N", "of"),
@@ -311,7 +322,7 @@ def dots(
         ("high:Q", "to", ",.6~g"),
     )
     # In the rows' order; otherwise rows with a range would come first.
-    names = list(dict.fromkeys(str(row[0]) for row in rows))
+    names = list(figures)
     base = alt.Chart(alt.NamedData(name=DATA)).encode(
         y=name_axis(sort=names),
         yOffset=alt.YOffset("part:N", sort=domain),

@@ -63,14 +63,7 @@ def _on(document: Document) -> str:
 
 
 def _dots(figures: Mapping[str, Mapping[str, Document]], title: str, *, log: bool = False) -> Chart:
-    rows = [
-        (row, name, float(each["value"]), each.get("low"), each.get("high"))
-        for row, series in figures.items()
-        for name, each in series.items()
-    ]
-    names = list(dict.fromkeys(name for _, name, *_ in rows))
-    keys = scales.basis_keys(*names) if {*names} <= {"measured", "modelled", "exact"} else scales.series_keys(names)
-    return charts.dots("dots", title, rows, keys, title, log=log)
+    return charts.dots("dots", title, figures, title, log=log)
 
 
 def draw_curve(document: Document, path: Path) -> None:

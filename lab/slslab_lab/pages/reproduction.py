@@ -14,7 +14,6 @@ from slslab.run.metrics import grouped
 from slslab_lab.pages import charts, scales
 from slslab_workers.architecture import title, with_chains
 
-WAYS = ("published", "recomputed", "measured", "modelled")
 DIGITS = {
     "s": 2, "min": 2, "MB": 0, "USD": 4, "%": 2, "ratio": 2, "×": 2,
     "epochs": 0, "steps": 0, "updates": 0,
@@ -153,19 +152,17 @@ def _unexplained(rows: Sequence[tuple[Document, Document]]) -> Iterator[str]:
 
 
 def _dots(identifier: str, group: str, title: str, rows: Sequence[tuple[Document, Document]]) -> Chart | None:
-    points: list[tuple[str, str, float, float | None, float | None]] = []
+    figures: dict[str, dict[str, Document]] = {}
     for row, cell in rows:
-        name = _joined(row["name"], row["variant"], by="\n")
-        if cell.get("published") is not None:
-            points.append((name, "published", float(cell["published"]), None, None))
-        for way in ("measured", "modelled"):
-            if point := cell.get(way):
-                points.append((name, way, point["value"], point.get("low"), point.get("high")))
-    drawn = [way for way in WAYS if any(point[1] == way for point in points)]
-    if not points:
+        published = {} if cell.get("published") is None else {"published": {"value": cell["published"]}}
+        known = published | {basis: cell[basis] for basis in ("measured", "modelled") if cell.get(basis)}
+        if known:
+            figures[_joined(row["name"], row["variant"], by="\n")] = known
+    if not figures:
         return None
+    drawn = [basis for basis in charts.BASES if any(basis in known for known in figures.values())]
     label = f"Points: {title}, {' and '.join(drawn)}, per row {group}".strip()
-    return charts.dots(f"column-{identifier}", label, points, scales.basis_keys(*drawn), title, group)
+    return charts.dots(f"column-{identifier}", label, figures, title, group)
 
 
 def _keys(document: Document, names: Sequence[str]) -> tuple[Key, ...]:

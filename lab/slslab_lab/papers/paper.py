@@ -5,10 +5,11 @@ Numbers keep their printed digits, so that derived figures can be checked agains
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, InstanceOf, model_validator
 
@@ -209,10 +210,13 @@ class Paper(TomlTable):
         for name, table in self.tables.items():
             for row in table.rows:
                 for key, reference in table.references_of(row).items():
-                    _check_entry(f"{name}, row {row.name!r}, {key!r}", self._resolve, reference)
+                    with _located(f"{name}, row {row.name!r}, {key!r}"):
+                        self._resolve(reference)
         for number, discrepancy in enumerate(self.discrepancies):
             for place, working in enumerate(discrepancy.workings):
-                _check_entry(f"discrepancies.{number}.workings.{place}", self._calculate, working)
+                with _located(f"discrepancies.{number}.workings.{place}"):
+                    expression, values = self.operands(working)
+                    expression.evaluate(values)
         used = {way for table in self.tables.values() for ways in table.formulas.values() for way in ways}
         if unused := sorted(set(self.ways) - used):
             raise ValueError(f"ways has {unused[0]!r}, and no formula has that name")
@@ -258,13 +262,6 @@ class Paper(TomlTable):
             raise RequestError(f"{expression.text!r} names {missing[0]!r}, which is not there.", "add it as an input.")
         return expression, {name: values[name] for name in expression.names}
 
-    def _calculate(self, working: Working) -> None:
-        expression, values = self.operands(working)
-        try:
-            expression.evaluate(values)
-        except ZeroDivisionError:
-            raise RequestError(f"{expression.text!r} divides by zero.", "correct its numbers.") from None
-
     def _resolve(self, reference: Reference) -> Decimal:
         row = self.row(reference.table, reference.row, reference.group)
         numbers = _numbers(self.table(reference.table), row)
@@ -281,11 +278,14 @@ def _numbers(table: Table, row: Row) -> dict[str, Decimal]:
     return {**inputs, **row.published}
 
 
-def _check_entry(where: str, look_up: Callable[[Any], object], entry: Reference | Working) -> None:
+@contextmanager
+def _located(where: str) -> Iterator[None]:
     try:
-        look_up(entry)
+        yield
     except RequestError as trouble:
         raise ValueError(f"{where}: {trouble.message.removesuffix('.')}") from trouble
+    except ZeroDivisionError as trouble:
+        raise ValueError(f"{where} divides by zero") from trouble
 
 
 _FILES = DataFiles(Paper, "paper", next(filter(Path.is_dir, FOLDERS), None), SCHEMA, Decimal, bases=False)

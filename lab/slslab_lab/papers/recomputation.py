@@ -11,6 +11,7 @@ from fractions import Fraction
 from itertools import product
 from math import floor
 
+from slslab.report.formats import percent
 from slslab_lab.papers.expressions import DIGITS, Expression, as_decimal
 from slslab_lab.papers.paper import Paper, Row
 
@@ -30,8 +31,6 @@ class Recomputed:
       rounding that way's operands could also give this value
     - differs: neither
     - cannot: it has no value, and `reason` says why
-
-    `difference` is published ÷ value − 1.
     """
 
     column: str
@@ -42,7 +41,6 @@ class Recomputed:
     published: Decimal | None
     verdict: str
     reason: str
-    difference: Decimal | None = None
 
 
 def recompute(paper: Paper, table: str) -> tuple[tuple[Recomputed, ...], ...]:
@@ -69,12 +67,6 @@ def round_off(value: Decimal, places: int) -> Decimal:
     with localcontext() as context:
         context.prec = max(2 * DIGITS, value.adjusted() + places + 2)
         return value.quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP)
-
-
-def percent(difference: Decimal) -> str:
-    """Return a share in per cent with its sign: one digit after the point, two below 1 %."""
-    share = 100 * difference
-    return f"{round_off(share, 1 if abs(share) >= 1 else 2):+f} %"
 
 
 def recompute_row(paper: Paper, table: str, row: Row) -> tuple[Recomputed, ...]:
@@ -109,7 +101,6 @@ def _compare(
     same = [way for way, value in exact.items() if value is not None and _rounds_to(value, published)]
     for way, formula in ways.items():
         value = exact[way]
-        difference = as_decimal(Fraction(published) / value - 1) if published is not None and value else None
         if value is None:
             verdict, reason = CANNOT, "it divides by zero"
         elif published is None:
@@ -118,22 +109,23 @@ def _compare(
             verdict, reason = AGREES, ""
         else:
             by = [other for other in same if _stands_for(ways[other], values, rounded, value)]
-            verdict, reason = _difference(value, published, by, difference)
+            verdict, reason = _difference(value, published, by)
         number = None if value is None else as_decimal(value)
         written = (formula.text, formula.fill(values))
-        yield Recomputed(column, way, *written, number, published, verdict, reason, difference)
+        yield Recomputed(column, way, *written, number, published, verdict, reason)
 
 
-def _difference(value: Fraction, published: Decimal, by: Sequence[str], difference: Decimal | None) -> tuple[str, str]:
+def _difference(value: Fraction, published: Decimal, by: Sequence[str]) -> tuple[str, str]:
     if abs(value - Fraction(published)) < _unit(published):
         cut = abs(Fraction(published)) < abs(value)
         return ROUNDING, "cut off after the last printed digit" if cut else "rounded up to the last printed digit"
     if by:
         return ROUNDING, f"{by[0]} gives the printed digits, and rounding on the way explains the difference"
-    if difference is None:
+    if not value:
         return DIFFERS, ""
-    share = percent(difference)
-    return DIFFERS, f"the printed value is {share[1:]} {'smaller' if share[0] == '-' else 'larger'}"
+    difference = Fraction(published) / value - 1
+    share = percent(float(abs(difference)), ".1" if abs(difference) >= Fraction(1, 100) else ".2")
+    return DIFFERS, f"the printed value is {share} {'smaller' if difference < 0 else 'larger'}"
 
 
 def _evaluate(expression: Expression, values: Mapping[str, Decimal]) -> Fraction | None:

@@ -5,7 +5,6 @@ the first minibatch and the model, other functions, requests, transitions, and t
 use AWS's arithmetic (1 GB = 1,024 MB), so the first one is 2.3 % below the paper's."""
 
 from collections import Counter
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -23,19 +22,13 @@ from slslab_lab.replay.whatif import modelled_usage, with_memory
 COUNTED = "Minibatches"
 
 
-@dataclass(frozen=True)
-class BillLine:
-    """A line of a bill; `in_paper` marks a line that the paper counts."""
+# A line of a bill for JSON, decimals as strings; `in_paper` marks a line that the paper counts.
+BillLine = dict[str, Any]
 
-    item: str
-    quantity: Decimal
-    unit: str
-    amount: Decimal
-    in_paper: bool = False
 
-    def as_document(self) -> dict[str, Any]:
-        """Return the line for JSON, decimals as strings."""
-        return {**vars(self), "quantity": format(self.quantity, "f"), "amount": format(self.amount, "f")}
+def _line(item: str, quantity: Decimal, unit: str, amount: Decimal) -> BillLine:
+    amounts = {"quantity": format(quantity, "f"), "unit": unit, "amount": format(amount, "f")}
+    return {"item": item, **amounts, "in_paper": item == COUNTED}
 
 
 def bill(measured: Measured, profile: Profile, memory_mb: int | None, batches: int, book: Book) -> tuple[BillLine, ...]:
@@ -51,11 +44,11 @@ def bill(measured: Measured, profile: Profile, memory_mb: int | None, batches: i
         if line.unit == "GB-second" and memory_mb is not None and line.item.startswith("Lambda duration"):
             parts += _functions(measured, result, memory_mb, counted, line.price)
         elif memory_mb is None and line.item == f"Host {result.instances[0]['type']}":
-            parts.append(BillLine(COUNTED, counted, line.unit, counted * line.price, in_paper=True))
             rest = line.quantity - counted
-            parts.append(BillLine("Instances outside minibatches, boot included", rest, line.unit, rest * line.price))
+            parts.append(_line(COUNTED, counted, line.unit, counted * line.price))
+            parts.append(_line("Instances outside minibatches, boot included", rest, line.unit, rest * line.price))
         else:
-            parts.append(BillLine(line.item, line.quantity, line.unit, line.amount))
+            parts.append(_line(line.item, line.quantity, line.unit, line.amount))
     return tuple(parts)
 
 
@@ -93,8 +86,4 @@ def _functions(measured: Measured, result: Totals, memory_mb: int, counted: Deci
         "Functions of this size outside minibatches": rest,
         "Other functions": others,
     }
-    return [
-        BillLine(item, quantity, "GB-second", quantity * price, in_paper=item == COUNTED)
-        for item, quantity in amounts.items()
-        if quantity
-    ]
+    return [_line(item, quantity, "GB-second", quantity * price) for item, quantity in amounts.items() if quantity]

@@ -73,7 +73,7 @@ def build(setup: Setup, runs: Runs) -> dict[str, Any]:
         bills=[
             {
                 **{name: getattr(row, name) for name in ("name", "group", "variant")},
-                "lines": [line.as_document() for line in lines],
+                "lines": list(lines),
                 "reason": reason,
             }
             for row, (lines, reason) in zip(rows, bills, strict=True)
@@ -100,7 +100,9 @@ def rank_costs(
             costs = {name: row.cells[COST].modelled for name, (row, _) in named.items()}
             bases[f"modelled, {variant}"] = {name: cost.value for name, cost in costs.items() if cost}
             bases[f"whole bill, {variant}"] = {
-                name: float(sum(line.amount for line in lines)) for name, (_, lines) in named.items() if lines
+                name: float(sum(Decimal(line["amount"]) for line in lines))
+                for name, (_, lines) in named.items()
+                if lines
             }
         printed = {name: float(value) for name, value in published[group]}
         # Only compare complete orders.

@@ -48,8 +48,10 @@ JSON_NUMBERS = 100_000
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-# What an arm spends on fetching and storing: `seconds`, and its process's CPU seconds, `get_cpu_s` and `put_cpu_s`.
+# What an arm spends on fetching and storing: `moving_s`, and its process's CPU seconds, `get_cpu_s` and `put_cpu_s`.
 Moving = defaultdict[str, float]
+# What an operation of an arm takes: its `seconds`, the `cpu_s` of this process, and what it spends on moving.
+Taken = Mapping[str, float]
 
 
 @contextmanager
@@ -57,17 +59,8 @@ def timed(moving: Moving, cpu: str) -> Iterator[None]:
     """Add the block's time to the seconds and to these CPU seconds."""
     cpu_s, began = time.process_time(), time.perf_counter()
     yield
-    moving["seconds"] += time.perf_counter() - began
+    moving["moving_s"] += time.perf_counter() - began
     moving[cpu] += time.process_time() - cpu_s
-
-
-@dataclass(frozen=True)
-class Taken:
-    """One operation of an arm: seconds, CPU seconds of this process, and the part spent on moving vectors."""
-
-    seconds: float
-    cpu_s: float
-    moving: Moving
 
 
 @dataclass(frozen=True)
@@ -212,7 +205,8 @@ def take_turns(
             arm.moving.clear()
             cpu, began = time.process_time(), time.perf_counter()
             arm.operations[operation]()
-            turns[-1][arm.name] = Taken(time.perf_counter() - began, time.process_time() - cpu, arm.moving.copy())
+            spent = {"seconds": time.perf_counter() - began, "cpu_s": time.process_time() - cpu}
+            turns[-1][arm.name] = {**spent, **arm.moving}
             check(operation, arm, expected)
         report(index, repeat)
     return turns[1:]
@@ -358,11 +352,11 @@ def _model(name: str, count: int, repeat: int, mark: Mapping[str, str], report: 
 
 
 def _samples(taken: Sequence[Taken], arm: str, scripts: Sequence[float]) -> Samples:
-    seconds = tuple(turn.seconds for turn in taken)
+    names = ("seconds", "cpu_s", "get_cpu_s", "put_cpu_s")
+    seconds, cpu_s, get_cpu_s, put_cpu_s = (tuple(turn.get(name, 0.0) for turn in taken) for name in names)
     if arm == IN_DATABASE:
         return Samples(seconds=seconds, script_cpu_s=tuple(scripts))
-    get_cpu_s, put_cpu_s = (tuple(turn.moving[name] for turn in taken) for name in ("get_cpu_s", "put_cpu_s"))
-    rest = (turn.cpu_s - get - put for turn, get, put in zip(taken, get_cpu_s, put_cpu_s, strict=True))
+    rest = (cpu - get - put for cpu, get, put in zip(cpu_s, get_cpu_s, put_cpu_s, strict=True))
     return Samples(
         seconds=seconds,
         get_cpu_s=get_cpu_s,

@@ -155,9 +155,7 @@ def errors_of(settings: Sequence[Setting], seconds: Sequence[float], left_out: i
 
 def straightness(settings: Sequence[Setting], seconds: Sequence[float]) -> float:
     """Return R² of seconds by merges."""
-    merges = [setting.merges for setting in settings]
-    residuals = np.array(seconds) - np.polyval(np.polyfit(merges, seconds, 1), merges)
-    return float(1 - residuals @ residuals / (np.var(seconds) * len(seconds)))
+    return float(np.corrcoef([setting.merges for setting in settings], seconds)[0, 1] ** 2)
 
 
 def slopes(settings: Sequence[Setting], seconds: Sequence[float]) -> list[float]:
