@@ -4,7 +4,6 @@ The pattern's program is played with made-up times; only the order of the steps 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from html import escape
 from itertools import groupby
 
@@ -40,19 +39,14 @@ class RoundCosts(StepCosts):
         return Cost(100 * MS if op == "compute" else MS, 0.0, 0.0, 0.0, 0.0, False, 0.0)
 
 
-@dataclass(frozen=True)
-class Message:
-    """A row of the picture: a participant's action, alone or with another one, and the bytes that it moves."""
-
-    source: str
-    target: str
-    text: str
+# A row of the picture: who acts, on whom (itself, if alone), and what, with the bytes that it moves.
+Message = tuple[str, str, str]
 
 
 def draw_sequence(name: str) -> str:
     """Return the picture of an architecture with two workers and one minibatch, as SVG."""
     rows = list(_messages(name))
-    participants = list(dict.fromkeys(each for row in rows for each in (row.source, row.target)))
+    participants = list(dict.fromkeys(each for source, target, _ in rows for each in (source, target)))
     participants.sort(key=lambda each: (each.startswith(tuple(STORES.values())), not each.startswith("worker"), each))
     return _svg(f"{name}: {WORKERS} workers, {BATCHES} minibatch", participants, rows)
 
@@ -78,21 +72,22 @@ def _messages(name: str) -> Iterator[Message]:
     )
     for message, group in groupby(messages):
         times = len(list(group))
-        yield message if times == 1 else Message(message.source, message.target, f"{message.text}, {times} times")
+        source, target, text = message
+        yield source, target, text if times == 1 else f"{text}, {times} times"
 
 
 def _message(track: Track, step: Step) -> Message:
     who = f"worker {track.worker}" if track.worker < WORKERS else track.name
     if step.op == ALL_REDUCE:
         # Around the ring, to the next lower rank.
-        return Message(who, f"worker {(track.worker - 1) % WORKERS}", f"{step.requests} chunks, {size(step.bytes)}")
+        return who, f"worker {(track.worker - 1) % WORKERS}", f"{step.requests} chunks, {size(step.bytes)}"
     store, _, verb = step.op.partition(".")
     if store not in STORES:
-        return Message(who, who, step.op)
+        return who, who, step.op
     where = STORES[store]
     times = f" × {step.requests}" if step.requests > 1 else ""
     text = f"{verb}{times}{f', {size(step.bytes)}' if step.bytes else ''}"
-    return Message(where, who, text) if verb in TAKES else Message(who, where, text)
+    return (where, who, text) if verb in TAKES else (who, where, text)
 
 
 def _svg(title: str, participants: list[str], rows: list[Message]) -> str:
@@ -109,16 +104,16 @@ def _svg(title: str, participants: list[str], rows: list[Message]) -> str:
     for name, x in place.items():
         parts.append(f'<text x="{x}" y="24" font-weight="bold">{escape(name)}</text>')
         parts.append(f'<line x1="{x}" y1="34" x2="{x}" y2="{height - 8}" stroke="#bbb"/>')
-    for number, row in enumerate(rows):
+    for number, (source, target, text) in enumerate(rows):
         y = TOP + ROW * (number + 1)
-        begin, end = place[row.source], place[row.target]
+        begin, end = place[source], place[target]
         if begin == end:
             parts.append(f'<rect x="{begin - 45}" y="{y - 16}" width="90" height="19" rx="4" fill="#dbe9f6"/>')
-            parts.append(f'<text x="{begin}" y="{y - 2}">{escape(row.text)}</text>')
+            parts.append(f'<text x="{begin}" y="{y - 2}">{escape(text)}</text>')
         else:
             parts.append(f'<line x1="{begin}" y1="{y}" x2="{end}" y2="{y}" stroke="#000" marker-end="url(#head)"/>')
             # Near the worker, where lines don't cross the text.
-            near = end if row.source.startswith(tuple(STORES.values())) else begin
+            near = end if source.startswith(tuple(STORES.values())) else begin
             x = near + (COLUMN // 2 if max(begin, end) > near else -COLUMN // 2)
-            parts.append(f'<text x="{x}" y="{y - 5}">{escape(row.text)}</text>')
+            parts.append(f'<text x="{x}" y="{y - 5}">{escape(text)}</text>')
     return "\n".join([*parts, "</svg>", ""])
