@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import translate
-from functools import cached_property
+from functools import lru_cache
 from typing import Any
 
 from slslab.aws.arns import ACCOUNT
@@ -35,31 +35,29 @@ TEXTS = {
 }
 
 
-@dataclass(frozen=True)
-class Pattern:
-    """A text with the wildcards * and ?."""
+def matches(pattern: str, text: str) -> bool:
+    """Return whether a pattern with the wildcards * and ? matches a text.
 
-    text: str
+    It takes time proportional to the product of both lengths at most.
+    """
+    return _expression(pattern).match(text) is not None
 
-    def matches(self, text: str) -> bool:
-        """Return whether the pattern matches a text, in time proportional to the product of both lengths at most."""
-        return self._expression.match(text) is not None
 
-    @cached_property
-    def _expression(self) -> re.Pattern[str]:
-        # Brackets aren't wildcards in IAM.
-        return re.compile(translate(self.text.replace("[", "[[]")))
+@lru_cache(1024)
+def _expression(pattern: str) -> re.Pattern[str]:
+    # Brackets aren't wildcards in IAM.
+    return re.compile(translate(pattern.replace("[", "[[]")))
 
 
 @dataclass(frozen=True)
 class Statement:
-    """One statement: whom it allows or denies what; `conditions` are operator, key and values."""
+    """One statement: whom it allows or denies what, by patterns; `conditions` are operator, key and patterns."""
 
     allows: bool
     principals: tuple[str, ...]
-    actions: tuple[Pattern, ...]
-    resources: tuple[Pattern, ...]
-    conditions: tuple[tuple[str, str, tuple[Pattern, ...]], ...] = ()
+    actions: tuple[str, ...]
+    resources: tuple[str, ...]
+    conditions: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
 
     @property
     def is_public(self) -> bool:
@@ -70,8 +68,8 @@ class Statement:
         """Return whether it applies to this request; `arn` is empty for an unknown caller."""
         return (
             any(principal in ("*", arn) or (arn in OWNERS and principal in OWNERS) for principal in self.principals)
-            and any(pattern.matches(action.lower()) for pattern in self.actions)
-            and any(pattern.matches(resource) for pattern in self.resources)
+            and any(matches(pattern, action.lower()) for pattern in self.actions)
+            and any(matches(pattern, resource) for pattern in self.resources)
             and all(_is_met(*condition, {**context, "aws:principalarn": arn}) for condition in self.conditions)
         )
 
@@ -112,12 +110,12 @@ def _statement(entry: Any, principals: bool) -> Statement:
         raise NotImplementedError(f"slslab does not enforce {', '.join(unknown)[:200]} in a policy")
     if principals != ("Principal" in entry):
         raise ValueError("Missing required field Principal" if principals else "It must not name a Principal")
-    actions, resources = _texts(entry.get("Action"), "Action"), _texts(entry.get("Resource"), "Resource")
+    actions = _texts(entry.get("Action"), "Action")
     return Statement(
         entry["Effect"] == "Allow",
         _principals(entry["Principal"]) if principals else ("*",),
-        tuple(Pattern(action.lower()) for action in actions),
-        tuple(map(Pattern, resources)),
+        tuple(action.lower() for action in actions),
+        _texts(entry.get("Resource"), "Resource"),
         tuple(_conditions(entry.get("Condition", {}))),
     )
 
@@ -142,7 +140,7 @@ def _texts(value: Any, name: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _conditions(value: Any) -> Iterable[tuple[str, str, tuple[Pattern, ...]]]:
+def _conditions(value: Any) -> Iterable[tuple[str, str, tuple[str, ...]]]:
     if not isinstance(value, dict):
         raise ValueError("Condition must be an object")
     for operator, keys in value.items():
@@ -155,20 +153,20 @@ def _conditions(value: Any) -> Iterable[tuple[str, str, tuple[Pattern, ...]]]:
                 raise NotImplementedError(f"slslab does not enforce the condition {operator} of {key}"[:300])
             texts = given if isinstance(given, list) else [given]
             texts = [str(text).lower() if isinstance(text, bool) else text for text in texts]
-            yield operator, name, tuple(map(Pattern, _texts(texts, key)))
+            yield operator, name, _texts(texts, key)
 
 
-def _names_principals(operator: str, key: str, values: tuple[Pattern, ...]) -> bool:
-    named = not any(set(value.text) & set("*?") for value in values)
+def _names_principals(operator: str, key: str, values: tuple[str, ...]) -> bool:
+    named = not any(set(value) & set("*?") for value in values)
     return key == "aws:principalarn" and not TEXTS[operator][1] and named
 
 
-def _is_met(operator: str, key: str, values: tuple[Pattern, ...], context: Mapping[str, str]) -> bool:
+def _is_met(operator: str, key: str, values: tuple[str, ...], context: Mapping[str, str]) -> bool:
     if key == SECURE:
         # The endpoint has no TLS; policies that require it would lock the owner out.
-        return Pattern("true") in values
+        return "true" in values
     pattern, negated = TEXTS[operator]
     text = context.get(key)
     if text is None:
         return negated
-    return negated != any(value.matches(text) if pattern else value.text == text for value in values)
+    return negated != any(matches(value, text) if pattern else value == text for value in values)

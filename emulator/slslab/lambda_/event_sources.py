@@ -21,7 +21,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from slslab.aws.arns import ACCOUNT, REGION
-from slslab.aws.errors import ServiceError, invalid, missing
+from slslab.aws.errors import ServiceError, conflict, invalid, missing
 from slslab.aws.limits import MB
 from slslab.aws.queue_messages import message_bytes
 from slslab.lambda_.api import Answer, Call, Operations
@@ -60,22 +60,24 @@ LOG = logging.getLogger(__name__)
 
 
 class QueueClient:
-    """A queue of the stack by its name. Every call may raise one of QUEUE_ERRORS."""
+    """A queue of the stack by its ARN. Every call may raise one of QUEUE_ERRORS."""
 
-    def __init__(self, stack: StackClient, name: str) -> None:
+    def __init__(self, stack: StackClient, arn: str) -> None:
         self._stack = stack
-        self._name = name
+        self._name = arn.rpartition(":")[2]
 
-    def attributes(self) -> dict[str, str]:
-        """Return the attributes of the queue."""
-        found: dict[str, str] = self._call("get_queue_attributes", AttributeNames=["All"])["Attributes"]
-        return found
+    def visibility_s(self) -> int:
+        """Return the visibility timeout of the queue, s."""
+        answer = self._client.get_queue_attributes(QueueUrl=self._url, AttributeNames=["VisibilityTimeout"])
+        return int(answer["Attributes"]["VisibilityTimeout"])
 
     def receive(self, most: int) -> list[dict[str, Any]]:
         """Return up to ten messages, or an empty list after a second; binary attributes are Base64, as in events."""
         number = min(most, MOST_MESSAGES)
         every = {"AttributeNames": ["All"], "MessageAttributeNames": ["All"]}
-        answer = self._call("receive_message", MaxNumberOfMessages=number, WaitTimeSeconds=WAIT_S, **every)
+        answer = self._client.receive_message(
+            QueueUrl=self._url, MaxNumberOfMessages=number, WaitTimeSeconds=WAIT_S, **every
+        )
         messages: list[dict[str, Any]] = answer.get("Messages", [])
         for attribute in [each for message in messages for each in message.get("MessageAttributes", {}).values()]:
             if "BinaryValue" in attribute:
@@ -87,7 +89,7 @@ class QueueClient:
         for start in range(0, len(receipts), MOST_MESSAGES):
             chosen = receipts[start : start + MOST_MESSAGES]
             entries = [{"Id": str(number), "ReceiptHandle": receipt} for number, receipt in enumerate(chosen)]
-            self._call("delete_message_batch", Entries=entries)
+            self._client.delete_message_batch(QueueUrl=self._url, Entries=entries)
 
     @cached_property
     def _client(self) -> Any:
@@ -96,10 +98,6 @@ class QueueClient:
     @cached_property
     def _url(self) -> str:
         return str(self._client.get_queue_url(QueueName=self._name)["QueueUrl"])
-
-    def _call(self, operation: str, **members: Any) -> dict[str, Any]:
-        answer: dict[str, Any] = getattr(self._client, operation)(QueueUrl=self._url, **members)
-        return answer
 
 
 class QueuePoller:
@@ -277,18 +275,15 @@ class EventSourceMappings(Operations):
 
     def check(self, request: Mapping[str, Any]) -> Document:
         """Check a request to create a mapping, and return the mapping."""
-        queue, function = str(request.get("EventSourceArn", "")), parse(request["FunctionName"])
-        check_source(queue)
+        mapping, function = new_mapping(request), parse(request["FunctionName"])
+        queue = mapping["EventSourceArn"]
         self._resolve(function)
-        for mapping in self._mappings.values():
-            if (mapping["EventSourceArn"], mapping["FunctionArn"]) == (queue, function.arn):
-                raise ServiceError(
-                    409,
-                    "ResourceConflictException",
+        for other in self._mappings.values():
+            if (other["EventSourceArn"], other["FunctionArn"]) == (queue, function.arn):
+                raise conflict(
                     f'An event source mapping with SQS arn (" {queue} ") and function (" {function.name} ") already '
-                    f"exists. Please update or delete the existing mapping with UUID {mapping['UUID']}",
+                    f"exists. Please update or delete the existing mapping with UUID {other['UUID']}"
                 )
-        mapping = new_mapping(queue, function, request)
         check_tags(request.get("Tags") or {})
         if self._stack.endpoint("sqs") is None:
             raise invalid(
@@ -299,7 +294,7 @@ class EventSourceMappings(Operations):
     def check_queue(self, arn: str, function: Reference) -> None:
         """Ask the queue whether it suits the function; blocks."""
         try:
-            visible_s = int(self._queue(arn).attributes()["VisibilityTimeout"])
+            visible_s = QueueClient(self._stack, arn).visibility_s()
         except QUEUE_ERRORS as error:
             unanswered = {"Code": "", "Message": f"SQS does not answer: {error}"}
             answer = getattr(error, "response", {}).get("Error", unanswered)
@@ -334,7 +329,7 @@ class EventSourceMappings(Operations):
         function = parse(mapping["FunctionArn"])
         if mapping["State"] == "Enabled":
             self._pollers[mapping["UUID"]] = QueuePoller(
-                self._queue(mapping["EventSourceArn"]),
+                QueueClient(self._stack, mapping["EventSourceArn"]),
                 self._service,
                 lambda: self._functions.route(function.name, function.qualifier),
                 lambda size: self._bill(mapping["EventSourceArn"], function.name, size),
@@ -352,9 +347,6 @@ class EventSourceMappings(Operations):
             return self._functions.resolve(function.name, function.qualifier).function
         except ServiceError as error:
             raise invalid("Function does not exist") from error
-
-    def _queue(self, arn: str) -> QueueClient:
-        return QueueClient(self._stack, arn.rpartition(":")[2])
 
     async def _create_event_source_mapping(self, call: Call) -> Answer:
         assert call.function is not None
@@ -396,24 +388,23 @@ class EventSourceMappings(Operations):
         return {**mapping, "State": "Deleting"}
 
 
-def check_source(arn: str) -> None:
-    """Raise InvalidParameterValueException for an event source that is not a queue."""
-    if not arn.startswith("arn:"):
+def new_mapping(request: Mapping[str, Any]) -> Document:
+    """Return the mapping that a request creates.
+
+    Raises InvalidParameterValueException for a source that isn't a queue, and for settings that aren't emulated.
+    """
+    queue, identifier = str(request.get("EventSourceArn", "")), str(uuid.uuid4())
+    if not queue.startswith("arn:"):
         raise invalid("Unrecognized event source.")
-    if not arn.startswith(QUEUE):
-        raise invalid(f"slslab emulates event source mappings of SQS, not of {arn.split(':')[2]}.")
-
-
-def new_mapping(queue: str, function: Reference, request: Mapping[str, Any]) -> Document:
-    """Return the mapping that a request creates; InvalidParameterValueException for settings that aren't emulated."""
-    identifier = str(uuid.uuid4())
+    if not queue.startswith(QUEUE):
+        raise invalid(f"slslab emulates event source mappings of SQS, not of {queue.split(':')[2]}.")
     mapping = {
         "UUID": identifier,
         "BatchSize": BATCH_SIZE,
         "MaximumBatchingWindowInSeconds": 0,
         "EventSourceArn": queue,
         "EventSourceMappingArn": f"arn:aws:lambda:{REGION}:{ACCOUNT}:event-source-mapping:{identifier}",
-        "FunctionArn": function.arn,
+        "FunctionArn": parse(request["FunctionName"]).arn,
         "State": "Enabled",
         "StateTransitionReason": "USER_INITIATED",
         "FunctionResponseTypes": [],

@@ -81,7 +81,7 @@ class Functions:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.layers = LayerVersions(limits)
+        self.layers = LayerVersions()
         self._entries: dict[str, Entry] = {}
 
     def exists(self, name: str) -> bool:
@@ -159,8 +159,7 @@ class Functions:
     def create(self, request: Mapping[str, Any], code: Code) -> dict[str, Any]:
         """Carry out CreateFunction; its code is stored already."""
         name, checked = self.check_creation(request)
-        latest = _stamped(Function(name=name, code=code, **checked))
-        self.layers.check_size(code, latest.layers)
+        latest = self._stamped(Function(name=name, code=code, **checked))
         entry = self._entries[name] = Entry(latest, dict(request.get("Tags") or {}))
         created = self.publish(entry) if request.get("Publish") else latest
         entry.renew_revision_id()
@@ -171,9 +170,7 @@ class Functions:
         entry = self.entry(name)
         check_revision(request, entry.latest.revision_id)
         check_kind(request, of_image=entry.latest.code.image is not None)
-        updated = replace(entry.latest, **self._settings(request, entry.latest))
-        self.layers.check_size(updated.code, updated.layers)
-        return self._update(entry, updated)
+        return self._update(entry, replace(entry.latest, **self._settings(request, entry.latest)))
 
     def update_code(self, name: str, request: Mapping[str, Any], code: Code) -> dict[str, Any]:
         """Carry out UpdateFunctionCode; its code is stored already. `DryRun` changes nothing."""
@@ -184,9 +181,8 @@ class Functions:
             raise invalid(f"Please {ask} ImageUri when updating a function with packageType {kind}.")
         architectures = {key: value for key, value in request.items() if key == "Architectures"}
         updated = replace(entry.latest, code=code, **settings(architectures, self.limits, entry.latest))
-        self.layers.check_size(code, updated.layers)
         if request.get("DryRun"):
-            return _stamped(updated).document(phase=UPDATING)
+            return self._stamped(updated).document(phase=UPDATING)
         answer = self._update(entry, updated)
         if not request.get("Publish"):
             return answer
@@ -218,9 +214,20 @@ class Functions:
         checked = settings(request, self.limits, before)
         return checked | ({"layers": self.layers.chosen(request["Layers"])} if "Layers" in request else {})
 
+    def _stamped(self, function: Function) -> Function:
+        """Return a new version with its revision; an error if its code and its layers are too large together."""
+        size, limit = sum(code.unzipped for code in function.codes), self.limits.unzipped_bytes
+        if function.layers and size > limit:
+            # AWS users quote this text.
+            raise invalid(
+                f"Function code combined with layers exceeds the maximum allowed size of {limit} bytes. "
+                f"The actual size is {size} bytes."
+            )
+        return replace(function, last_modified=timestamp(), revision=str(uuid.uuid4()), revision_id=str(uuid.uuid4()))
+
     def _update(self, entry: Entry, updated: Function) -> dict[str, Any]:
         """Register a changed $LATEST and return AWS's answer; the end of the update changes the revision id again."""
-        entry.latest = _stamped(updated)
+        entry.latest = self._stamped(updated)
         answer = entry.latest.document(phase=UPDATING)
         entry.renew_revision_id()
         return answer
@@ -234,7 +241,7 @@ class Functions:
         number = str(int(number) + 1)
         entry.published = number, entry.latest.revision
         version = replace(entry.latest, version=number, description=description or entry.latest.description)
-        entry.versions[number] = _stamped(version)
+        entry.versions[number] = self._stamped(version)
         entry.renew_revision_id()
         return entry.versions[number]
 
@@ -249,10 +256,6 @@ def _drawn(alias: Mapping[str, Any]) -> str:
     shares = weights(alias)
     drawn = random.choices([*shares, alias["FunctionVersion"]], [*shares.values(), 1 - sum(shares.values())])
     return str(drawn[0])
-
-
-def _stamped(function: Function) -> Function:
-    return replace(function, last_modified=timestamp(), revision=str(uuid.uuid4()), revision_id=str(uuid.uuid4()))
 
 
 def check_revision(request: Mapping[str, Any], current: str, where: str = "GetFunction/GetAlias") -> None:

@@ -20,7 +20,6 @@ from typing import Any
 from slslab.aws.arns import ACCOUNT, REGION
 from slslab.aws.errors import invalid, missing
 from slslab.aws.keys import OWNER
-from slslab.aws.limits import Limits
 from slslab.lambda_.api import Answer, Call, Operations
 from slslab.lambda_.packages import HOT_RELOAD_BUCKET, Code, Packages
 from slslab.lambda_.runtimes import link_or_copy
@@ -67,9 +66,9 @@ class LayerVersion:
 class LayerVersions:
     """The registry; its methods take a layer's name or its ARN."""
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._names: dict[str, dict[int, LayerVersion]] = {}
+    def __init__(self) -> None:
+        # In the order in which they were published.
+        self._layers: dict[tuple[str, int], LayerVersion] = {}
         # Version numbers are never reused.
         self._published: Counter[str] = Counter()
 
@@ -84,35 +83,31 @@ class LayerVersions:
             if key in request
         }
         layer = LayerVersion(name, self._published[name], code, timestamp(), attributes)
-        self._names.setdefault(name, {})[layer.version] = layer
+        self._layers[name, layer.version] = layer
         return layer
 
     def get(self, name: str, version: int) -> LayerVersion:
         """Return a version of a layer."""
-        layer = self._versions(name, version).get(version)
+        layer = self._layers.get(_key(name, version))
         if layer is None:
             raise missing(NO_RESOURCE)
         return layer
 
     def delete(self, name: str, version: int) -> None:
         """Carry out DeleteLayerVersion; functions that have it keep it."""
-        self._versions(name, version).pop(version, None)
+        self._layers.pop(_key(name, version), None)
 
-    def versions(self, name: str, request: Mapping[str, Any]) -> list[LayerVersion]:
-        """Return the versions of a layer that match a request's filters, newest first."""
-        found = self._names.get(_name(name), {}).values()
+    def matching(self, request: Mapping[str, Any]) -> list[LayerVersion]:
+        """Return the versions that match a request's layer, if it names one, and its filters, oldest first."""
+        name = _name(request["LayerName"]) if "LayerName" in request else None
         filters = {"CompatibleRuntimes": "CompatibleRuntime", "CompatibleArchitectures": "CompatibleArchitecture"}
         wanted = {kind: request[member] for kind, member in filters.items() if member in request}
         return [
             layer
-            for layer in reversed(found)
-            if all(value in layer.attributes.get(kind, ()) for kind, value in wanted.items())
+            for layer in self._layers.values()
+            if name in (None, layer.name)
+            and all(value in layer.attributes.get(kind, ()) for kind, value in wanted.items())
         ]
-
-    def newest(self, request: Mapping[str, Any]) -> dict[str, LayerVersion]:
-        """Return the newest version of each layer that matches the filters, by name."""
-        found = {name: self.versions(name, request) for name in self._names}
-        return {name: layers[0] for name, layers in found.items() if layers}
 
     def chosen(self, arns: Sequence[str]) -> tuple[LayerVersion, ...]:
         """Return the layers that a function's configuration names."""
@@ -128,8 +123,7 @@ class LayerVersions:
             match = found[arn]
             if match is not None:
                 _check_account(arn, match)
-            known = self._names.get(match["name"], {}) if match is not None else {}
-            layer = known.get(int(match["version"] or 0)) if match is not None else None
+            layer = self._layers.get((match["name"], int(match["version"] or 0))) if match is not None else None
             if layer is None:
                 raise invalid(f"Layer version {arn} does not exist.")
             if (other := chosen.get(layer.name)) is not None:
@@ -140,29 +134,20 @@ class LayerVersions:
             chosen[layer.name] = layer
         return tuple(chosen.values())
 
-    def check_size(self, code: Code, layers: Sequence[LayerVersion]) -> None:
-        """Raise InvalidParameterValueException if a function's code and its layers are too large together."""
-        size, limit = code.unzipped + sum(layer.code.unzipped for layer in layers), self._limits.unzipped_bytes
-        if layers and size > limit:
-            # AWS users quote this text.
-            raise invalid(
-                f"Function code combined with layers exceeds the maximum allowed size of {limit} bytes. "
-                f"The actual size is {size} bytes."
-            )
-
     def codes(self) -> list[Code]:
         """Return the content of every version."""
-        return [layer.code for versions in self._names.values() for layer in versions.values()]
-
-    def _versions(self, name: str, version: int) -> dict[int, LayerVersion]:
-        if version < 1:
-            raise invalid("Layer Version Cannot be less than 1")
-        return self._names.get(_name(name), {})
+        return [layer.code for layer in self._layers.values()]
 
 
 def timestamp() -> str:
     """Return the present time as Lambda's answers have it."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "+0000")
+
+
+def _key(name: str, version: int) -> tuple[str, int]:
+    if version < 1:
+        raise invalid("Layer Version Cannot be less than 1")
+    return _name(name), version
 
 
 def _name(reference: str) -> str:
@@ -201,16 +186,17 @@ class LayerOperations(Operations):
         return self._document(self._layers.get(*_named(call)), call)
 
     async def _list_layers(self, call: Call) -> Answer:
+        newest = {layer.name: layer.listed() for layer in self._layers.matching(call.members)}
         return call.page(
             "Layers",
             {
-                name: {"LayerName": name, "LayerArn": layer_arn(name), "LatestMatchingVersion": layer.listed()}
-                for name, layer in self._layers.newest(call.members).items()
+                name: {"LayerName": name, "LayerArn": layer_arn(name), "LatestMatchingVersion": listed}
+                for name, listed in newest.items()
             },
         )
 
     async def _list_layer_versions(self, call: Call) -> Answer:
-        layers = self._layers.versions(call.members["LayerName"], call.members)
+        layers = self._layers.matching(call.members)
         # Pages are sorted by key, and the newest version must come first.
         return call.page("LayerVersions", {f"{10**12 - layer.version}": layer.listed() for layer in layers})
 

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any, TypeVar
 
 from slslab.aws.arns import ACCOUNT, REGION
-from slslab.aws.policies import Pattern, statements
+from slslab.aws.policies import matches, statements
 from slslab.object_store import cors
 from slslab.object_store.call import GRANTS, Answer, Call
 from slslab.object_store.errors import failure, refusal
@@ -194,7 +194,7 @@ async def put_bucket_policy(call: Call) -> Answer:
         raise failure("NotImplemented", str(error)) from error
     except ValueError as error:
         raise failure("MalformedPolicy", str(error)) from error
-    if not all(_covers(resource.text, bucket.name) for entry in found for resource in entry.resources):
+    if not all(_covers(resource, bucket.name) for entry in found for resource in entry.resources):
         raise failure("MalformedPolicy", "Policy has invalid resource")
     if bucket.settings.get("publicAccessBlock", {}).get("BlockPublicPolicy") and any(s.is_public for s in found):
         raise failure("AccessDenied", "Public policies are blocked by the BlockPublicPolicy setting.")
@@ -204,7 +204,7 @@ async def put_bucket_policy(call: Call) -> Answer:
 
 def _covers(resource: str, bucket: str) -> bool:
     arn, found, path = resource.partition("arn:aws:s3:::")
-    return resource == "*" or (found != "" and not arn and Pattern(path.partition("/")[0]).matches(bucket))
+    return resource == "*" or (found != "" and not arn and matches(path.partition("/")[0], bucket))
 
 
 async def put_public_access_block(call: Call) -> Answer:

@@ -9,9 +9,9 @@ from slslab.aws.arns import ACCOUNT, REGION
 from slslab.aws.limits import lambda_limits
 from slslab.aws.requests import members
 from slslab.lambda_.configuration import settings
-from slslab.lambda_.event_sources import check_source, new_mapping
+from slslab.lambda_.event_sources import new_mapping
 from slslab.lambda_.policies import function_statement
-from slslab.lambda_.references import function_arn, parse
+from slslab.lambda_.references import function_arn
 from slslab.statemachines.definitions import SETTINGS, check_settings, problems
 from slslab.statemachines.machines import check_name, check_role
 from slslab_aws.deploy.expansion import LOCAL
@@ -134,13 +134,8 @@ def _url_members(properties: Properties) -> Properties:
 
 
 def _check_mapping(properties: Properties) -> Iterator[str]:
-    def create() -> None:
-        request = members("lambda", "CreateEventSourceMapping", json.dumps(properties).encode())
-        queue = str(request.get("EventSourceArn", ""))
-        check_source(queue)
-        new_mapping(queue, parse(request["FunctionName"]), request)
-
-    yield from refused(create)
+    request = json.dumps(properties).encode()
+    yield from refused(lambda: new_mapping(members("lambda", "CreateEventSourceMapping", request)))
 
 
 def visibility(mapping: Planned, others: Iterable[Planned]) -> Iterator[str]:

@@ -256,18 +256,18 @@ def test_layers_count_in_the_unzipped_size() -> None:
     ],
 )
 def test_a_layer_of_another_region_or_account_is_not_there(place: str, refusal: str) -> None:
-    layers, arn = LayerVersions(lambda_limits()), f"arn:aws:lambda:{place}:layer:mine"
+    layers, arn = LayerVersions(), f"arn:aws:lambda:{place}:layer:mine"
     layers.publish("mine", {}, Code(None, 0, ""))
     calls: list[Callable[[], object]] = [
         lambda: layers.get(arn, 1),
         lambda: layers.delete(arn, 1),
-        lambda: layers.versions(arn, {}),
+        lambda: layers.matching({"LayerName": arn}),
         lambda: layers.publish(arn, {}, Code(None, 0, "")),
     ]
     for call in calls:
         with pytest.raises(ServiceError, match=refusal):
             call()
-    assert [layer.version for layer in layers.versions("mine", {})] == [1]
+    assert [layer.version for layer in layers.matching({"LayerName": "mine"})] == [1]
 
 
 def test_a_directory_of_the_host_is_no_layer(lambda_client: Any, emulator: Emulator, tmp_path: Path) -> None:

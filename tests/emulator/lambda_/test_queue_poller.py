@@ -7,9 +7,8 @@ import time
 from typing import Any
 
 from slslab.lambda_.event_sources import AGAIN_S, QueuePoller, new_mapping
-from slslab.lambda_.references import Reference
 
-JOBS = "arn:aws:sqs:us-east-1:000000000000:jobs"
+SOURCE = {"EventSourceArn": "arn:aws:sqs:us-east-1:000000000000:jobs", "FunctionName": "f"}
 LIMIT_S = 60
 MESSAGE = {
     **{"MessageId": "m", "ReceiptHandle": "receipt", "Body": "late", "MD5OfBody": "digest"},
@@ -60,7 +59,7 @@ def test_a_poller_that_ends_waits_for_its_poll_and_processes_what_this_receives(
             service,  # type: ignore[arg-type]
             lambda: None,  # type: ignore[arg-type,return-value]
             billed.append,
-            new_mapping(JOBS, Reference("f"), {"MaximumBatchingWindowInSeconds": 20}),
+            new_mapping({**SOURCE, "MaximumBatchingWindowInSeconds": 20}),
         )
         assert await asyncio.to_thread(queue.waiting.wait, LIMIT_S)
         closing = asyncio.create_task(poller.close())
@@ -95,7 +94,7 @@ def test_an_idle_queue_costs_fifteen_requests_a_minute() -> None:
             Service(),  # type: ignore[arg-type]
             lambda: None,  # type: ignore[arg-type,return-value]
             billed.append,
-            new_mapping(JOBS, Reference("f"), {}),
+            new_mapping(SOURCE),
         )
         assert await asyncio.to_thread(queue.waiting.wait, LIMIT_S)
         queue.sent.set()
@@ -137,7 +136,7 @@ def test_a_batch_that_ends_does_not_shorten_the_pause_after_a_failed_poll() -> N
             Slow(),  # type: ignore[arg-type]
             lambda: None,  # type: ignore[arg-type,return-value]
             lambda _size: None,
-            new_mapping(JOBS, Reference("f"), {"BatchSize": 1}),
+            new_mapping({**SOURCE, "BatchSize": 1}),
         )
         assert await asyncio.to_thread(queue.waiting.wait, LIMIT_S)
         queue.sent.set()

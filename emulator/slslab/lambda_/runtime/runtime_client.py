@@ -15,33 +15,30 @@ HEADERS = (
 )
 
 
-class _Client:
-    def __init__(self, user_agent: str) -> None:
-        self._agent = user_agent
-        self._connection = http.client.HTTPConnection(os.environ["AWS_LAMBDA_RUNTIME_API"])
-
-    def send(
-        self, method: str, path: str, failed: str, body: bytes | None = None, headers: dict[str, bytes] | None = None
-    ) -> tuple[bytes, http.client.HTTPMessage]:
-        self._connection.request(method, PATH + path, body, {"User-Agent": self._agent, **(headers or {})})
-        answer = self._connection.getresponse()
-        content = answer.read()
-        if not 200 <= answer.status < 300:
-            raise RuntimeError(failed)
-        return content, answer.headers
-
-
-_clients: list[_Client] = []
+# The user agent and the connection of this process.
+_clients: list[tuple[str, http.client.HTTPConnection]] = []
 
 
 def initialize_client(user_agent: str) -> None:
     """Set the client of this process."""
-    _clients[:] = [_Client(user_agent)]
+    _clients[:] = [(user_agent, http.client.HTTPConnection(os.environ["AWS_LAMBDA_RUNTIME_API"]))]
+
+
+def _send(
+    method: str, path: str, failed: str, body: bytes | None = None, headers: dict[str, bytes] | None = None
+) -> tuple[bytes, http.client.HTTPMessage]:
+    ((agent, connection),) = _clients
+    connection.request(method, PATH + path, body, {"User-Agent": agent, **(headers or {})})
+    answer = connection.getresponse()
+    content = answer.read()
+    if not 200 <= answer.status < 300:
+        raise RuntimeError(failed)
+    return content, answer.headers
 
 
 def next() -> tuple[bytes, dict[str, str | int | None]]:
     """Wait for an invocation; return its event and its headers. The deadline is an int."""
-    event, headers = _clients[0].send("GET", "next", "Failed to get next")
+    event, headers = _send("GET", "next", "Failed to get next")
     return event, {name: headers[name] for name in HEADERS} | {DEADLINE: int(headers[DEADLINE])}
 
 
@@ -50,7 +47,7 @@ def post_invocation_result(
 ) -> None:
     """Report a result."""
     failed = "Failed to post invocation response"
-    _clients[0].send("POST", f"{request_id}/response", failed, result, {"Content-Type": content_type.encode()})
+    _send("POST", f"{request_id}/response", failed, result, {"Content-Type": content_type.encode()})
 
 
 def post_error(request_id: str, error: str, xray: str, _invocation_id: str | None = None) -> None:
@@ -58,4 +55,4 @@ def post_error(request_id: str, error: str, xray: str, _invocation_id: str | Non
     headers = {"Content-Type": b"application/json"}
     if xray:
         headers["Lambda-Runtime-Function-XRay-Error-Cause"] = xray.encode()
-    _clients[0].send("POST", f"{request_id}/error", "Failed to post invocation error", error.encode(), headers)
+    _send("POST", f"{request_id}/error", "Failed to post invocation error", error.encode(), headers)
