@@ -70,9 +70,8 @@ class Cluster(Hosts):
         self._listener = Listener(host, key)
         self._opening = replace(self._opening, key=key.read_bytes())
 
-    async def open(self, on_changed: Callable[[], None]) -> None:
+    async def open(self) -> None:
         """Open all nodes, and from now on new ones; HostError if no node is usable."""
-        self._on_changed = on_changed
         await self._listener.open()
         await self._look()
         await asyncio.gather(*self._tasks)
@@ -109,7 +108,7 @@ class Cluster(Hosts):
     def _lost(self, actor: Any) -> None:
         """Kill a node's actor. If it was only cut off, it continues, and its reaper cleans up."""
         ray.kill(actor)
-        self._on_changed()
+        self.notify()
 
     def _tell(self, fault: int) -> None:
         self.happened.add(fault)
@@ -151,7 +150,7 @@ class Cluster(Hosts):
             self.refused[about["name"]] = why
             LOG.warning("The node %s is not used: %s.", about["name"], why)
         else:
-            self._on_changed()
+            self.notify()
 
     async def _open(self, node: str, about: dict[str, Any]) -> str:
         """Open a node; return why it is unusable, or an empty text."""

@@ -189,7 +189,7 @@ class Emulator(Managed):
         limit = partial(body_limit, self.limits)
         urls = UrlServer(functions, self.service, self.keys)
         stack.enter_context(self._server.serving(served, finish, names, self.keys, limit, urls))
-        self.wait_for(self._hosts.open(self.service.pool.admission.notify))
+        self.wait_for(self._hosts.open())
         self.hierarchy = self._hosts.hierarchy
         self.isolation = self._hosts.isolation
 

@@ -4,6 +4,7 @@ These are the base of an environment, the states and endings of environments, th
 with a function's wrapper script, and the variables that a function sees.
 """
 
+import asyncio
 import signal
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from slslab.aws.arns import REGION
-from slslab.aws.errors import invalid
+from slslab.aws.errors import ServiceError, invalid
 from slslab.aws.limits import Limits
 from slslab.host.cgroups import Hierarchy
 from slslab.host.managed import Managed
@@ -24,6 +25,10 @@ from slslab.lambda_.log_events import EnvironmentLog
 from slslab.lambda_.packages import Image
 from slslab.lambda_.runtime_api import NextInvocation, RuntimeReport
 
+MORE_MEMORY = (
+    "lower MemorySize (`--memory` or `--workers` of a run), or give more with `slslab up --memory-budget` "
+    "(`budget_mb` of an Emulator)."
+)
 SIGNALS: dict[int, str] = {
     signal.SIGKILL: "killed",
     signal.SIGSEGV: "segmentation fault",
@@ -171,6 +176,11 @@ class Host(ABC):
     def __init__(self, budget_mb: int) -> None:
         self.budget_mb = self.left_mb = budget_mb
 
+    def give_back(self, memory_mb: int) -> None:
+        """Release memory that an environment no longer holds."""
+        self.left_mb += memory_mb
+        self.hosts.notify()
+
     @abstractmethod
     def make(self, function: Function, number: int) -> ExecutionEnvironment:
         """Make an environment, to be started by `start`; OSError if the host can't."""
@@ -183,9 +193,10 @@ class Host(ABC):
 class Hosts(Managed):
     """All hosts of one emulator, and what their environments share; leaving it removes everything.
 
-    `template` names the modules that each environment begins with, if any. With `pack`, environments fill one host
-    before the next; otherwise they spread. `hierarchy` describes the control groups on the first host, and `isolation`
-    what else separates environments there.
+    An environment starts as soon as its memory size fits into a host. `template` names the modules that each
+    environment begins with, if any. If several hosts have room, the one with the most free memory is taken, so that
+    environments spread; with `pack`, the one with the least. `hierarchy` describes the control groups on the first
+    host, and `isolation` what else separates environments there.
     """
 
     limits: Limits
@@ -193,6 +204,8 @@ class Hosts(Managed):
     isolation: Isolation
     template = ""
     pack = False
+    # Set at the next change, if somebody waits for it.
+    _changed: asyncio.Event | None = None
 
     def share(
         self,
@@ -218,8 +231,8 @@ class Hosts(Managed):
         # The numbers of the faults that workers have reported.
         self.happened: set[int] = set()
 
-    async def open(self, on_changed: Callable[[], None]) -> None:
-        """Open the hosts, and call `on_changed` when some join or are lost later; HostError without any."""
+    async def open(self) -> None:
+        """Open the hosts, and `notify` when some join or are lost later; HostError without any."""
 
     async def end(self) -> None:
         """Leave all hosts, after their environments have ended."""
@@ -227,6 +240,45 @@ class Hosts(Managed):
     @abstractmethod
     def present(self) -> Sequence[Host]:
         """Return the hosts that can be used now."""
+
+    def budgets_mb(self) -> list[int]:
+        """Return the memory that each host offers, MB."""
+        return [host.budget_mb for host in self.present()]
+
+    def take(self, memory_mb: int, host: Host | None = None) -> Host | None:
+        """Reserve memory at this host, or any. Return the host, None if full; ServiceException if it never fits."""
+        if host is not None and memory_mb <= host.left_mb:
+            host.left_mb -= memory_mb
+            return host
+        hosts = self.present() if host is None else [host]
+        if not hosts:
+            raise ServiceError(500, "ServiceException", "No node is left that could have environments.")
+        most_mb = max(host.budget_mb for host in hosts)
+        if memory_mb > most_mb:
+            raise ServiceError(
+                500,
+                "ServiceException",
+                f"An environment can have at most {most_mb} MB here, and the function needs {memory_mb} MB. "
+                f"Hint: {MORE_MEMORY}",
+            )
+        fitting = [host for host in hosts if memory_mb <= host.left_mb]
+        if not fitting:
+            return None
+        chosen = (min if self.pack else max)(fitting, key=lambda host: host.left_mb)
+        chosen.left_mb -= memory_mb
+        return chosen
+
+    def notify(self) -> None:
+        """Wake up everything that waits: memory was released, or an environment became idle."""
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
+
+    async def changed(self) -> None:
+        """Wait for the next change."""
+        if self._changed is None:
+            self._changed = asyncio.Event()
+        await self._changed.wait()
 
     def prepare(self, function: Function) -> None:
         """Start slow preparations that all environments of a new or changed function share."""

@@ -8,13 +8,9 @@ from contextlib import contextmanager
 
 from slslab.aws.errors import ServiceError
 from slslab.lambda_.events import Request
-from slslab.lambda_.hosts import ExecutionEnvironment, Host, terms
+from slslab.lambda_.hosts import MORE_MEMORY, ExecutionEnvironment, Host, terms
 
 SAID_AFTER_S = 2.0
-MORE_MEMORY = (
-    "lower MemorySize (`--memory` or `--workers` of a run), or give more with `slslab up --memory-budget` "
-    "(`budget_mb` of an Emulator)."
-)
 LOG = logging.getLogger(__name__)
 
 

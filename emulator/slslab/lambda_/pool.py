@@ -6,9 +6,10 @@ https://docs.aws.amazon.com/lambda/latest/dg/scaling-behavior.html
 """
 
 import asyncio
+import math
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable, Container, Coroutine, Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Container, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
@@ -19,7 +20,7 @@ from slslab.lambda_.configuration import Function
 from slslab.lambda_.events import Request
 from slslab.lambda_.functions import Functions
 from slslab.lambda_.hosts import ExecutionEnvironment, Host, Hosts, PhaseEnd, State
-from slslab.lambda_.memory_queue import MORE_MEMORY, MemoryQueue
+from slslab.lambda_.memory_queue import MemoryQueue
 from slslab.run.events import own_event
 
 Result = TypeVar("Result")
@@ -27,10 +28,10 @@ Execute = Callable[[ExecutionEnvironment, PhaseEnd | None, Request], Awaitable[R
 
 
 class Tokens:
-    """What is left of a rate limit; it refills continuously, up to a maximum."""
+    """What is left of a rate limit; it begins full and refills continuously, up to a maximum."""
 
-    def __init__(self, left: float) -> None:
-        self._left = left
+    def __init__(self) -> None:
+        self._left = math.inf
         self._since = time.monotonic()
 
     def take(self, most: float, rate: float) -> bool:
@@ -50,9 +51,9 @@ class Concurrency:
         self._functions = functions
         self._limits = functions.limits
         self._running: Counter[str] = Counter()
-        self._started: dict[str, Tokens] = {}
+        self._started: defaultdict[str, Tokens] = defaultdict(Tokens)
         # By name for functions with reserved concurrency; None for all others together.
-        self._requests: dict[str | None, Tokens] = {}
+        self._requests: defaultdict[str | None, Tokens] = defaultdict(Tokens)
 
     def take(self, name: str) -> None:
         """Count one execution of the function until `give_back`; TooManyRequestsException if none is left."""
@@ -78,77 +79,16 @@ class Concurrency:
     def take_start(self, name: str) -> None:
         """Count a new environment against the scaling rate; TooManyRequestsException if it is exceeded."""
         most, period_s = self._limits.scaling_environments, self._limits.scaling_period_s
-        if not self._started.setdefault(name, Tokens(most)).take(most, most / period_s):
+        if not self._started[name].take(most, most / period_s):
             raise self._throttled("ConcurrentInvocationLimitExceeded")
 
     def _take_request(self, name: str | None, concurrency: int, reason: str) -> None:
         rate = self._limits.requests_per_concurrency * concurrency
-        tokens = self._requests.get(name)
-        if tokens is None:
-            tokens = self._requests[name] = Tokens(rate)
-        if not tokens.take(rate, rate):
+        if not self._requests[name].take(rate, rate):
             raise self._throttled(reason)
 
     def _throttled(self, reason: str) -> ServiceError:
         return throttled(reason, self._limits.retry_after_s)
-
-
-class Admission:
-    """The memory of one or more hosts, MB. An environment starts as soon as its memory size fits into a host.
-
-    `hosts` returns the hosts that exist now. If several have room, the one with the most free memory is taken, so
-    that environments spread; with `pack`, the one with the least.
-    """
-
-    def __init__(self, hosts: Callable[[], Iterable[Host]], *, pack: bool = False) -> None:
-        self._hosts = hosts
-        self._pack = pack
-        # Set at the next change, if somebody waits for it.
-        self._changed: asyncio.Event | None = None
-
-    def budgets_mb(self) -> list[int]:
-        """Return the memory that each host offers, MB."""
-        return [host.budget_mb for host in self._hosts()]
-
-    def take(self, memory_mb: int, host: Host | None = None) -> Host | None:
-        """Reserve memory at this host, or any. Return the host, None if full; ServiceException if it never fits."""
-        if host is not None and memory_mb <= host.left_mb:
-            host.left_mb -= memory_mb
-            return host
-        hosts = list(self._hosts()) if host is None else [host]
-        if not hosts:
-            raise ServiceError(500, "ServiceException", "No node is left that could have environments.")
-        most_mb = max(host.budget_mb for host in hosts)
-        if memory_mb > most_mb:
-            raise ServiceError(
-                500,
-                "ServiceException",
-                f"An environment can have at most {most_mb} MB here, and the function needs {memory_mb} MB. "
-                f"Hint: {MORE_MEMORY}",
-            )
-        fitting = [host for host in hosts if memory_mb <= host.left_mb]
-        if not fitting:
-            return None
-        chosen = (min if self._pack else max)(fitting, key=lambda host: host.left_mb)
-        chosen.left_mb -= memory_mb
-        return chosen
-
-    def give_back(self, memory_mb: int, host: Host) -> None:
-        """Release memory that an environment no longer holds."""
-        host.left_mb += memory_mb
-        self.notify()
-
-    def notify(self) -> None:
-        """Wake up everything that waits: memory was released, or an environment became idle."""
-        if self._changed is not None:
-            self._changed.set()
-            self._changed = None
-
-    async def changed(self) -> None:
-        """Wait for the next change."""
-        if self._changed is None:
-            self._changed = asyncio.Event()
-        await self._changed.wait()
 
 
 class Pool:
@@ -161,7 +101,7 @@ class Pool:
         record: Callable[[dict[str, Any]], None],
         on_outdated: Callable[[], None],
     ) -> None:
-        self.admission = Admission(hosts.present, pack=hosts.pack)
+        self.hosts = hosts
         self._functions = functions
         self._on_event = record
         self.concurrency = Concurrency(functions)
@@ -231,7 +171,7 @@ class Pool:
         if self._timer is None:
             self._set_timer()
         environment.rest(self._give_back_unheld)
-        self.admission.notify()
+        self.hosts.notify()
 
     def retire_outdated(self) -> None:
         """Start to end the idle environments of versions that no longer exist; busy ones end after their invocation."""
@@ -246,7 +186,7 @@ class Pool:
     def close(self) -> None:
         """Keep environments from starting or becoming idle from now on."""
         self._closing = True
-        self.admission.notify()
+        self.hosts.notify()
 
     async def end(self, names: Container[str] | None = None) -> None:
         """End the environments of these functions, or all, even in the middle of an invocation."""
@@ -259,7 +199,7 @@ class Pool:
     def _give_back_unheld(self, environment: ExecutionEnvironment) -> int:
         unheld_mb = environment.held_mb - environment.resting_mb()
         environment.held_mb -= unheld_mb
-        self.admission.give_back(unheld_mb, environment.host)
+        environment.host.give_back(unheld_mb)
         return unheld_mb
 
     def _set_timer(self) -> None:
@@ -300,7 +240,7 @@ class Pool:
         try:
             self.concurrency.take_start(function.name)
         except ServiceError:
-            self.admission.give_back(function.memory_mb, host)
+            host.give_back(function.memory_mb)
             raise
         return None, host
 
@@ -318,7 +258,7 @@ class Pool:
                     warm, home, needed_mb = environment, host, more_mb
                 if fits:
                     break
-        return warm, home, self.admission.take(needed_mb, home)
+        return warm, home, self.hosts.take(needed_mb, home)
 
     async def _make_room(
         self, request: Request, warm: ExecutionEnvironment | None, home: Host | None
@@ -332,7 +272,7 @@ class Pool:
                 elif other := next((e for e in others if home in (None, e.host)), None):
                     await self._take_and_discard(other)
                 # Without that, the warm one's host has no room for it to work.
-                elif home is not None and (host := self.admission.take(function.memory_mb)) is not None:
+                elif home is not None and (host := self.hosts.take(function.memory_mb)) is not None:
                     return None, host
                 elif home is not None and others:
                     await self._take_and_discard(others[0])
@@ -340,7 +280,7 @@ class Pool:
                     if not self._memory_queue.waits(request):
                         waiting.enter_context(self._wait(request))
                     self._memory_queue.check(request)
-                    await self.admission.changed()
+                    await self.hosts.changed()
                     self._functions.entry(function.name)  # raises if it was deleted meanwhile
                 warm, home, taken = self._take(function)
                 if taken is not None:
@@ -362,7 +302,7 @@ class Pool:
         try:
             environment = host.make(function, self._number)
         except OSError as error:
-            self.admission.give_back(function.memory_mb, host)
+            host.give_back(function.memory_mb)
             raise _start_failed(error) from error
         self._all.add(environment)
         start_ns = time.monotonic_ns()
@@ -398,7 +338,7 @@ class Pool:
         try:
             await environment.stop()
         finally:
-            self.admission.give_back(environment.held_mb, environment.host)
+            environment.host.give_back(environment.held_mb)
         function = environment.function
         self._record("environment.kill", start_ns, "", environment.id, function.name, environment=environment.id)
         if not self._functions.is_current(function):

@@ -83,7 +83,7 @@ class EmbeddedSystem(System):
             )
         )
         self._stack.versions["lambda"] += f" with awslambdaric {version('awslambdaric')}"
-        self.budgets_mb = self._emulator.service.pool.admission.budgets_mb()  # without the nodes that were refused
+        self.budgets_mb = self._emulator.service.pool.hosts.budgets_mb()  # without the nodes that were refused
         if requirements.state_machines:
             self._states = self._servers["state_machines"] = self._stack.start_state_machines()
         if requirements.channel == "dynamodb":

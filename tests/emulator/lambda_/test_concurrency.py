@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tests.emulator.lambda_.registry import make_functions
@@ -12,8 +13,8 @@ from slslab.aws.errors import ServiceError
 from slslab.aws.limits import lambda_limits
 from slslab.lambda_ import pool
 from slslab.lambda_.configuration import Function
-from slslab.lambda_.hosts import ExecutionEnvironment, Host
-from slslab.lambda_.pool import Admission, Concurrency
+from slslab.lambda_.hosts import ExecutionEnvironment, Host, Hosts
+from slslab.lambda_.pool import Concurrency
 
 RESERVED = "ReservedFunctionConcurrentInvocationLimitExceeded"
 ACCOUNT = "ConcurrentInvocationLimitExceeded"
@@ -123,43 +124,59 @@ class Somewhere(Host):
         raise AssertionError(function.name)
 
 
+class Places(Hosts):
+    """Such hosts with these budgets, MB."""
+
+    def __init__(self, *budgets_mb: int, pack: bool = False) -> None:
+        self.pack, self.places = pack, [Somewhere(budget_mb) for budget_mb in budgets_mb]
+        for place in self.places:
+            place.hosts = self
+
+    def _enter(self, stack: ExitStack) -> None:
+        raise AssertionError(stack)
+
+    def present(self) -> list[Somewhere]:
+        return self.places
+
+    def host(self) -> dict[str, Any]:
+        raise AssertionError
+
+
 def test_memory_is_reserved_while_it_fits() -> None:
-    host = Somewhere(1000)
-    admission = Admission(lambda: [host])
-    assert [admission.take(400), admission.take(600), admission.take(1)] == [host, host, None]
-    admission.give_back(400, host)
-    assert (host.left_mb, admission.take(401), admission.take(400)) == (400, None, host)
+    hosts = Places(1000)
+    (host,) = hosts.places
+    assert [hosts.take(400), hosts.take(600), hosts.take(1)] == [host, host, None]
+    host.give_back(400)
+    assert (host.left_mb, hosts.take(401), hosts.take(400)) == (400, None, host)
 
 
 def test_environments_spread_over_hosts_or_fill_one_before_the_next() -> None:
     for pack, order in ((False, "bab"), (True, "aab")):
-        hosts = {"a": Somewhere(1000), "b": Somewhere(1500)}
-        admission = Admission(hosts.values, pack=pack)
-        taken = [admission.take(500) for _ in range(3)]
-        assert taken == [hosts[name] for name in order], pack
-        assert admission.budgets_mb() == [1000, 1500]
-        assert admission.take(1000, hosts["a"]) is None
+        hosts = Places(1000, 1500, pack=pack)
+        taken = [hosts.take(500) for _ in range(3)]
+        assert taken == [hosts.places["ab".index(name)] for name in order], pack
+        assert hosts.budgets_mb() == [1000, 1500]
+        assert hosts.take(1000, hosts.places[0]) is None
 
 
 def test_memory_that_can_never_fit_is_an_error_with_a_hint() -> None:
     with pytest.raises(
         ServiceError, match=r"at most 1000 MB here, and the function needs 1001 MB.*Hint: lower"
     ) as error:
-        Admission(lambda: [Somewhere(1000)]).take(1001)
+        Places(1000).take(1001)
     assert (error.value.status, error.value.error_type) == (500, "ServiceException")
 
 
 def test_all_that_wait_for_memory_wake_up_when_some_is_released() -> None:
     async def wait_for_memory() -> tuple[list[bool], list[bool]]:
-        host = Somewhere(1000)
-        admission = Admission(lambda: [host])
-        admission.take(1000)
-        waiting = [asyncio.ensure_future(admission.changed()) for _ in range(2)]
+        hosts = Places(1000)
+        hosts.take(1000)
+        waiting = [asyncio.ensure_future(hosts.changed()) for _ in range(2)]
         await asyncio.sleep(0)
         before = [task.done() for task in waiting]
-        admission.give_back(100, host)
+        hosts.places[0].give_back(100)
         await asyncio.wait(waiting, timeout=5)
-        later = asyncio.ensure_future(admission.changed())
+        later = asyncio.ensure_future(hosts.changed())
         await asyncio.sleep(0)
         after = [task.done() for task in (*waiting, later)]
         later.cancel()

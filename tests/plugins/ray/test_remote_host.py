@@ -67,7 +67,7 @@ class TheseNodes(Hosts):
         write_certificate(self._key)
         self.nodes: list[Node] = []
 
-    async def open(self, on_changed: Callable[[], None]) -> None:
+    async def open(self) -> None:
         self.remote: list[NodeHost] = []
         listener = Listener("127.0.0.1", self._key)
         await listener.open()
@@ -80,7 +80,7 @@ class TheseNodes(Hosts):
             caller = await connected
             behind(caller)
             opened = NodeHost(caller, about, self, None)
-            opened.on_lost = on_changed
+            opened.on_lost = self.notify
             await opened.begin()
             self.remote.append(opened)
         listener.close()
