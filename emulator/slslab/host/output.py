@@ -158,8 +158,9 @@ def _begun(text: bytes) -> int:
 class FunctionLog:
     """The log of one environment: a file, and the tail that Invoke returns.
 
-    `tail` holds the last bytes of the present or latest invocation's log. `wrote` is called with each piece's position
-    in the file and whether it is one record. Of the printed lines, only the ones that `keeps` accepts are written.
+    `tail` holds the last bytes of the present or latest invocation's log. `wrote` is called after each piece with the
+    positions in the file where its first line begins, perhaps in an earlier piece, and where it ends, and whether it is
+    one record. Of the printed lines, only the ones that `keeps` accepts are written.
     """
 
     def __init__(
@@ -176,6 +177,7 @@ class FunctionLog:
         self._file: FileIO = path.open("ab", buffering=0)
         self._tail_bytes = tail_bytes
         self._written = 0
+        self._line_start = 0
         self._records = LogRecords()
         self._line_ended = True
         self.tail = b""
@@ -225,7 +227,9 @@ class FunctionLog:
             try:
                 self._file.write(chunk)
                 self._written += len(chunk)
-                self._wrote(self._written - len(chunk), self._written, record)
+                self._wrote(self._line_start, self._written, record)
+                if b"\n" in chunk:
+                    self._line_start = self._written - len(chunk) + chunk.rindex(b"\n") + 1
                 if self._written >= LOG_BYTES:
                     self._file.write(b"\n(slslab keeps no more of this log)\n")
             except OSError as error:

@@ -38,8 +38,8 @@ TOGETHER_MS = 10
 # documented: cloudwatch_limits_cwl.html: a PutLogEvents request has at most 1 MB. Our answers have about as much.
 ANSWER_BYTES = 1 << 20
 # An entry in the file: text that one environment wrote at about the same time. It has the log's number, the time (ms),
-# start and end in the log's file, and whether it is a record. A record is one event, even with several lines; in other
-# text, each line is an event.
+# where its first line starts and where it ends in the log's file, and whether it is a record. A record is one event,
+# even with several lines; in other text, each line is an event.
 ENTRY = struct.Struct("<QQQQ?")
 # The most entries to read for one answer.
 MOST_ENTRIES = 1 << 14
@@ -78,7 +78,7 @@ class LogEvents:
         return EnvironmentLog(function, stream, path, self._tail_bytes, wrote)
 
     def writer(self, group: str, stream: str, path: Path) -> Callable[[int, int, bool], None]:
-        """Return a function to call with the start and end of each piece written, and whether it is a record."""
+        """Return a function to call with where each piece's first line starts, its end, and whether it is a record."""
         log = len(self._logs)
         self._logs.append((group, stream, path))
 
@@ -138,24 +138,13 @@ class LogEvents:
 
 
 def _messages(path: Path, start: int, end: int, record: bool) -> list[str]:
-    """Return the record, or the lines that end here. The first may begin in an earlier entry."""
+    """Return the record, or the lines that end here."""
     with path.open("rb") as file:
-        begin = start if record else _line_start(file.fileno(), start)
-        text = os.pread(file.fileno(), end - begin, begin)
+        text = os.pread(file.fileno(), end - start, start)
     if record:
         return [text.removesuffix(b"\n").decode(errors="replace")]
     # measured: an event of a text log is a line without its line break; REPORT keeps its tab.
     return [line.decode(errors="replace") for line in text.split(b"\n")[:-1] if line]
-
-
-def _line_start(file: int, position: int) -> int:
-    while position:
-        back = max(0, position - 4096)
-        found = os.pread(file, position - back, back).rfind(b"\n")
-        if found >= 0:
-            return back + found + 1
-        position = back
-    return 0
 
 
 class EnvironmentLog(FunctionLog):

@@ -6,7 +6,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,12 @@ import pytest
 
 from slslab.aws.clients import HTTP, signed_headers
 from slslab.aws.keys import Pair
+from slslab.host.output import FunctionLog
 from slslab.lambda_ import log_events
 from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.log_events import LogEvents
+
+Writer = Callable[[str], Callable[..., None]]
 
 
 @pytest.fixture
@@ -30,20 +33,27 @@ def read(events: LogEvents, since: int = 0) -> tuple[list[tuple[str, str]], int,
     return [(event["stream"], event["message"]) for event in found["events"]], found["cursor"], found["more"]
 
 
-def writer(events: LogEvents, path: Path, stream: str) -> Callable[..., None]:
-    wrote = events.writer("/aws/lambda/f", stream, path)
+@pytest.fixture
+def writer(events: LogEvents, tmp_path: Path) -> Iterator[Writer]:
+    """Makes what writes into the log of a stream."""
+    with ExitStack() as logs:
 
-    def write(text: str, record: bool = False) -> None:
-        with path.open("ab") as file:
-            start = file.tell()
-            file.write(text.encode())
-        wrote(start, start + len(text.encode()), record)
+        def make(stream: str) -> Callable[..., None]:
+            path = tmp_path / stream
+            log = FunctionLog(path, 4096, events.writer("/aws/lambda/f", stream, path))
+            logs.callback(log.close)
 
-    return write
+            def write(text: str, record: bool = False) -> None:
+                head = b"\xa5\x5a\x00\x14" + len(text).to_bytes(4, "big") + bytes(8) if record else b""
+                log.write(head + text.encode())
+
+            return write
+
+        yield make
 
 
-def test_lines_of_several_environments_come_once_each(events: LogEvents, tmp_path: Path) -> None:
-    one, two = (writer(events, tmp_path / name, name) for name in ("one", "two"))
+def test_lines_of_several_environments_come_once_each(events: LogEvents, writer: Writer) -> None:
+    one, two = (writer(name) for name in ("one", "two"))
     one("first\nsec")
     two("theirs\n")
     lines, cursor, more = read(events)
@@ -56,8 +66,8 @@ def test_lines_of_several_environments_come_once_each(events: LogEvents, tmp_pat
     assert [line for _, line in read(events)[0]] == ["first", "theirs", "second", "third line"]
 
 
-def test_a_record_is_one_event_with_all_its_lines(events: LogEvents, tmp_path: Path) -> None:
-    write = writer(events, tmp_path / "one", "one")
+def test_a_record_is_one_event_with_all_its_lines(events: LogEvents, writer: Writer) -> None:
+    write = writer("one")
     write("before\n")
     for _ in range(2):
         write("one\n\n  two\n", record=True)
@@ -65,8 +75,8 @@ def test_a_record_is_one_event_with_all_its_lines(events: LogEvents, tmp_path: P
     assert [message for _, message in read(events)[0]] == ["before", *["one\n\n  two"] * 2, "after"]
 
 
-def test_a_line_longer_than_a_look_back_is_whole(events: LogEvents, tmp_path: Path) -> None:
-    write = writer(events, tmp_path / "one", "one")
+def test_a_long_line_is_whole(events: LogEvents, writer: Writer) -> None:
+    write = writer("one")
     write("before\n" + "x" * 10_000)
     _, cursor, _ = read(events)
     write("y\n")
@@ -74,10 +84,10 @@ def test_a_line_longer_than_a_look_back_is_whole(events: LogEvents, tmp_path: Pa
 
 
 def test_pieces_of_one_moment_are_one_entry_until_it_is_read(
-    events: LogEvents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    events: LogEvents, writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time, "time_ns", lambda: 1_000_000)
-    write = writer(events, tmp_path / "one", "one")
+    write = writer("one")
     for _ in range(3):
         write("a\n")
     assert read(events)[:2] == ([("one", "a")] * 3, 1)
@@ -85,9 +95,9 @@ def test_pieces_of_one_moment_are_one_entry_until_it_is_read(
     assert read(events, 1)[:2] == ([("one", "b")], 2)
 
 
-def test_an_answer_has_about_a_megabyte(events: LogEvents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_has_about_a_megabyte(events: LogEvents, writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_events, "ANSWER_BYTES", 10)
-    writers = [writer(events, tmp_path / name, name) for name in ("one", "two")]
+    writers = [writer(name) for name in ("one", "two")]
     for number in range(4):
         writers[number % 2](f"{number:09d}\n")
     cursors, cursor, more = [], 0, True
