@@ -9,7 +9,6 @@ in its log; `slslab limits` lists all.
 
 import hashlib
 import json
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +22,6 @@ from slslab.lambda_.layers import LayerVersion
 from slslab.lambda_.packages import Code
 from slslab.lambda_.references import LATEST, function_arn
 
-ROLE = re.compile(r"arn:(aws[a-zA-Z-]*)?:iam::\d{12}:role/?[a-zA-Z_0-9+=,.@\-_/]+")
 RUNTIMES = tuple(f"python3.{minor}" for minor in range(8, 16))
 # assumed: AWS rejects all of these as ended (recorded for eight, June 2024); its model still contains them.
 ENDED = frozenset(

@@ -73,7 +73,6 @@ class InvocationService(Operations):
     ) -> None:
         self._functions = functions
         self._packages = packages
-        self._hosts = hosts
         self._limits = functions.limits
         self._on_event = on_event
         self._on_record = on_record
@@ -287,7 +286,7 @@ class InvocationService(Operations):
             ephemeral_mb=function.ephemeral_mb,
             invocation_type=request.kind,
             cold_start=init is not None,
-            template=self._hosts.template,
+            template=self.pool.hosts.template,
             init_ms=init_ms,
             duration_ms=duration_ms,
             billed_ms=billed_ms(duration_ms, init_ms),

@@ -9,7 +9,7 @@ import asyncio
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Container, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Container, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
@@ -111,7 +111,7 @@ class Pool:
         self._timer: asyncio.TimerHandle | None = None
         self._all: set[ExecutionEnvironment] = set()
         self._memory_queue = MemoryQueue(hosts.present, self._all)
-        self._ending: set[asyncio.Task[Any]] = set()
+        self._ending: set[asyncio.Task[None]] = set()
         self._number = 0
         self._closing = False
         # Injects faults: called before every lease. It may raise, or return a function to call with the environment,
@@ -176,12 +176,13 @@ class Pool:
     def retire_outdated(self) -> None:
         """Start to end the idle environments of versions that no longer exist; busy ones end after their invocation."""
         for environment in [e for e in self._idle if not self._functions.is_current(e.function)]:
-            self._end_in_task(self._take_and_discard(environment))
+            self._discard(environment)
 
     async def evict(self, name: str | None = None) -> int:
         """End idle environments, of one function or all, and return how many."""
         chosen = [e for e in self._idle if name in (None, e.function.name)]
-        return sum([await self._take_and_discard(environment) for environment in chosen])
+        await asyncio.gather(*map(self._discard, chosen))
+        return len(chosen)
 
     def close(self) -> None:
         """Keep environments from starting or becoming idle from now on."""
@@ -191,8 +192,7 @@ class Pool:
     async def end(self, names: Container[str] | None = None) -> None:
         """End the environments of these functions, or all, even in the middle of an invocation."""
         for environment in [e for e in self._all if names is None or e.function.name in names]:
-            if not await self._take_and_discard(environment):
-                await self._discard(environment)
+            self._discard(environment)
         while self._ending:
             await asyncio.wait(self._ending)
 
@@ -210,21 +210,8 @@ class Pool:
     def _end_overdue(self) -> None:
         now = asyncio.get_running_loop().time()
         for environment in [e for e, due in self._idle.items() if due <= now]:
-            del self._idle[environment]
-            self._end_in_task(self._discard(environment))
+            self._discard(environment)
         self._set_timer()
-
-    def _end_in_task(self, ending: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        task = asyncio.ensure_future(ending)
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
-        return task
-
-    async def _take_and_discard(self, environment: ExecutionEnvironment) -> bool:
-        if self._idle.pop(environment, None) is None:
-            return False
-        await self._discard(environment)
-        return True
 
     async def _admit(self, request: Request) -> tuple[ExecutionEnvironment | None, Host]:
         """Take the warm environment used last, with its host, or wait for a host with memory for a new one; end idle
@@ -236,13 +223,7 @@ class Pool:
         if warm is not None:
             del self._idle[warm]
             warm.held_mb = function.memory_mb
-            return warm, host
-        try:
-            self.concurrency.take_start(function.name)
-        except ServiceError:
-            host.give_back(function.memory_mb)
-            raise
-        return None, host
+        return warm, host
 
     def _take(self, function: Function) -> tuple[ExecutionEnvironment | None, Host | None, Host | None]:
         """Return a warm environment and its host, if there is one, and the host where memory was taken, if it fits."""
@@ -270,12 +251,12 @@ class Pool:
                 if sum([self._give_back_unheld(e) for e in others]) > 0:
                     pass  # one that was used until now
                 elif other := next((e for e in others if home in (None, e.host)), None):
-                    await self._take_and_discard(other)
+                    await self._discard(other)
                 # Without that, the warm one's host has no room for it to work.
                 elif home is not None and (host := self.hosts.take(function.memory_mb)) is not None:
                     return None, host
                 elif home is not None and others:
-                    await self._take_and_discard(others[0])
+                    await self._discard(others[0])
                 else:
                     if not self._memory_queue.waits(request):
                         waiting.enter_context(self._wait(request))
@@ -298,12 +279,13 @@ class Pool:
             self._record("host.wait", begin_ns, request.request_id, name, name, **needed)
 
     async def _start(self, function: Function, host: Host, request_id: str) -> tuple[ExecutionEnvironment, PhaseEnd]:
-        self._number += 1
         try:
+            self.concurrency.take_start(function.name)
+            self._number += 1
             environment = host.make(function, self._number)
-        except OSError as error:
+        except (ServiceError, OSError) as error:
             host.give_back(function.memory_mb)
-            raise _start_failed(error) from error
+            raise error if isinstance(error, ServiceError) else _start_failed(error) from error
         self._all.add(environment)
         start_ns = time.monotonic_ns()
         try:
@@ -326,14 +308,18 @@ class Pool:
         )
         return environment, init
 
-    async def _discard(self, environment: ExecutionEnvironment) -> None:
+    def _discard(self, environment: ExecutionEnvironment) -> Awaitable[None]:
+        """Start to end an environment, which isn't idle any more, in a task that survives the caller's cancellation."""
+        self._idle.pop(environment, None)
+        task = asyncio.ensure_future(self._stop(environment))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+        return asyncio.shield(task)
+
+    async def _stop(self, environment: ExecutionEnvironment) -> None:
         if environment not in self._all:
             return
         self._all.discard(environment)
-        # In a task of its own: the caller may be cancelled.
-        await asyncio.shield(self._end_in_task(self._stop(environment)))
-
-    async def _stop(self, environment: ExecutionEnvironment) -> None:
         start_ns = time.monotonic_ns()
         try:
             await environment.stop()

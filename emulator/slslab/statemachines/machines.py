@@ -13,12 +13,12 @@ from typing import Any
 
 from slslab.aws.arns import ACCOUNT, REGION
 from slslab.aws.errors import ServiceError
-from slslab.lambda_.configuration import ROLE
 
 PREFIX = f"arn:aws:states:{REGION}:{ACCOUNT}"
 # documented: API_StartExecution.html: "A name must not contain" white space, brackets, wildcards, special and control
 # characters.
 NAME = re.compile(r"[^\s<>{}\[\]?*\"#%\\^|~`$&,;:/\x00-\x1f\x7f-\x9f]{1,80}")
+ROLE = re.compile(r"arn:(aws[a-zA-Z-]*)?:iam::\d{12}:role/?[a-zA-Z_0-9+=,.@\-_/]+")
 # documented: API_TagResource.html
 MOST_TAGS = 50
 # documented: API_PublishStateMachineVersion.html: the name of a machine's first revision.
