@@ -30,15 +30,6 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Basis:
-    """The standing of a limit: `documented` or `measured` by its source, or `assumed`."""
-
-    basis: str
-    source: str
-    note: str = ""
-
-
-@dataclass(frozen=True)
 class Limits:
     """The limits that an emulator enforces; names end in their unit (MB means MiB, as in Lambda)."""
 
@@ -103,10 +94,10 @@ def lambda_limits() -> Limits:
     return Limits(version=version, **{name: _value(entry) for name, entry in entries.items()})
 
 
-def bases() -> dict[str, Basis]:
-    """Return the standing of each limit by name."""
+def bases() -> dict[str, dict[str, str]]:
+    """Return each limit's `basis` (`documented` or `measured` by its `source`, or `assumed`), `source` and `note`."""
     _version, entries = _table()
-    return {name: Basis(entry["basis"], entry["source"], entry.get("note", "")) for name, entry in entries.items()}
+    return {name: {key: entry.get(key, "") for key in ("basis", "source", "note")} for name, entry in entries.items()}
 
 
 def _table() -> tuple[str, dict[str, dict[str, Any]]]:

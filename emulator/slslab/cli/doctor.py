@@ -31,7 +31,7 @@ def limits(json_: bool) -> None:
     from slslab.aws.limits import WITHOUT_EFFECT, bases, lambda_limits
 
     values, sources = asdict(lambda_limits()), bases()
-    rows = {name: {"value": values[name], **asdict(sources[name])} for name in sources}
+    rows = {name: {"value": values[name], **sources[name]} for name in sources}
     document = {"version": values["version"], "limits": rows, "without_effect": dict(WITHOUT_EFFECT)}
     print_document(document, lambda: limits_tables(document), json_)
 

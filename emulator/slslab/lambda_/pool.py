@@ -320,6 +320,7 @@ class Pool:
         if environment not in self._all:
             return
         self._all.discard(environment)
+        self._idle.pop(environment, None)  # an invocation may have ended meanwhile
         start_ns = time.monotonic_ns()
         try:
             await environment.stop()

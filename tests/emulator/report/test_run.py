@@ -463,9 +463,7 @@ def test_limits_with_their_sources() -> None:
             "value": {"minimum": 128, "maximum": 10_240, "default": 128}
             if name == "memory_mb"
             else getattr(limits, name),
-            "basis": basis.basis,
-            "source": basis.source,
-            "note": basis.note,
+            **basis,
         }
         for name, basis in bases().items()
         if name in ("memory_mb", "processors", "vcpu_mb", "descriptors")
