@@ -52,8 +52,8 @@ class Function:
     """One version of a function: its configuration and its code.
 
     `revision` changes with configuration and code; environments of an older revision are outdated. `revision_id` is the
-    API's, which changes more often. `image_config` is the API's, without empty members. `stored` are settings without
-    an effect that answers repeat.
+    API's, which changes more often. `variables` are None if no request gave an Environment. `image_config` is the
+    API's, without empty members. `stored` are settings without an effect that answers repeat.
     """
 
     name: str
@@ -67,8 +67,7 @@ class Function:
     version: str = LATEST
     description: str = ""
     architecture: str = "x86_64"
-    variables: Mapping[str, str] = field(default_factory=dict)
-    has_environment: bool = False
+    variables: Mapping[str, str] | None = None
     image_config: Mapping[str, Any] = field(default_factory=dict)
     logging: Mapping[str, str] = field(default_factory=dict)
     stored: Mapping[str, Any] = field(default_factory=dict)
@@ -131,7 +130,7 @@ class Function:
             document["ImageConfigResponse"] = {"ImageConfig": dict(self.image_config)}
         if self.layers:
             document["Layers"] = [{"Arn": layer.arn, "CodeSize": layer.code.size} for layer in self.layers]
-        if self.has_environment:
+        if self.variables is not None:
             document["Environment"] = {"Variables": dict(self.variables)}
         return document
 
@@ -163,8 +162,6 @@ def settings(request: Mapping[str, Any], limits: Limits, before: Function | None
     for member, (name, check) in checks.items():
         if member in request or member in with_default:
             checked[name] = check(request.get(member))
-    if "Environment" in request:
-        checked["has_environment"] = True
     checked["stored"] = stored(request, before.stored if before else {})
     if refused := [name for name in REFUSED if request.get(name)]:
         raise invalid(f"slslab does not emulate {refused[0]}; leave it out.")

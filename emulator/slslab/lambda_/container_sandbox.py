@@ -175,7 +175,7 @@ class ContainerSandboxes(Containers, LocalHost):
         }
         program = [*(chosen.get("EntryPoint") or defaults.get("Entrypoint") or []), *command]
         if function.code.image is None:
-            program = in_wrapper(function.variables, program)
+            program = in_wrapper(function, program)
             # The worker's image needs its own variables to find programs and the runtime client.
             image_variables = dict(entry.split("=", 1) for entry in defaults.get("Env") or ())
             paths = [variables.get("PYTHONPATH"), image_variables.get("PYTHONPATH")]

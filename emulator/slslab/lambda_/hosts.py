@@ -302,13 +302,13 @@ def confinement(hierarchy: Hierarchy, isolation: Isolation) -> str:
     return f"{hierarchy.description}; {isolation.description}"
 
 
-def in_wrapper(variables: Mapping[str, str], program: list[str]) -> list[str]:
+def in_wrapper(function: Function, program: list[str]) -> list[str]:
     """Return the command line of a runtime, or of its wrapper script if the function has one.
 
     documented: runtimes-modify.html, "Wrapper scripts": the script gets the runtime's command line as its arguments.
     The shell exits with status 127 if the script is missing.
     """
-    wrapper = variables.get("AWS_LAMBDA_EXEC_WRAPPER")
+    wrapper = (function.variables or {}).get("AWS_LAMBDA_EXEC_WRAPPER")
     return ["/bin/sh", "-c", 'exec "$@"', "/var/runtime/bootstrap", wrapper, *program] if wrapper else program
 
 
@@ -328,7 +328,7 @@ def variables(function: Function, hosts: Hosts, log_stream: str, address: str) -
         "TZ": ":UTC",
         **XRAY,
         **hosts.variables,
-        **function.variables,
+        **(function.variables or {}),
         "_HANDLER": function.handler,
         "AWS_REGION": REGION,
         "AWS_DEFAULT_REGION": REGION,

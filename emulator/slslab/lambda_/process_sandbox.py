@@ -221,7 +221,7 @@ class ProcessSandbox(Sandbox):
             modules = [versioned, f"{opt}/python", variables["PYTHONPATH"]]
             variables["PYTHONPATH"] = os.pathsep.join(modules)
         program = [str(lang / runtime.command), str(folder / "bootstrap.py")]
-        wrapped = in_wrapper(function.variables, program)
+        wrapped = in_wrapper(function, program)
         limits = sandboxes.limits
         return environment_request(
             sandboxes.isolation,
