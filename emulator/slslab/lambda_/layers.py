@@ -40,27 +40,17 @@ def layer_arn(name: str, version: int | None = None) -> str:
 
 @dataclass(frozen=True)
 class LayerVersion:
-    """One version of a layer; `attributes` are the members of its request that AWS's answers repeat."""
+    """One version of a layer; `listed` is the API's LayerVersionsListItem."""
 
     name: str
     version: int
     code: Code
-    created: str
-    attributes: Mapping[str, Any]
+    listed: dict[str, Any]
 
     @property
     def arn(self) -> str:
         """The version's ARN."""
         return layer_arn(self.name, self.version)
-
-    def listed(self) -> dict[str, Any]:
-        """Return the API's LayerVersionsListItem."""
-        return {
-            "LayerVersionArn": self.arn,
-            "Version": self.version,
-            "CreatedDate": self.created,
-            **self.attributes,
-        }
 
 
 class LayerVersions:
@@ -76,14 +66,16 @@ class LayerVersions:
         """Carry out PublishLayerVersion; its content is stored already."""
         name = _name(name)
         self._published[name] += 1
-        attributes = {"Description": request.get("Description", "")}
-        attributes |= {
-            key: request[key]
-            for key in ("LicenseInfo", "CompatibleRuntimes", "CompatibleArchitectures")
-            if key in request
+        version = self._published[name]
+        listed = {
+            "LayerVersionArn": layer_arn(name, version),
+            "Version": version,
+            "CreatedDate": timestamp(),
+            "Description": request.get("Description", ""),
         }
-        layer = LayerVersion(name, self._published[name], code, timestamp(), attributes)
-        self._layers[name, layer.version] = layer
+        repeated = ("LicenseInfo", "CompatibleRuntimes", "CompatibleArchitectures")
+        listed |= {key: request[key] for key in repeated if key in request}
+        layer = self._layers[name, version] = LayerVersion(name, version, code, listed)
         return layer
 
     def get(self, name: str, version: int) -> LayerVersion:
@@ -105,8 +97,7 @@ class LayerVersions:
         return [
             layer
             for layer in self._layers.values()
-            if name in (None, layer.name)
-            and all(value in layer.attributes.get(kind, ()) for kind, value in wanted.items())
+            if name in (None, layer.name) and all(value in layer.listed.get(kind, ()) for kind, value in wanted.items())
         ]
 
     def chosen(self, arns: Sequence[str]) -> tuple[LayerVersion, ...]:
@@ -186,7 +177,7 @@ class LayerOperations(Operations):
         return self._document(self._layers.get(*_named(call)), call)
 
     async def _list_layers(self, call: Call) -> Answer:
-        newest = {layer.name: layer.listed() for layer in self._layers.matching(call.members)}
+        newest = {layer.name: layer.listed for layer in self._layers.matching(call.members)}
         return call.page(
             "Layers",
             {
@@ -198,7 +189,7 @@ class LayerOperations(Operations):
     async def _list_layer_versions(self, call: Call) -> Answer:
         layers = self._layers.matching(call.members)
         # Pages are sorted by key, and the newest version must come first.
-        return call.page("LayerVersions", {f"{10**12 - layer.version}": layer.listed() for layer in layers})
+        return call.page("LayerVersions", {f"{10**12 - layer.version}": layer.listed for layer in layers})
 
     async def _delete_layer_version(self, call: Call) -> None:
         self._layers.delete(*_named(call))
@@ -208,7 +199,7 @@ class LayerOperations(Operations):
         code = layer.code
         location = self._packages.location(code, call.headers["host"])
         content = {"Location": location, "CodeSha256": code.sha256, "CodeSize": code.size}
-        return {"Content": content, "LayerArn": layer_arn(layer.name), **layer.listed()}
+        return {"Content": content, "LayerArn": layer_arn(layer.name), **layer.listed}
 
 
 def _named(call: Call) -> tuple[str, int]:

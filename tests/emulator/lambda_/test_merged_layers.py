@@ -62,7 +62,7 @@ def layers(tmp_path: Path) -> tuple[Path, ...]:
 def give(emulator: Emulator, name: str, layers: tuple[Path, ...]) -> None:
     """Give a function layers, as a request would that names published ones."""
     entry = emulator.service._functions.entry(name)
-    versions = tuple(LayerVersion(layer.name, 1, Code(layer, 0, ""), "", {}) for layer in layers)
+    versions = tuple(LayerVersion(layer.name, 1, Code(layer, 0, ""), {}) for layer in layers)
     entry.latest = replace(entry.latest, layers=versions)
 
 
