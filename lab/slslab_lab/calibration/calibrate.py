@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -9,8 +10,18 @@ from typing import Any
 from slslab.errors import RequestError
 from slslab.predict.profiles.profile import Figure, Profile, figures, load_profile, save_profile
 from slslab.run.directory import resolve
-from slslab.run.service import Service, read_service
-from slslab_lab.calibration.cloudwatch import STDIN, Metered, Replayed, choose_function, fit_reports, read_reports
+from slslab.run.predictions import Predicted
+from slslab.run.service import read_service
+from slslab_lab.calibration.cloudwatch import (
+    STDIN,
+    Invocations,
+    Recorded,
+    choose_function,
+    fit_reports,
+    predicted_times,
+    read_reports,
+    replayed_times,
+)
 from slslab_lab.calibration.host import BATCH, MODEL, Progress, measure_step
 from slslab_lab.replay.fitting import fit
 from slslab_lab.replay.programs.recorded import make_program
@@ -50,38 +61,41 @@ def calibrate_cloudwatch(file: Path, run: str, function: str | None, base: str, 
     reports = read_reports(file)
     directory = resolve(run)
     about = directory.service()
-    metered = None if about is None else _metered(read_service(directory, about), function)
-    path = _vacant(out or (CALIBRATED if metered is None else directory.profile(metered.function)))
-    recorded: Replayed | Metered
-    if metered is not None:
-        recorded, own = metered, [record["max_memory_mb"] for record, _ in metered.records]
-    else:
+    recorded: Recorded
+    if about is None:
+        path = _vacant(out or CALIBRATED)
         recording = read_recording(directory.path)
         program = make_program(recording)
-        names = sorted({track.name for track in program.tracks if track.kind == "invocation"})
-        recorded = Replayed(program, choose_function(names, function))
-        own = [r["max_memory_mb"] for r in recording.invocations if r["function"] == recorded.function]
+        chosen = choose_function(sorted({t.name for t in program.tracks if t.kind == "invocation"}), function)
+        own = [r["max_memory_mb"] for r in recording.invocations if r["function"] == chosen]
+        recorded = partial(replayed_times, program, chosen)
+    else:
+        found = read_service(directory, about).predicted
+        chosen = choose_function(sorted({record["function"] for record in found.records}), function)
+        records = _succeeded(found, chosen)
+        path = _vacant(out or directory.profile(chosen))
+        own = [record["max_memory_mb"] for record, _ in records]
+        recorded = partial(predicted_times, found.predictor, records)
     named, written = "standard input", _today()
     if file != STDIN:
         named, written = file.name, datetime.fromtimestamp(file.stat().st_mtime, UTC).date()
     source = f"REPORT lines of {named}, {written.isoformat()}, against the run {directory.id}"
-    profile, fitted = fit_reports(reports, recorded, load_profile(base), source, _today())
+    profile, fitted = fit_reports(reports, chosen, recorded, load_profile(base), source, _today())
     save_profile(profile, path)
     document = _document(profile, path, dict(figures(load_profile(base))))
     return document | {"run": directory.id, "base": base, **fitted, "recorded_max_memory_mb": median(own)}
 
 
-def _metered(service: Service, function: str | None) -> Metered:
-    found = service.predicted
-    chosen = choose_function(sorted({record["function"] for record in found.records}), function)
+def _succeeded(found: Predicted, function: str) -> Invocations:
+    """Return a function's successful invocations with their requests to S3; RequestError without any."""
     records = [
         (record, found.requests.get(number, ()))
         for number, (record, prediction) in enumerate(zip(found.records, found.predictions, strict=True))
-        if record["function"] == chosen and record["status"] == "success" and prediction is not None
+        if record["function"] == function and record["status"] == "success" and prediction is not None
     ]
     if not records:
-        raise RequestError(f"No invocation of {chosen} succeeded here.", f"invoke {chosen} and calibrate again.")
-    return Metered(chosen, records, found.predictor)
+        raise RequestError(f"No invocation of {function} succeeded here.", f"invoke {function} and calibrate again.")
+    return records
 
 
 def _document(profile: Profile, path: Path, of_base: Mapping[str, Figure]) -> Document:

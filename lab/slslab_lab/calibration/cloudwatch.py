@@ -23,6 +23,10 @@ STDIN = Path("-")
 SEARCHED = "tried while searching for a speed"
 # The duration of each invocation and the init of a cold start (None of another), in ms.
 Times = Iterable[tuple[float, float | None]]
+# Metered invocations of `slslab up`, each with its requests to S3.
+Invocations = Sequence[tuple[Mapping[str, Any], Sequence[Request]]]
+# Returns a recorded function's times with a memory size in MB on a profile.
+Recorded = Callable[[int, Profile], Times]
 # Returns the median duration, and the median init (None without a cold start), on a profile, in ms.
 Medians = Callable[[Profile], tuple[float, float | None]]
 MARK = "REPORT RequestId:"
@@ -59,34 +63,27 @@ class Report:
         return abs(self.billed_ms - billed_ms(self.duration_ms, self.init_ms)) <= 1
 
 
-@dataclass(frozen=True)
-class Reports:
-    """The REPORT lines of a log, and the number of lines that could not be read."""
+def read_reports(path: Path) -> list[Report | None]:
+    """Read the REPORT lines of a file, or of standard input for `-`: None for each line that can't be read.
 
-    lines: tuple[Report, ...]
-    unread: int
-
-
-def read_reports(path: Path) -> Reports:
-    """Read the REPORT lines of a file, or of standard input for `-`; RequestError without a readable line."""
+    RequestError without a readable line.
+    """
     try:
         text = sys.stdin.read() if path == STDIN else path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise RequestError(f"{path} cannot be read: {error.strerror}.", EXPORT) from error
-    reports = parse_reports(text)
-    if not reports.lines:
-        reason = f"none of its {reports.unread} REPORT lines can be read" if reports.unread else "it has no REPORT line"
+    reports = list(parse_reports(text))
+    if not any(reports):
+        reason = f"none of its {len(reports)} REPORT lines can be read" if reports else "it has no REPORT line"
         raise RequestError(f"{path} cannot be fitted: {reason}.", EXPORT)
     return reports
 
 
-def parse_reports(text: str) -> Reports:
-    """Parse the REPORT lines in a text: plain, in JSON (documents, lines, messages), or `platform.report` records."""
-    reports = list(_search(text))
-    return Reports(tuple(report for report in reports if report is not None), reports.count(None))
+def parse_reports(text: str) -> Iterator[Report | None]:
+    """Yield the REPORT lines in a text: plain, in JSON (documents, lines, messages), or `platform.report` records.
 
-
-def _search(text: str) -> Iterator[Report | None]:
+    None stands for a line that can't be read.
+    """
     decoder, position = json.JSONDecoder(), 0
     while (brace := text.find("{", position)) >= 0:
         value, end = None, brace + 1
@@ -101,7 +98,7 @@ def _search(text: str) -> Iterator[Report | None]:
 def _walk(value: Any) -> Iterator[Report | None]:
     if isinstance(value, str):
         if MARK in value or PLATFORM_REPORT in value:
-            yield from _search(value)
+            yield from parse_reports(value)
     elif isinstance(value, dict) and value.get("type") == PLATFORM_REPORT:
         yield _read_record(value.get("record"))
     elif isinstance(value, list | dict):
@@ -139,48 +136,34 @@ def _report(request_id: Any, fields: Any, names: Sequence[str], status: Any) -> 
         return None
 
 
-@dataclass(frozen=True)
-class Replayed:
-    """A function of a recorded run."""
-
-    program: Program
-    function: str
-
-    def times(self, memory_mb: int, profile: Profile) -> Times:
-        """Replay the run with this memory size; return the times of the function."""
-        tracks = (replace(t, memory_mb=memory_mb) if t.kind == "invocation" else t for t in self.program.tracks)
-        program = replace(self.program, tracks=tuple(tracks))
-        calls = zip(program.tracks, play(program, profile).calls, strict=True)
-        return [
-            ((call.ended - call.began) / 1e6, call.init_ns / 1e6 if call.cold else None)
-            for track, call in calls
-            if track.kind == "invocation" and track.name == self.function
-        ]
+def replayed_times(program: Program, function: str, memory_mb: int, profile: Profile) -> Times:
+    """Replay a run with this memory size; return the times of a function."""
+    tracks = (replace(t, memory_mb=memory_mb) if t.kind == "invocation" else t for t in program.tracks)
+    calls = play(replace(program, tracks=tuple(tracks)), profile).calls
+    return [
+        ((call.ended - call.began) / 1e6, call.init_ns / 1e6 if call.cold else None)
+        for track, call in zip(program.tracks, calls, strict=True)
+        if track.kind == "invocation" and track.name == function
+    ]
 
 
-@dataclass(frozen=True)
-class Metered:
-    """A function of `slslab up`: its successful invocations with their requests to S3."""
-
-    function: str
-    records: Sequence[tuple[Mapping[str, Any], Sequence[Request]]]
-    predictor: Predictor
-
-    def times(self, memory_mb: int, profile: Profile) -> Times:
-        """Predict the invocations with this memory size; return their times."""
-        predictor = replace(self.predictor, profile=profile)
-        found = [predictor.predict({**record, "memory_mb": memory_mb}, made) for record, made in self.records]
-        return [
-            (each.duration_ms.value, None if each.init_ms is None else each.init_ms.value)
-            for each in found
-            if each is not None
-        ]
+def predicted_times(predictor: Predictor, invocations: Invocations, memory_mb: int, profile: Profile) -> Times:
+    """Predict invocations with this memory size; return their times."""
+    moved = replace(predictor, profile=profile)
+    found = [moved.predict({**record, "memory_mb": memory_mb}, made) for record, made in invocations]
+    return [
+        (each.duration_ms.value, None if each.init_ms is None else each.init_ms.value)
+        for each in found
+        if each is not None
+    ]
 
 
 def fit_reports(
-    reports: Reports, recorded: Replayed | Metered, base: Profile, source: str, on: date
+    reports: Sequence[Report | None], function: str, recorded: Recorded, base: Profile, source: str, on: date
 ) -> tuple[Profile, dict[str, Any]]:
     """Fit the processors' speed and the waiting time of init, so that the function takes as long as the lines say.
+
+    `recorded` returns the function's times with a memory size on a profile. `reports` are as from `read_reports`.
 
     Return the profile and a document: medians of the lines, and of the recorded function at their memory size, before
     and after the fit, in ms (None without a cold start); `fitted` counts the lines used, `cold` those with an init.
@@ -188,7 +171,8 @@ def fit_reports(
     Ignore lines of failed invocations. The fit searches one speed by the median duration, since a faster processor
     never takes longer. RequestError if the lines have several memory sizes, or if no speed fits.
     """
-    done = [line for line in reports.lines if line.status == "success"]
+    read = [line for line in reports if line is not None]
+    done = [line for line in read if line.status == "success"]
     if not done:
         raise RequestError("All REPORT lines are from failed invocations.", "take the log of a run that succeeded.")
     sizes = sorted({line.memory_mb for line in done})
@@ -199,11 +183,11 @@ def fit_reports(
         )
 
     def medians(profile: Profile) -> tuple[float, float | None]:
-        return _medians(recorded.times(sizes[0], profile))
+        return _medians(recorded(sizes[0], profile))
 
     cold = sum(line.init_ms is not None for line in done)
     real, before = _medians((line.duration_ms, line.init_ms) for line in done), medians(base)
-    speed = _find_speed(medians, recorded.function, base, real[0])
+    speed = _find_speed(medians, function, base, real[0])
     profile = with_speed(
         base, Figure(value=speed, status="measured", source=f"{source}: median of {counted(len(done), 'line')}")
     )
@@ -228,12 +212,12 @@ def fit_reports(
         }
     )
     return profile, {
-        "function": recorded.function,
+        "function": function,
         "memory_mb": sizes[0],
         "lines": {
-            "read": len(reports.lines),
-            "unread": reports.unread,
-            "failed": len(reports.lines) - len(done),
+            "read": len(read),
+            "unread": len(reports) - len(read),
+            "failed": len(read) - len(done),
             "fitted": len(done),
             "cold": cold,
             "billed_as_here": sum(line.billed_as_here for line in done),
