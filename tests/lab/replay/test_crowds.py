@@ -11,6 +11,7 @@ from slslab.predict.profiles.profile import Figure, Profile
 from slslab_lab.replay.kernel.environment import Pool
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.kernel.program import Program, Step, Track
+from slslab_lab.replay.kernel.timeline import Call
 from slslab_workers.trace.kinds import KINDS, REQUESTS
 
 
@@ -54,16 +55,22 @@ def test_work_that_is_repeated_ends_as_if_it_were_done_one_by_one(
 
 def test_the_environment_that_was_given_back_last_is_taken_first() -> None:
     pool, track = Pool(platform()), Track("train", "invocation", 0, (), 1769)
-    first, second, third = (pool.take(track, 0) for _ in range(3))
-    for lease, when in ((first, 10), (second, 30), (third, 20)):
-        assert lease is not None
-        assert not isinstance(lease, int)
-        pool.give_back("train", when, lease.environment)
-    found = [pool.take(track, 25), pool.take(track, 25), pool.take(track, 40)]
-    # At 25 ns the second one is still busy.
-    assert [one is not None and not isinstance(one, int) and one.environment for one in found] == [
-        lease.environment for lease in (third, first, second) if lease is not None and not isinstance(lease, int)
-    ]
+
+    def taken() -> Environment:
+        call = Call()
+        assert pool.take(track, call, 40) is None
+        assert call.environment is not None
+        return call.environment
+
+    first, second, third = (taken() for _ in range(3))
+    for one, when in ((first, 10), (second, 30), (third, 20)):
+        pool.give_back("train", when, one)
+    pool.release()
+    pool.release()
+    # The second one is still busy.
+    assert [taken(), taken()] == [third, first]
+    pool.release()
+    assert taken() is second
 
 
 @pytest.mark.parametrize("seconds", [0, 5])

@@ -16,7 +16,7 @@ from heapq import heapify, heappop, heappush, heapreplace
 
 from slslab.predict.environment import NS, Environment
 from slslab.predict.profiles.profile import Profile, to_ns
-from slslab_lab.replay.kernel.environment import Lease, Pool
+from slslab_lab.replay.kernel.environment import Pool
 from slslab_lab.replay.kernel.program import Gathering, Program, Step, Track
 from slslab_lab.replay.kernel.request_cost import RequestCost
 from slslab_lab.replay.kernel.timeline import NEVER, Call, Timeline
@@ -208,32 +208,31 @@ class _Kernel:
             speeds = {**dict.fromkeys(KINDS, instance.host_speed.value), COMPUTE: instance.compute_speed.value}
             state.environment = Environment(math.inf, track.memory_mb, self.profile, speeds)
             call.began = now + round(instance.boot_s.value * NS)
-        elif (lease := self._lease(state, now)) is not None:
-            state.environment = call.environment = lease.environment
-            call.began, call.init_ns, call.cold = lease.began, lease.init_ns, lease.cold
+        else:
+            self._lease(state, call, now)
+            state.environment = call.environment
         return call.began >= 0
 
-    def _lease(self, state: _TrackState, now: int) -> Lease | None:
-        """Return an environment for an invocation, or queue it for concurrency or its function's ramp."""
-        lease = self.pool.take(state.track, now)
+    def _lease(self, state: _TrackState, call: Call, now: int) -> None:
+        """Give an invocation an environment, or queue it for concurrency or its function's ramp."""
+        allowed = self.pool.take(state.track, call, now) if self.pool.free else None
         ramp = self.ramps.setdefault(state.track.name, [])
-        if isinstance(lease, int):
+        if allowed is not None:
             if not state.on_ramp:
                 state.on_ramp = True
                 heappush(ramp, state.index)
             # The first track schedules the next once it has its environment.
             if ramp[0] == state.index:
-                self._schedule(state, lease)
-            return None
+                self._schedule(state, allowed)
+            return
         if state.on_ramp:
             state.on_ramp = False
             ramp.remove(state.index)
             heapify(ramp)
             if ramp:
                 self._schedule(self.states[ramp[0]], now)
-        if lease is None:
+        if call.environment is None:
             self.held.append(state.index)
-        return lease
 
     def _finish(self, state: _TrackState, call: Call, now: int) -> None:
         call.ended = now
@@ -244,7 +243,7 @@ class _Kernel:
         self._signal(state.track.opens, now, state.last)
 
     def _release(self, now: int) -> None:
-        self.pool.free += 1
+        self.pool.release()
         if self.held:
             self._schedule(self.states[self.held.popleft()], now)
 

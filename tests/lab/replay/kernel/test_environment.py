@@ -9,8 +9,9 @@ from tests.lab.replay.small_programs import MS
 from slslab.predict.environment import Environment
 from slslab.predict.profiles import DEFAULT_PROFILE
 from slslab.predict.profiles.profile import Figure, load_profile
-from slslab_lab.replay.kernel.environment import Lease, Pool
+from slslab_lab.replay.kernel.environment import Pool
 from slslab_lab.replay.kernel.program import Track
+from slslab_lab.replay.kernel.timeline import Call
 from slslab_workers.plan import VCPU_MB
 from slslab_workers.trace.kinds import COMPUTE, KINDS, REQUESTS
 
@@ -114,29 +115,36 @@ def test_speed_divides_cpu_seconds() -> None:
     assert fast.compute(0, 100 * MS, COMPUTE) == 25 * MS
 
 
-def test_environments_are_taken_warm_cold_or_not_at_all() -> None:
+def take(pool: Pool, track: Track, now: int) -> Call:
+    """Return a call that has just been given an environment."""
+    call = Call()
+    assert pool.take(track, call, now) is None
+    return call
+
+
+def test_environments_are_taken_warm_or_cold() -> None:
     pool = Pool(platform(concurrency=1, warm_ms=3))
     track = Track("train", "invocation", 0, (), VCPU_MB, init_cpu_ns=50 * MS)
-    first = pool.take(track, 0)
-    assert isinstance(first, Lease)
+    first = take(pool, track, 0)
     assert (first.began, first.init_ns, first.cold) == (153 * MS, 50 * MS, True)
-    assert pool.take(track, 200 * MS) is None
+    assert pool.free == 0
+    assert first.environment is not None
     pool.give_back("train", 300 * MS, first.environment)
-    pool.free += 1
-    second = pool.take(track, 300 * MS)
-    assert isinstance(second, Lease)
-    assert (second.environment, second.began, second.cold) == (first.environment, 303 * MS, False)
+    assert pool.free == 0, "it is still busy"
+    pool.release()
+    assert pool.free == 1
+    second = take(pool, track, 300 * MS)
+    assert (second.environment, second.began, second.init_ns, second.cold) == (first.environment, 303 * MS, 0, False)
+    assert pool.free == 0
 
 
-def test_what_is_given_back_later_is_still_busy() -> None:
+def test_what_ends_later_is_still_busy() -> None:
     pool = Pool(platform())
     track = Track("train", "invocation", 0, (), VCPU_MB)
-    first = pool.take(track, 0)
-    assert isinstance(first, Lease)
+    first = take(pool, track, 0)
+    assert first.environment is not None
     pool.give_back("train", 500 * MS, first.environment)
-    second = pool.take(track, 499 * MS)
-    assert isinstance(second, Lease)
-    assert second.cold
+    assert take(pool, track, 499 * MS).cold
 
 
 def test_new_environments_start_in_a_burst_and_then_at_a_rate() -> None:
@@ -145,14 +153,12 @@ def test_new_environments_start_in_a_burst_and_then_at_a_rate() -> None:
                {"burst": 2.0, "ramp_per_s": 100.0}.items()}  # fmt: skip
     pool = Pool(profile.model_copy(update={"functions": profile.functions.model_copy(update=figures)}))
     track = Track("train", "invocation", 0, (), VCPU_MB)
-    leases = [pool.take(track, 0) for _ in range(3)]
-    assert [isinstance(lease, Lease) for lease in leases] == [True, True, False]
-    assert leases[2] == 10 * MS
-    assert isinstance(pool.take(track, 10 * MS), Lease)
+    assert [pool.take(track, Call(), 0) for _ in range(3)] == [None, None, 10 * MS]
+    assert take(pool, track, 10 * MS).cold
     # Another function scales by itself.
-    assert isinstance(pool.take(Track("other", "invocation", 0, (), VCPU_MB), 10 * MS), Lease)
+    assert take(pool, Track("other", "invocation", 0, (), VCPU_MB), 10 * MS).cold
     # Its burst comes back with time.
-    assert all(isinstance(pool.take(track, 1_000 * MS), Lease) for _ in range(2))
+    assert [pool.take(track, Call(), 1_000 * MS) for _ in range(2)] == [None, None]
 
 
 def test_a_function_s_network_is_a_token_bucket_for_each_direction() -> None:
