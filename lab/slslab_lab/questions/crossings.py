@@ -51,7 +51,7 @@ def patterns(asked: Asked, workers: str) -> dict[str, Any]:
     return {
         "gradient_bytes": int(setup.run.document["gradient_bytes"]),
         "rows": asked.play("playing both patterns", fleets, partial(_patterns, asked.setups)),
-        **_warned(asked.setups, fleets),
+        **asked.warned(fleets),
     }
 
 
@@ -98,7 +98,7 @@ def gpu(asked: Asked, workers: str | None, epochs: str) -> dict[str, Any]:
     return {
         "rows": [row for rows, _ in compared for row in rows],
         "crossings": [found for _, found in compared],
-        **_warned(asked.setups, fleets),
+        **asked.warned(fleets),
     }
 
 
@@ -155,11 +155,6 @@ def _way(setups: Setups, name: str, workers: int, lengths: Sequence[int]) -> tup
         like={key: less for key, (less, _) in asked.items()},
         instances=not is_of_run,
     )
-
-
-def _warned(setups: Setups, fleets: Sequence[int]) -> dict[str, list[str]]:
-    warnings = [text for setup in setups for workers in fleets for text in setup.run.warnings(workers)]
-    return {"warnings": warnings} if warnings else {}
 
 
 def _check_pair(setups: Setups, names: Sequence[str]) -> None:

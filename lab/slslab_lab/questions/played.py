@@ -26,7 +26,7 @@ Played = tuple[Totals, Bill, list[dict[str, Any]]]
 
 def waiting(asked: Asked, memory: int | None, workers: int | None) -> dict[str, Any]:
     """Answer `slslab ask waiting`."""
-    setup, warned = _variant(asked, memory, workers)
+    setup, document = _variant(asked, memory, workers)
 
     def play(profile: Profile) -> Played:
         timeline, result = setup.simulate(profile)
@@ -42,8 +42,7 @@ def waiting(asked: Asked, memory: int | None, workers: int | None) -> dict[str, 
     (result, bill, rows), errors = play_with_ranges(play, figures, setup.platform.profile, setup.run, like)
     cost = Decimal(format(sum(row["cost"] for row in rows), ".10f"))
     return {
-        "variant": setup.variant.label or None,
-        **warned,
+        **document,
         "billed_seconds": figure(result.billed_seconds, errors["billed_seconds"]),
         "cost": figure(bill.total, errors["cost"]),
         "waiting_seconds": figure(result.waiting_seconds, errors["waiting_seconds"]),
@@ -57,16 +56,9 @@ def waiting(asked: Asked, memory: int | None, workers: int | None) -> dict[str, 
 
 def path(asked: Asked, memory: int | None, workers: int | None) -> dict[str, Any]:
     """Answer `slslab ask path`."""
-    setup, warned = _variant(asked, memory, workers)
-    timeline, seconds = _play(setup)
+    timeline, document = _played(asked, memory, workers)
     critical = critical_path(timeline)
-    return {
-        "variant": setup.variant.label or None,
-        **warned,
-        **seconds,
-        "summary": describe(critical),
-        "rows": parts(critical),
-    }
+    return {**document, "summary": describe(critical), "rows": parts(critical)}
 
 
 def timeline(
@@ -75,36 +67,32 @@ def timeline(
     """Answer `slslab ask timeline`: write the files."""
     if perfetto is None and plot is None:
         raise RequestError("The timeline needs a file.", "give --perfetto FILE.json.gz, --plot FILE.svg, or both.")
-    setup, warned = _variant(asked, memory, workers)
-    played, seconds = _play(setup)
+    played, document = _played(asked, memory, workers)
     if perfetto is not None:
         write_perfetto(played, perfetto)
     if plot is not None:
-        label = f" with {setup.variant.label}" if setup.variant.label else ""
-        draw_timeline(played, f"{setup.name}{label}, modelled on {played.profile.name}", plot)
-    return {
-        "variant": setup.variant.label or None,
-        **warned,
-        **seconds,
-        "steps": len(played.steps),
-        "perfetto": None if perfetto is None else str(perfetto),
-        "plot": None if plot is None else str(plot),
-    }
+        label = f" with {document['variant']}" if document["variant"] else ""
+        draw_timeline(played, f"{asked.setup.name}{label}, modelled on {played.profile.name}", plot)
+    files = {name: None if file is None else str(file) for name, file in (("perfetto", perfetto), ("plot", plot))}
+    return {**document, "steps": len(played.steps), **files}
 
 
-def _variant(asked: Asked, memory: int | None, workers: int | None) -> tuple[ReplaySetup, dict[str, list[str]]]:
+def _variant(asked: Asked, memory: int | None, workers: int | None) -> tuple[ReplaySetup, dict[str, Any]]:
+    """Return the variant with this memory size and number of workers, and the beginning of its document."""
     sizes = read_memory(asked.setup, None if memory is None else str(memory))
-    warnings = asked.setup.run.warnings(workers)
     varied = asked.setup.vary(memory_mb=sizes[0] if sizes else None, workers=workers)
-    return varied, {"warnings": list(warnings)} if warnings else {}
+    return varied, {"variant": varied.variant.label or None, **asked.warned([workers])}
 
 
-def _play(setup: ReplaySetup) -> tuple[Timeline, dict[str, Any]]:
+def _played(asked: Asked, memory: int | None, workers: int | None) -> tuple[Timeline, dict[str, Any]]:
+    """Return the variant's timeline, and the beginning of its document with its seconds."""
+    setup, document = _variant(asked, memory, workers)
     (played, result), errors = play_with_ranges(
         setup.simulate, lambda each: {"seconds": each[1].seconds}, setup.platform.profile, setup.run
     )
     error = errors["seconds"]
-    return played, {"seconds": figure(result.seconds, error), "uncertainty": {"seconds": error.as_document()}}
+    seconds = {"seconds": figure(result.seconds, error), "uncertainty": {"seconds": error.as_document()}}
+    return played, {**document, **seconds}
 
 
 def find_waiting(timeline: Timeline, result: Totals, bill: Bill) -> list[dict[str, Any]]:

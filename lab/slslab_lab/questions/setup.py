@@ -96,6 +96,11 @@ class Asked:
         """The first run."""
         return self.setups[0]
 
+    def warned(self, fleets: Sequence[int | None]) -> dict[str, list[str]]:
+        """Return the warnings of the runs with these numbers of workers (None means as recorded), for a document."""
+        warnings = [text for setup in self.setups for workers in fleets for text in setup.run.warnings(workers)]
+        return {"warnings": warnings} if warnings else {}
+
     def play(self, label: str, points: Sequence[Any], function: Callable[[Any], Any]) -> list[Any]:
         """Return a function of these runs at every point, with a labelled progress bar if there are several points."""
         return self.sweep(label, points, function, self.on, self.setups)
