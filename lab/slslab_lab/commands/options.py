@@ -123,13 +123,11 @@ class Amount(click.FloatRange):
 
 @contextmanager
 def replayable(run: str) -> Iterator[None]:
-    """Raise RunError if a replay can't finish, RequestError for options that a pattern doesn't cover."""
+    """Raise RunError if a replay can't finish."""
     from slslab_lab.replay.kernel.kernel import ReplayError
-    from slslab_lab.runs.planning import refused_plans
 
     try:
-        with refused_plans():
-            yield
+        yield
     except ReplayError as error:
         raise RunError(f"{run} cannot be replayed: {error}", "run the plan again.") from error
     except OverflowError as error:
