@@ -8,7 +8,6 @@ ignores the slowest tenth.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import date
 from statistics import fmean, median
 from typing import Any
@@ -25,7 +24,10 @@ from slslab_lab.replay.kernel.kernel import TRANSITION
 from slslab_lab.replay.programs.recording import BESIDE, Databases, Event, find_calls, operation
 from slslab_workers.plan import VCPU_MB
 
+# A request: bytes, wall ms on the Lambda clock, and wall ms of CPU time.
 Sample = tuple[int, float, float]
+# An operation's requests: the first ones of each environment, and the rest.
+Samples = tuple[list[Sample], list[Sample]]
 NAME = "this-host"
 KEPT = 0.9
 # Bandwidths to try, in 10⁶ bytes a second: from a slow disk's to memory's.
@@ -95,24 +97,8 @@ def fit(recordings: Sequence[Run], epochs: int, on: date, parallel: Figure | Non
     )
 
 
-@dataclass
-class Samples:
-    """An operation's requests: bytes, wall ms on the Lambda clock, and wall ms of CPU time.
-
-    `first` are the first requests of each environment, `later` the rest.
-    """
-
-    first: list[Sample] = field(default_factory=list)
-    later: list[Sample] = field(default_factory=list)
-
-    @property
-    def usual(self) -> list[Sample]:
-        """The samples to which the operation's latency is fitted."""
-        return self.later or self.first
-
-
 def _samples(events: Iterable[tuple[Event, int]], shares: Mapping[str, tuple[float, int]]) -> dict[str, Samples]:
-    samples: dict[str, Samples] = defaultdict(Samples)
+    samples: dict[str, Samples] = defaultdict(lambda: ([], []))
     seen = set()
     for event, server_ns in events:
         op = operation(event)
@@ -121,8 +107,7 @@ def _samples(events: Iterable[tuple[Event, int]], shares: Mapping[str, tuple[flo
             wall_ms = (lambda_clock_ns(event) - server_ns) / 1e6
             cpu_ms = _busy_ms(event["cpu_ns"], *shares.get(event["invocation"], (1.0, FORMER_PERIOD_MS)))
             of_environment = (op, event["environment"])
-            requests = samples[op].later if of_environment in seen else samples[op].first
-            requests.append((event["bytes"], wall_ms, cpu_ms))
+            samples[op][of_environment in seen].append((event["bytes"], wall_ms, cpu_ms))
             seen.add(of_environment)
     return samples
 
@@ -132,13 +117,13 @@ def _channels(samples: Mapping[str, Samples], figure: Any) -> dict[str, Channel]
     for channel in sorted({op.partition(".")[0] for op in samples}):
         by_name = {op.partition(".")[2]: requests for op, requests in samples.items() if op.startswith(f"{channel}.")}
         # Operations with a single size can't show a bandwidth, so they share the other operations' bandwidth.
-        bandwidth = _bandwidth([requests.usual for name, requests in by_name.items() if name in MOVING])
-        for name, requests in by_name.items():
+        bandwidth = _bandwidth([later or first for name, (first, later) in by_name.items() if name in MOVING])
+        for name, (first, later) in by_name.items():
             per_byte = 1e3 / bandwidth if bandwidth and name in MOVING else 0.0
-            latency = _beyond_cpu(requests.usual, per_byte, _trimmed_mean)
+            latency = _beyond_cpu(later or first, per_byte, _trimmed_mean)
             channels[channel][name] = Operation(
                 latency_ms=figure(latency),
-                first_ms=figure(_beyond_cpu(requests.first, per_byte, median) - latency),
+                first_ms=figure(_beyond_cpu(first, per_byte, median) - latency),
                 bandwidth_mb_s=figure(bandwidth) if per_byte else None,
             )
     return {

@@ -68,9 +68,8 @@ def _model(recording: Run, book: Book) -> dict[str, Any]:
     plain, calls = figures_of(played, bill), longest(played.invocations)
     # Only Lambda limits init.
     limited = calls if profile.containers is None else {name: calls[name] for name in calls if INIT not in name}
-    like = dict.fromkeys(calls, "seconds")
     uncertainties = find_uncertainties(
-        {**plain, **calls}, play_figures, profile, processor_of(recording), bool(recording.instances), like
+        {**plain, **calls}, play_figures, profile, processor_of(recording), bool(recording.instances)
     )
     return {
         "status": "modelled",
