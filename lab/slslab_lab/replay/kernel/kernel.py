@@ -236,9 +236,8 @@ class _Kernel:
 
     def _finish(self, state: _TrackState, call: Call, now: int) -> None:
         call.ended = now
-        if state.track.kind == "invocation":
-            assert state.environment is not None
-            self.pool.give_back(state.track.name, now, state.environment)
+        if call.environment is not None:
+            self.pool.give_back(state.track.name, now, call.environment)
             heappush(self.heap, (now, NEVER))
         self._signal(state.track.opens, now, state.last)
 
