@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from slslab.errors import RequestError
 from slslab.predict.invocation import FORMER_PERIOD_MS
 from slslab.predict.profiles.profile import Channel, Compute, Figure, Functions, Instances, Operation, Profile
 from slslab.run.metrics import lambda_clock_ns
@@ -39,7 +38,7 @@ MOVING = ("put", "get", "set")
 def fit(recordings: Sequence[Run], epochs: int, on: date, parallel: Figure | None = None) -> Profile:
     """Return the profile of the host of these recordings, fitted to what happened before epoch `epochs` of each.
 
-    RequestError without any request to fit to. `parallel` is the share of a training step that threads do in parallel,
+    `parallel` is the share of a training step that threads do in parallel,
     which one run can't show; without it the whole step counts as parallel.
     """
     source = f"fitted to epochs 0 to {epochs - 1} of {', '.join(recording.plan.run for recording in recordings)}"
@@ -61,8 +60,6 @@ def fit(recordings: Sequence[Run], epochs: int, on: date, parallel: Figure | Non
     shares = {record["request_id"]: (record["cpu_share"], _period_ms(record)) for record in records}
     # Fit an operation that the first epochs lack (an update, while none is significant) to all epochs.
     samples = _samples(events, shares) | _samples((each for each in events if each[0]["epoch"] < epochs), shares)
-    if not samples:
-        raise RequestError("There is no request to fit a profile to.", "fit it to a run with at least one epoch.")
     around = _around(recordings, epochs)
     channels = _channels(samples, figure)
     channels["lambda"] = Channel(

@@ -124,12 +124,9 @@ def write_export(plan: Plan, cost: Cost, imported: set[str] | None, out: Path) -
             "export a run of another architecture, or write its `deployment` (docs/own.md).",
         )
     if requirements.channel:
-        has_s3 = any(option.name == "channel" and "s3" in option.choices for option in architecture.options)
         raise RequestError(
             f"No template can be made for the channel {requirements.channel}: its server runs in your own network.",
-            "export a run with --channel s3."
-            if has_s3
-            else "export a run of an architecture that requires no channel.",
+            "export a run with --channel s3, or of an architecture that requires no channel.",
         )
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise RequestError(f"{out} already exists.", "choose another --out, or remove it.")
