@@ -522,6 +522,7 @@ def torch(body: str) -> Callable[[Target], str]:
     return commands(store, ("AI.SCRIPTEXECUTE", "s", "f", "KEYS", 1, "k", "OUTPUTS", 1, "t"))
 
 
+MULTI, PING, EXEC = (b"*1\r\n$%d\r\n%s\r\n" % (len(word), word) for word in (b"MULTI", b"PING", b"EXEC"))
 BULK = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$%d\r\n"
 LARGE = ("SET", "large", b"a" * 100 * MB)
 TENSORDB = [
@@ -541,12 +542,12 @@ TENSORDB = [
         lambda t: (
             commands(LARGE, ("PING",))(t),
             database(t).set("large", b"a" * 100 * MB),
-            resp(lambda: endless(b"GET large\r\n" * 100))(t),
+            resp(lambda: endless(b"*2\r\n$3\r\nGET\r\n$5\r\nlarge\r\n" * 100))(t),
             database(t).flushdb(),
         )[2],
     ),
     Case("500 silent connections", silent(500)),
-    Case("10^6 queued in a transaction", resp(lambda: [b"MULTI\r\n", b"PING\r\n" * 1_000_000, b"EXEC\r\n"])),
+    Case("10^6 queued in a transaction", resp(lambda: [MULTI, PING * 1_000_000, EXEC])),
     Case("KEYS with 10^4 stars", commands(("SET", "a" * 20_000, 1), ("KEYS", "*a" * 10_000 + "b"))),
     Case("KEYS with 10^7 question marks", commands(("SET", "a", 1), ("KEYS", "?" * 10_000_000))),
     Case("SETRANGE at 10^12", commands(("SETRANGE", "k", 10**12, "a"), ("GET", "k"))),

@@ -35,7 +35,7 @@ import psutil
 import pytest
 
 from slslab.aws.keys import Keyring
-from slslab.host.server_process import free_ports
+from slslab.host.server_process import free_port
 from slslab.stack.object_store import EmbeddedObjectStore
 from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.objects import Objects, s3_client
@@ -100,7 +100,7 @@ def own(folder: Path) -> Iterator[Server]:
 @contextmanager
 def seaweedfs(folder: Path) -> Iterator[Server]:
     """Run SeaweedFS without TLS between its parts, with the fastest settings: pieces of 4 MB, no pauses."""
-    ports = free_ports(8)
+    ports = [free_port() for _ in range(8)]
     named = zip(("master", "volume", "filer", "s3"), zip(ports[::2], ports[1::2], strict=True), strict=True)
     pair = {"accessKey": KEYS.owner.key_id, "secretKey": KEYS.owner.secret}
     identity = {"name": "owner", "credentials": [pair], "actions": ["Admin"]}

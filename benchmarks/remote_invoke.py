@@ -46,7 +46,7 @@ def main() -> None:
             clients[name] = there.client("lambda")
             create_function(clients[name], name, SOURCE)
             clients[name].invoke(FunctionName=name, Payload=b"{}")
-        hosts = {e.function.name: there.service.pool.host(e).name for e in there.service.pool.environments()}
+        hosts = {e.function.name: e.host.name for e in there.service.pool.environments()}
         seconds: dict[str, list[float]] = {name: [] for name in clients}
         order = list(clients)
         for turn in range(WARM_UP + given.pairs):

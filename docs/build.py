@@ -15,7 +15,6 @@ from docs.pages import (
     discrepancies,
     faults,
     lambdaml_space,
-    profiles,
     replay_accuracy,
     results,
     sequences,
@@ -50,7 +49,6 @@ SITE: Mapping[str, Callable[[], Parts]] = {
     "what-the-paper-did-not-say.md": discrepancies.build,
     "results.md": results.build,
     "accuracy-of-replay.md": replay_accuracy.build,
-    "profiles.md": profiles.build,
     "lambdaml-space.md": lambdaml_space.build,
 }
 # The built parts of other pages, by the names in their marks.

@@ -15,7 +15,7 @@ import pytest
 from slslab.cli.root import root
 
 ROOT = Path(__file__).parent.parent
-SITE = ("accuracy-of-replay.md", "results.md", "what-the-paper-did-not-say.md", "profiles.md", "lambdaml-space.md")
+SITE = ("accuracy-of-replay.md", "results.md", "what-the-paper-did-not-say.md", "lambdaml-space.md")
 
 
 class Asked(HTMLParser):

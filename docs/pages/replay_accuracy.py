@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pkgutil import resolve_name
 from statistics import fmean
 from typing import Any
@@ -11,7 +10,7 @@ from docs.pages.results import describe_study, replayed, with_headings
 
 from slslab.report.page import Document, Part, Table
 from slslab.run.metrics import grouped
-from slslab_lab.studies import find_committed, gradssharding
+from slslab_lab.studies import committed, gradssharding
 from slslab_lab.studies.patterns import TABLES
 
 FITTED, LEFT_OUT, PREDICTED, BLIND = "fitted", "left out of the fit", "predicted", "predicted blind"
@@ -24,26 +23,15 @@ UNSEEN_COMMAND = "python benchmarks/replay_error.py"
 SECONDS = ("s", "min")
 
 
-@dataclass(frozen=True)
-class Truth:
-    """Figures measured elsewhere, how the model was made, and its relative errors."""
-
-    what: str
-    kind: str
-    errors: Sequence[float]
-    command: str
+# Figures measured elsewhere, how the model was made, its relative errors, and the command that prints them.
+Truth = tuple[str, str, Sequence[float], str]
 
 
 def build() -> Iterator[Part]:
     """Yield the page; the sections on benchmarks are what these print."""
     rounds = replayed("gradssharding")
     plans, lambdas, same = (
-        json.loads(find_committed(file, what, f"{command} --json").read_text())
-        for file, what, command in (
-            ("replay-error.json", "errors of plans that a host had not run", UNSEEN_COMMAND),
-            ("lambda-rows.json", "rows of Lambda", ROWS_COMMAND),
-            ("same-answer.json", "answers next to other work", SAME_COMMAND),
-        )
+        json.loads(committed(f"{name}.json").read_text()) for name in ("replay-error", "lambda-rows", "same-answer")
     )
     yield "# Accuracy of replay"
     yield from _introduction(list(_truths(plans, rounds)), rounds)
@@ -77,7 +65,7 @@ def build() -> Iterator[Part]:
 
 
 def _introduction(truths: Sequence[Truth], rounds: Document) -> Iterator[Part]:
-    errors = grouped((truth.kind, abs(error)) for truth in truths for error in truth.errors)
+    errors = grouped((kind, abs(error)) for _, kind, errors, _ in truths for error in errors)
     by_kind = {kind: fmean(sizes) for kind, sizes in errors.items()}
     comparison = rounds["comparison"]
     seconds, usd = (comparison["errors"][name]["mean"] for name in (gradssharding.SECONDS, gradssharding.USD))
@@ -90,11 +78,10 @@ def _introduction(truths: Sequence[Truth], rounds: Document) -> Iterator[Part]:
         f"seconds, with nothing fitted to them, by {by_kind[PREDICTED]:.0%}."
     )
     headings = ("measured elsewhere", "the model's figures are", "rows", "mean error", "greatest", "command")
-    sized = [(truth, [abs(error) for error in truth.errors]) for truth in truths]
-    rows = [
-        (one.what, one.kind, str(len(sizes)), f"{fmean(sizes):.1%}", f"{max(sizes):.1%}", one.command)
-        for one, sizes in sized
-    ]
+    rows = []
+    for what, kind, of_rows, command in truths:
+        sizes = [abs(error) for error in of_rows]
+        rows.append((what, kind, str(len(sizes)), f"{fmean(sizes):.1%}", f"{max(sizes):.1%}", f"`{command}`"))
     yield Table(headings, rows, words=(0, 1, 5))
     yield (
         "An error is modelled ÷ measured − 1, without its sign. *Fitted*: the model was made from these figures. "
@@ -107,29 +94,29 @@ def _introduction(truths: Sequence[Truth], rounds: Document) -> Iterator[Part]:
 def _truths(plans: Document, rounds: Document) -> Iterator[Truth]:
     for figure, what in UNSEEN_FIGURES.items():
         errors = [row["error"] for row in plans["rows"] if row["figure"] == figure]
-        yield Truth(f"plans that a host had not run: {what}", UNSEEN, errors, f"`{UNSEEN_COMMAND}`")
-    command = "`slslab reproduce gradssharding`"
+        yield f"plans that a host had not run: {what}", UNSEEN, errors, UNSEEN_COMMAND
+    command = "slslab reproduce gradssharding"
     blind = [row["errors"] for row in rounds["comparison"]["rows"]]
     for name, what in ((gradssharding.SECONDS, "seconds of a round"), (gradssharding.USD, "cost of a round")):
         errors = [row[name] for row in blind]
-        yield Truth(f"GradsSharding, λ-FL and LIFL on AWS Lambda, RQ3: {what}", BLIND, errors, command)
+        yield f"GradsSharding, λ-FL and LIFL on AWS Lambda, RQ3: {what}", BLIND, errors, command
     what = "GradsSharding on AWS Lambda, RQ2: a round by shards"
     errors = [row["cells"]["wall_seconds"]["difference"] for row in rounds["rows"] if row["variant"].startswith("RQ2")]
-    yield Truth(what, FITTED, errors, command)
-    yield Truth(what, LEFT_OUT, [row["error"] for row in rounds["fit"]["left_out"]], command)
+    yield what, FITTED, errors, command
+    yield what, LEFT_OUT, [row["error"] for row in rounds["fit"]["left_out"]], command
     what = "KubeML, ResNet34: 30 epochs by merges, except with one merge an epoch"
     errors = replayed("kubeml-times")["fit"]["errors"]["fitted"]
-    yield Truth(what, "fitted (one rate for all rows)", errors, "`slslab reproduce kubeml-times`")
+    yield what, "fitted (one rate for all rows)", errors, "slslab reproduce kubeml-times"
     for name in TABLES:
         document = replayed(name)
         for variant in dict.fromkeys(row["variant"] for row in document["rows"]):
             what = f"{document['table']['source']} of {document['paper']['name']}, {variant}"
-            yield Truth(what, PREDICTED, _differences(document, variant), f"`slslab reproduce {name}`")
+            yield what, PREDICTED, _differences(document, variant), f"slslab reproduce {name}"
     document = replayed("table2")
     for variant in dict.fromkeys(row["variant"] for row in document["rows"]):
         what = f"Table 2 of {document['paper']['name']}, {variant}: a function"
-        errors, command = _differences(document, variant, "function_seconds"), "table2 --fidelity replayed"
-        yield Truth(what, "fitted (one speed for all rows)", errors, f"`slslab reproduce {command}`")
+        errors = _differences(document, variant, "function_seconds")
+        yield what, "fitted (one speed for all rows)", errors, "slslab reproduce table2 --fidelity replayed"
 
 
 def _differences(document: Document, variant: str, column: str = "") -> list[float]:

@@ -380,7 +380,7 @@ def bill(_shared: _Shared, invocations: Sequence[InvocationRecord]) -> Callable[
         from slslab.run.predictions import assign
 
         records = [record.as_document() for record in invocations]
-        asked = billed(chain.from_iterable(assign(records, _shared.requests()).values()))
+        asked = billed(chain.from_iterable(assign(records, _shared.requests())))
         return compute_bill(Usage(records, asked), load_book(prices))
 
     return compute

@@ -1,6 +1,6 @@
 """A node of the cluster as a host of environments: the calls to it, its reports in between, and its environments.
 
-The emulator's pool sees an environment there like one on its own host; see `slslab.lambda_.environment.Environment`.
+The emulator's pool sees an environment there like one on its own host.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from slslab.host.cgroups import Hierarchy
 from slslab.host.namespaces import Isolation
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.environment import FAULTS
-from slslab.lambda_.hosts import Ending, ExecutionEnvironment, Host, Hosts, PhaseEnd, State, environment_id
+from slslab.lambda_.hosts import Ending, ExecutionEnvironment, Host, Hosts, PhaseEnd, State
 from slslab.lambda_.packages import Code
 from slslab.lambda_.runtime_api import NextInvocation
 from slslab_ray.calls import Caller, CallError, Happened, Tasks
@@ -57,16 +57,13 @@ class NodeLost(OSError):
     """The node no longer answers."""
 
 
-class RemoteEnvironment:
+class RemoteEnvironment(ExecutionEnvironment):
     """An environment on a node. If the node is lost, it ends like one with an exited runtime."""
 
+    host: "NodeHost"
+
     def __init__(self, node: "NodeHost", function: Function, number: int) -> None:
-        self.id = environment_id(function, number)
-        self.function = function
-        self.state = State.STARTING
-        self.log = node.hosts.open_log(function, self.id)
-        self._node = node
-        self._number = number
+        super().__init__(node, function, number)
         self._making: asyncio.Future[Any] | None = None
         self._resting: asyncio.Task[None] | None = None
         # Called when it rests, unless it is used again before.
@@ -91,36 +88,36 @@ class RemoteEnvironment:
         if what["record"] == "clock":
             self._peak_bytes, self._delay_ns = what["peak_bytes"], what["host_delay_ns"]
         what |= {name: what[name] + self._offset_ns for name in MOMENTS if name in what}
-        self._node.hosts.record(what)
+        self.host.hosts.record(what)
 
     async def start(self, limit_s: float) -> PhaseEnd:
-        """Start the runtime on its node, after storing its packages there; see `Environment.start`."""
+        """Start the runtime on its node, after storing its packages there."""
         self._become(State.STARTING)
         try:
             if self._making is None:
-                await self._node.prepare(self.function)
+                await self.host.prepare(self.function)
                 self._check()
                 self._making = asyncio.ensure_future(self._make())
             # Even if this is cancelled, `stop` has to know what exists on the node.
             await asyncio.shield(self._making)
             self._check()
             self._exited = False
-            self._offset_ns = self._node.clock.offset_ns
-            done = await self._node.call("start", self.id, limit_s)
+            self._offset_ns = self.host.clock.offset_ns
+            done = await self.host.call("start", self.id, limit_s)
         except OSError as error:
             self.state = State.STOPPED
             raise StartFailed(str(error)) from error
         self._become(done.state)
         self._check()
         if done.failure:
-            raise StartFailed(f"{self._node.name}: {done.failure}")
+            raise StartFailed(f"{self.host.name}: {done.failure}")
         assert done.outcome is not None
         return shifted(done.outcome, self._offset_ns)
 
     async def _make(self) -> None:
-        hosts, function = self._node.hosts, self._node.without_directories(self.function)
+        hosts, function = self.host.hosts, self.host.without_directories(self.function)
         credentials = hosts.credentials(function.name)
-        await self._node.call("make", function, self._number, self.log.stream, dict(hosts.variables), credentials)
+        await self.host.call("make", function, self.number, self.log.stream, dict(hosts.variables), credentials)
 
     def _become(self, state: State) -> None:
         if self.state is not State.STOPPED:
@@ -128,17 +125,16 @@ class RemoteEnvironment:
 
     def _check(self) -> None:
         if self.state is State.STOPPED:
-            lost = f"the node {self._node.name} was lost"
-            raise StartFailed(lost if self._node.lost else "the emulator is ending")
+            lost = f"the node {self.host.name} was lost"
+            raise StartFailed(lost if self.host.lost else "the emulator is ending")
 
     async def invoke(self, invocation: NextInvocation, limit_s: float, begin: Callable[[], object]) -> PhaseEnd:
-        """Call `begin`, pass one invocation to the waiting runtime, and return its node's figures."""
         begin()
         self._become(State.BUSY)
-        self._offset_ns = self._node.clock.offset_ns
+        self._offset_ns = self.host.clock.offset_ns
         began_ns, delay_ns = time.monotonic_ns(), self._delay_ns
         try:
-            done = await self._node.call("invoke", self.id, invocation, limit_s)
+            done = await self.host.call("invoke", self.id, invocation, limit_s)
         except OSError as error:
             self.state = State.STOPPED
             self.log.write(f"slslab: {error}\n".encode())
@@ -148,22 +144,20 @@ class RemoteEnvironment:
         return shifted(done.outcome, self._offset_ns)
 
     async def ready(self) -> bool:
-        """Wait until the runtime asks for its next invocation; see `Environment.ready`."""
         self._rests = None
         if self._resting is not None:
             await self._resting
             self._resting = None
         exited = self._exited and self.state is not State.RESET
-        return self._is_ready and not exited and not self._node.lost and self.state is not State.STOPPED
+        return self._is_ready and not exited and not self.host.lost and self.state is not State.STOPPED
 
     def rest(self, rests: Callable[[ExecutionEnvironment], object]) -> None:
-        """Make the node freeze the environment as soon as its runtime waits, and call `rests` then."""
         self._is_ready, self._rests, self._resting_mb = False, rests, self.function.memory_mb
         self._resting = asyncio.ensure_future(self._rest())
 
     async def _rest(self) -> None:
         try:
-            done = await self._node.call("rest", self.id)
+            done = await self.host.call("rest", self.id)
         except OSError:
             return
         self._is_ready, self._resting_mb = done.ready, min(done.resting_mb, self.function.memory_mb)
@@ -171,23 +165,20 @@ class RemoteEnvironment:
             self._rests(self)
 
     def resting_mb(self) -> int:
-        """Return the memory that it used when it came to rest, in MB."""
         return self._resting_mb
 
     def send_signal(self, number: int) -> None:
-        """Send a signal to everything in the environment."""
         self._signals.start(self._send_signal(number))
 
     async def _send_signal(self, number: int) -> None:
         try:
-            await self._node.call("send_signal", self.id, number)
+            await self.host.call("send_signal", self.id, number)
         except OSError as error:
             LOG.warning("Could not send %s the signal %d: %s", self.id, number, error)
 
     async def reset(self) -> None:
-        """End the runtime; see `Environment.reset`."""
         try:
-            self._become((await self._node.call("reset", self.id)).state)
+            self._become((await self.host.call("reset", self.id)).state)
         except OSError:
             self.state = State.STOPPED
 
@@ -197,7 +188,7 @@ class RemoteEnvironment:
         try:
             if self._making is not None:
                 await asyncio.wait([self._making])
-                await self._node.call("stop", self.id)
+                await self.host.call("stop", self.id)
         except NodeLost:
             pass
         except OSError as error:
@@ -205,7 +196,7 @@ class RemoteEnvironment:
         finally:
             if self._resting is not None:
                 await asyncio.wait([self._resting])
-            del self._node.environments[self.id]
+            del self.host.environments[self.id]
             self.log.close()
 
     def _lost(self, began_ns: int, delay_ns: int, limit_s: float) -> PhaseEnd:

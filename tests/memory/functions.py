@@ -80,7 +80,7 @@ class Lambda:
         def on_record(record: InvocationRecord) -> None:
             recorder.event(record.as_record())
 
-        self._service = InvocationService(self._functions, unpacked, hosts, limits, recorder.event, on_record, stack)
+        self._service = InvocationService(self._functions, unpacked, hosts, recorder.event, on_record, stack)
         throttling = Throttling(kernel.faults, recorder.plan.run, limits.retry_after_s, recorder.event)
         self._service.pool.fault = throttling.check
 

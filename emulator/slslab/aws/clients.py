@@ -3,6 +3,7 @@
 They ignore the user's environment and files, which are meant for AWS: no profile, proxy, certificates or retries.
 """
 
+import http.client
 import os
 import threading
 import urllib.request
@@ -68,6 +69,15 @@ def signed_headers(
     credentials = botocore.credentials.Credentials(pair.key_id, pair.secret, pair.token or None)
     botocore.auth.SigV4Auth(credentials, service, REGION).add_auth(request)
     return dict(request.headers)
+
+
+def send_signed(
+    connection: http.client.HTTPConnection, pair: Pair, method: str, path: str, data: bytes = b""
+) -> http.client.HTTPResponse:
+    """Send a signed request to Lambda's endpoint and return its answer; OSError or HTTPException without one."""
+    url = f"http://{connection.host}:{connection.port}{path}"
+    connection.request(method, path, data, signed_headers(pair, method, url, data))
+    return connection.getresponse()
 
 
 @cache

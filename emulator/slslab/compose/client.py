@@ -15,7 +15,7 @@ from contextlib import closing, contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
-from slslab.aws.clients import signed_headers
+from slslab.aws.clients import send_signed
 from slslab.aws.keys import Pair
 from slslab.errors import HostError, RequestError
 from slslab.host.state import state_directory
@@ -103,7 +103,7 @@ class RemoteEmulator:
             closing(self._answer(connection, "POST", "/slslab/recordings", asked)) as answer,
         ):
             if answer.status != 200:
-                raise HostError(json.loads(answer.read())["message"], "wait until it ends, or run `slslab status`.")
+                _granted(answer.status, answer.read())
             assert connection.sock is not None
             recording = RemoteRecording(self, connection.sock, answer, on_record)
             try:
@@ -117,10 +117,8 @@ class RemoteEmulator:
     def _answer(
         self, connection: http.client.HTTPConnection, method: str, path: str, body: Any
     ) -> http.client.HTTPResponse:
-        data = b"" if body is None else json.dumps(body).encode()
         try:
-            connection.request(method, path, data, signed_headers(self.pair, method, self.url + path, data))
-            return connection.getresponse()
+            return send_signed(connection, self.pair, method, path, b"" if body is None else json.dumps(body).encode())
         except (OSError, http.client.HTTPException) as error:
             raise HostError(f"No emulator answers at {self.url}: {error or type(error).__name__}.", START) from error
 
@@ -159,19 +157,17 @@ class RemoteRecording:
         """Return whether more records may come."""
         return self._reader.is_alive()
 
-    def ask(self, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
-        """Send a request about the recording; return status and body. HostError without an answer within WORK_S."""
-        return self._emulator.ask(method, f"{self.path}{path}", body, WORK_S)
+    def ask(self, method: str, path: str = "", **body: Any) -> None:
+        """Send a request about the recording; HostError if it is refused, or without an answer within WORK_S."""
+        _granted(*self._emulator.ask(method, self.path + path, body or None, WORK_S))
 
     def name(self, kind: str, name: str) -> None:
         """Name a resource of the run: from now on its records are received, and the recording's end removes it."""
-        status, body = self._emulator.ask("POST", f"{self.path}/resources", {"kind": kind, "name": name})
-        if status != 204:
-            raise HostError(f"The stack's emulator has ended the recording: {body.decode()}.", START)
+        self.ask("POST", "/resources", kind=kind, name=name)
 
     def finish(self) -> dict[str, Any]:
         """End the recording, wait until everything has arrived, and return its last record."""
-        self.ask("DELETE", "")
+        self.ask("DELETE")
         self._reader.join()
         if self._end is None:
             raise HostError(f"The emulator at {self._emulator.url} ended before the run's recording did.", START)
@@ -186,3 +182,10 @@ class RemoteRecording:
                     return
                 self._on_record(record)
         self._on_record({"record": "failed", **vars(RunFailed("StackFailed", "the stack's emulator ended"))})
+
+
+def _granted(status: int, body: bytes) -> None:
+    """Raise HostError with the emulator's message and hint if it has refused a request."""
+    if status != 200:
+        refusal = json.loads(body)
+        raise HostError(refusal["message"], refusal.get("hint", START))

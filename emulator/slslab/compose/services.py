@@ -5,9 +5,9 @@ import json
 import re
 import socket
 import urllib.error
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -86,6 +86,15 @@ def empty(address: str) -> None:
         return
     with redis.Redis.from_url(address, socket_timeout=ANSWER_S, socket_connect_timeout=ANSWER_S) as client:
         client.flushall()
+
+
+def answering(addresses: Iterable[str]) -> dict[str, str]:
+    """Return the addresses where a tensor database answers, each with the id of the server's run."""
+    found = {}
+    for address in addresses:
+        with suppress(redis.RedisError):
+            found[address] = str(server_information(address)["run_id"])
+    return found
 
 
 def server_information(address: str) -> dict[str, Any]:

@@ -357,22 +357,16 @@ def _holder(port: int) -> str:
     return "a process of another user"
 
 
-def free_ports(count: int) -> list[int]:
-    """Choose free, distinct loopback ports. Until a server binds them, no client's connection gets them.
+def free_port() -> int:
+    """Choose a free loopback port. Until a server binds it, no client's connection gets it.
 
-    They are below the kernel's range for outgoing connections: a busy host uses thousands of those in a second.
+    It is below the kernel's range for outgoing connections: a busy host uses thousands of those in a second.
     """
     given = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     own = range(FIRST_PORT, given)
     # If the kernel's range covers all ports, let it choose one.
-    candidates = random.SystemRandom().sample(own, LEAST_PORTS) if len(own) >= LEAST_PORTS else [0] * count
-    ports: list[int] = []
-    with ExitStack() as stack:
-        for candidate in candidates:
-            if len(ports) == count:
-                break
-            holder = stack.enter_context(socket.socket())
-            with suppress(OSError):  # in use
-                holder.bind(("127.0.0.1", candidate))
-                ports.append(holder.getsockname()[1])
-    return ports
+    for candidate in random.SystemRandom().sample(own, LEAST_PORTS) if len(own) >= LEAST_PORTS else [0]:
+        with socket.socket() as holder, suppress(OSError):  # in use
+            holder.bind(("127.0.0.1", candidate))
+            return int(holder.getsockname()[1])
+    raise HostError("This host has no free port.", "see `ss -ltn`.")

@@ -162,7 +162,7 @@ class Emulator(Managed):
         for root in self._code_roots:
             self.packages.allow(root)
         self.service = InvocationService(
-            functions, self.packages, self._hosts, self.limits, self._pass_on_event, self._pass_on_record, self._stack
+            functions, self.packages, self._hosts, self._pass_on_event, self._pass_on_record, self._stack
         )
         sources = EventSourceMappings(functions, self.service, self._stack, self._pass_on_event)
 
@@ -174,7 +174,7 @@ class Emulator(Managed):
         groups = (
             FunctionOperations(functions, self.packages, self._hosts.prepare, self.service.retire),
             LayerOperations(functions.layers, self.packages, self.service.remove_unused_packages),
-            SettingOperations(functions, sources, self.limits),
+            SettingOperations(functions, sources),
             EventInvokeConfigs(functions),
             Aliases(functions),
             PolicyOperations(functions),
@@ -187,7 +187,7 @@ class Emulator(Managed):
         names = [] if self._advertise is None else [urlsplit(self._advertise).hostname or ""]
         served = application(handlers, [self.packages.route(), self._log_events.route(), *self._routes])
         limit = partial(body_limit, self.limits)
-        urls = UrlServer(functions, self.service, self.keys, self.limits)
+        urls = UrlServer(functions, self.service, self.keys)
         stack.enter_context(self._server.serving(served, finish, names, self.keys, limit, urls))
         self.wait_for(self._hosts.open(self.service.pool.admission.notify))
         self.hierarchy = self._hosts.hierarchy

@@ -28,7 +28,6 @@ from slslab.lambda_.hosts import (
     PhaseEnd,
     State,
     confinement,
-    environment_id,
     variables,
 )
 from slslab.lambda_.memory import TICK_S, MemoryMeter, held_bytes
@@ -54,6 +53,7 @@ class LocalHost(Host, Hosts):
 
     def __init__(self, limits: Limits, budget_mb: int) -> None:
         super().__init__(budget_mb)
+        self.hosts = self
         self.limits = limits
 
     def _enter(self, stack: ExitStack) -> None:
@@ -84,20 +84,17 @@ class LocalHost(Host, Hosts):
         """
 
 
-class Environment:
-    """One sandbox with one runtime, reused while it stays warm.
+class Environment(ExecutionEnvironment):
+    """An environment on this host.
 
-    Its sandbox reads `number`, which is unique in the emulator, `home`, a directory of its own with the file `clock`,
-    `cpu_share`, how many processors it has now, and `trace`, which takes the lines of its trace.
+    Its sandbox reads `number`, `home`, a directory of its own with the file `clock`, `cpu_share`, how many processors
+    it has now, and `trace`, which takes the lines of its trace.
     """
 
+    host: LocalHost
+
     def __init__(self, host: LocalHost, function: Function, number: int) -> None:
-        self.id = environment_id(function, number)
-        self.function = function
-        self.number = number
-        self.state = State.STARTING
-        self.log = host.open_log(function, self.id)
-        self._host = host
+        super().__init__(host, function, number)
         self.home = host.home / self.id
         self.cpu_share = init_share(function.memory_mb)  # more during init
         self._delay_ns = 0
@@ -110,7 +107,7 @@ class Environment:
         self._begin()
 
     def _begin(self) -> None:
-        host = self._host
+        host = self.host
         self._runtime = RuntimeApi(self._owns, host.limits.response_bytes, host.address, self._wake)
         source = {"function": self.function.name, "environment": self.id}
         self.trace = TraceLines(self.id, self._trace, source).feed
@@ -134,11 +131,6 @@ class Environment:
         return self._runtime.ready_ns is not None and self.running
 
     async def start(self, limit_s: float) -> PhaseEnd:
-        """Start the runtime and wait until it asks for its first invocation (the init phase).
-
-        The first init has at least one vCPU; an init after a reset has the function's share. Raises StartFailed if the
-        host can't start it.
-        """
         memory_mb = self.function.memory_mb
         share = cpu_share(memory_mb) if self.state is State.RESET else init_share(memory_mb)
         outcome = await self._start(limit_s, share)
@@ -160,7 +152,7 @@ class Environment:
         self.cpu_share = share
         try:
             self._open()
-            sandbox = await self._host.start(self, former)
+            sandbox = await self.host.start(self, former)
         except BaseException as error:
             if former is not None:
                 await former.close()
@@ -202,11 +194,7 @@ class Environment:
             self._clock = PublishedClock(self.home / "clock")
 
     async def invoke(self, invocation: NextInvocation, limit_s: float, begin: Callable[[], object]) -> PhaseEnd:
-        """Pass one invocation to the waiting runtime and meter it to its end.
-
-        `begin` is called once it has been passed on, so that the runtime doesn't wait for that, and before any output
-        of the runtime is read.
-        """
+        """Pass one invocation on, then call `begin`, for which the runtime shouldn't wait; read its output later."""
         assert self.sandbox is not None
         self.state = State.BUSY
         await self._thaw()
@@ -224,10 +212,6 @@ class Environment:
         return outcome
 
     async def ready(self) -> bool:
-        """Wait until the runtime asks for its next invocation; an environment that has been reset is ready at once.
-
-        False if the runtime has exited or doesn't ask soon enough. Then the environment can't be used again.
-        """
         if self.state is State.RESET:
             return True
         await self._thaw()
@@ -239,11 +223,6 @@ class Environment:
         return True
 
     def rest(self, rests: Callable[["Environment"], object]) -> None:
-        """Freeze the environment soon after its runtime has asked for its next invocation, and call `rests` with it.
-
-        The next invocation thaws it. After a reset there is nothing to freeze. documented:
-        lambda-runtime-environment.html: Lambda freezes an environment when its runtime waits for an invocation.
-        """
         if self.state is State.RESET:
             rests(self)
         elif self.sandbox is not None and self.sandbox.freezes:
@@ -256,33 +235,22 @@ class Environment:
             self._rests = None
 
     def resting_mb(self) -> int:
-        """Return the memory that it can hold while it rests, MB.
-
-        A frozen environment keeps its memory and its /tmp; if it can't be frozen, it may use its whole memory size at
-        any time.
-        """
+        """Return what a frozen environment keeps, MB, with its /tmp; one that can't freeze may use all at any time."""
         if self.sandbox is None or not self.sandbox.freezes:
             return self.function.memory_mb
         return min(math.ceil(held_bytes(self.sandbox) / MB), self.function.memory_mb)
 
     def send_signal(self, number: int) -> None:
-        """Send a signal to everything in the environment."""
         for pid in self.sandbox.pids() if self.sandbox is not None else ():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
     async def reset(self) -> None:
-        """End the runtime and all that it started; `start` starts it again in the same environment, with the same /tmp.
-
-        documented: lambda-runtime-environment.html, "Failures during the invoke phase": the environment is reset and
-        may be used again; "the Lambda reset does not clear the /tmp directory content prior to the next init phase".
-        """
         await self._end_runtime()
         if not self._has_stopped():
             self.state = State.RESET
 
     async def stop(self) -> None:
-        """Kill everything in the environment and remove its files."""
         self.state = State.STOPPED
         try:
             try:
@@ -342,7 +310,7 @@ class Environment:
 
     def variables(self) -> dict[str, str]:
         """Return its environment variables that do not depend on the kind of sandbox."""
-        return variables(self.function, self._host, self.log.stream, self._api_address)
+        return variables(self.function, self.host, self.log.stream, self._api_address)
 
     def _trace(self, event: dict[str, Any]) -> None:
         if event["op"] == "gpu.memory":  # from the runtime, and not for the trace
@@ -350,13 +318,13 @@ class Environment:
             return
         number = event["resource"].partition(" ")[0]
         if event["op"] == "fault" and number.isdecimal() and int(number) < FAULTS:
-            self._host.happened.add(int(number))
-        self._host.record(event)
+            self.host.happened.add(int(number))
+        self.host.record(event)
 
     def processors(self) -> tuple[int, ...]:
         """Return the cores that this environment sees; environments take turns. An empty tuple means all cores."""
         available = sorted(os.sched_getaffinity(0))
-        visible = self._host.limits.visible_processors(self.function.memory_mb)
+        visible = self.host.limits.visible_processors(self.function.memory_mb)
         if visible >= len(available):
             return ()
         return tuple(available[(self.number * visible + offset) % len(available)] for offset in range(visible))
@@ -427,7 +395,7 @@ class Environment:
             ended_ns=latest_ns if killed_by is None else time.monotonic_ns(),
             lambda_ns=clock.elapsed_ns,
             host_delay_ns=clock.host_delay_ns,
-            uncertain_ns=clock.uncertain_ns if self._host.pressure.known else None,
+            uncertain_ns=clock.uncertain_ns if self.host.pressure.known else None,
             cpu_ns=clock.cpu_ns - began.cpu_ns,
             peak_bytes=self._memory.peak_bytes,
             cgroup_peak_bytes=self._memory.group_peak_bytes,
@@ -463,7 +431,7 @@ class Environment:
     def _sample(self, wall_ns: int | None = None) -> Sample:
         """Return the accounts at this time, by default now, without counting the time to read them."""
         assert self.sandbox is not None
-        return make_sample(wall_ns, self._tasks.times, self.sandbox.accounts, self._host.pressure.stalls())
+        return make_sample(wall_ns, self._tasks.times, self.sandbox.accounts, self.host.pressure.stalls())
 
     def _advance(self, clock: LambdaClock, sample: Sample) -> None:
         before = clock.host_delay_ns
@@ -473,7 +441,7 @@ class Environment:
         self._record_clock(sample.wall_ns)
 
     def _record_clock(self, now: int) -> None:
-        self._host.record(
+        self.host.record(
             {
                 "record": "clock",
                 "environment": self.id,
@@ -485,6 +453,6 @@ class Environment:
 
     def _publish_clock(self, delay_ns: int) -> None:
         if self._clock is not None:
-            happened = self._host.happened
+            happened = self.host.happened
             bits = sum([1 << number for number in happened]) if happened else 0
             self._clock.publish(self._deadline_ns, delay_ns, bits)

@@ -19,11 +19,10 @@ from typing import Any, NamedTuple
 from slslab.aws.arns import ACCOUNT, REGION
 from slslab.aws.errors import ServiceError, invalid, missing
 from slslab.aws.json_text import parse_json
-from slslab.aws.limits import Limits
 from slslab.lambda_.api import Answer, Call
 from slslab.lambda_.functions import FunctionResource, Functions, Target
 from slslab.lambda_.references import LATEST, function_arn, parse
-from slslab.lambda_.stack_client import Attributes
+from slslab.lambda_.stack_client import StackClient
 
 BUCKET, FUNCTION, QUEUE = "arn:aws:s3:::", "arn:aws:lambda:", "arn:aws:sqs:"
 TOPIC = "arn:aws:sns:"
@@ -63,23 +62,19 @@ class Response(NamedTuple):
 class Asynchronous:
     """The events of one emulator.
 
-    `invoke` runs one attempt; `store` puts a body into a bucket of the stack, under a key; `send` sends one, with
-    attributes and a trace id, to a queue or a topic of the stack, given its ARN.
+    `invoke` runs one attempt; the `stack` has the buckets, queues and topics for their records.
     """
 
     def __init__(
         self,
         functions: Functions,
-        limits: Limits,
         invoke: Callable[[Request], Awaitable[Response]],
-        store: Callable[[str, str, bytes], None],
-        send: Callable[[str, bytes, Attributes, str], None],
+        stack: StackClient,
     ) -> None:
         self._functions = functions
-        self._limits = limits
+        self._limits = functions.limits
         self._invoke = invoke
-        self._store = store
-        self._send = send
+        self._stack = stack
         self._tasks: set[asyncio.Task[None]] = set()
         # Each function's events that found no concurrency wait here; the oldest is notified first.
         self._room: dict[str, asyncio.Condition] = defaultdict(asyncio.Condition)
@@ -148,7 +143,9 @@ class Asynchronous:
         finally:
             if letters is not None and condition != "Success":
                 letter = _dead_letter(request, answer)
-                await asyncio.to_thread(self._send, letters["TargetArn"], request.payload, letter, request.trace_id)
+                await asyncio.to_thread(
+                    self._stack.send, letters["TargetArn"], request.payload, letter, request.trace_id
+                )
 
     async def _wait_for_room(self, name: str, longest_s: float) -> None:
         """Wait until the function has room and older events have had their turn, or for `longest_s`.
@@ -167,9 +164,9 @@ class Asynchronous:
         elif destination.startswith(BUCKET):
             name, now = request.target.function.name, datetime.now(UTC)
             key = f"aws/lambda/async/{name}/{now:%Y/%m/%d}/{now:%Y-%m-%dT%H.%M.%S}-{uuid.uuid4()}"
-            await asyncio.to_thread(self._store, destination.removeprefix(BUCKET), key, record)
+            await asyncio.to_thread(self._stack.store, destination.removeprefix(BUCKET), key, record)
         else:
-            await asyncio.to_thread(self._send, destination, record, {}, request.trace_id)
+            await asyncio.to_thread(self._stack.send, destination, record, {}, request.trace_id)
 
 
 def _dead_letter(request: Request, answer: Response | None) -> dict[str, tuple[str, str]]:

@@ -1,6 +1,6 @@
 """The hosts of execution environments, this one or several, and what they need to run one.
 
-These are the protocol of an environment, the states and endings of environments, the command line
+These are the base of an environment, the states and endings of environments, the command line
 with a function's wrapper script, and the variables that a function sees.
 """
 
@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from slslab.aws.arns import REGION
 from slslab.aws.errors import invalid
@@ -75,6 +75,11 @@ class PhaseEnd(NamedTuple):
     cgroup_peak_bytes: int | None
     gpu: tuple[str, int] | None = None
 
+    @property
+    def lambda_ms(self) -> float:
+        """The time on the Lambda clock in ms, as a REPORT line prints it."""
+        return round(self.lambda_ns / 1e6, 2)
+
 
 def exit_reason(status: int | None) -> str:
     """Describe the end of the runtime process in Lambda's words (`RequestId: … Error: <reason>`)."""
@@ -90,37 +95,77 @@ def environment_id(function: Function, number: int) -> str:
     return f"{function.name}-{number:04d}"
 
 
-class ExecutionEnvironment(Protocol):
-    """An execution environment on any host. `Environment` is one on this host, and documents each method."""
+class ExecutionEnvironment(ABC):
+    """An execution environment on any host: one sandbox with one runtime, reused while it stays warm.
 
-    id: str
-    function: Function
-    state: State
-    log: EnvironmentLog
+    `number` is unique in the emulator. `held_mb` is the memory that the pool counts for it, MB: its memory size, or
+    less while it rests.
+    """
 
-    async def start(self, limit_s: float) -> PhaseEnd: ...
+    def __init__(self, host: "Host", function: Function, number: int) -> None:
+        self.id = environment_id(function, number)
+        self.host = host
+        self.function = function
+        self.number = number
+        self.state = State.STARTING
+        self.log = host.hosts.open_log(function, self.id)
+        self.held_mb = function.memory_mb
 
-    async def invoke(self, invocation: NextInvocation, limit_s: float, begin: Callable[[], object]) -> PhaseEnd: ...
+    @abstractmethod
+    async def start(self, limit_s: float) -> PhaseEnd:
+        """Start the runtime and wait until it asks for its first invocation (the init phase).
 
-    async def ready(self) -> bool: ...
+        The first init has at least one vCPU; an init after a reset has the function's share. Raises StartFailed if the
+        host can't start it.
+        """
 
-    def rest(self, rests: "Callable[[ExecutionEnvironment], object]") -> None: ...
+    @abstractmethod
+    async def invoke(self, invocation: NextInvocation, limit_s: float, begin: Callable[[], object]) -> PhaseEnd:
+        """Pass one invocation to the waiting runtime and meter it to its end; `begin` is called once it begins."""
 
-    def resting_mb(self) -> int: ...
+    @abstractmethod
+    async def ready(self) -> bool:
+        """Wait until the runtime asks for its next invocation; an environment that has been reset is ready at once.
 
-    def send_signal(self, number: int) -> None: ...
+        False if the runtime has exited or doesn't ask soon enough. Then the environment can't be used again.
+        """
 
-    async def reset(self) -> None: ...
+    @abstractmethod
+    def rest(self, rests: "Callable[[ExecutionEnvironment], object]") -> None:
+        """Freeze the environment soon after its runtime has asked for its next invocation, and call `rests` with it.
 
-    async def stop(self) -> None: ...
+        The next invocation thaws it. After a reset there is nothing to freeze. documented:
+        lambda-runtime-environment.html: Lambda freezes an environment when its runtime waits for an invocation.
+        """
+
+    @abstractmethod
+    def resting_mb(self) -> int:
+        """Return the memory that it can hold while it rests, MB."""
+
+    @abstractmethod
+    def send_signal(self, number: int) -> None:
+        """Send a signal to everything in the environment."""
+
+    @abstractmethod
+    async def reset(self) -> None:
+        """End the runtime and all that it started; `start` starts it again in the same environment, with the same /tmp.
+
+        documented: lambda-runtime-environment.html, "Failures during the invoke phase": the environment is reset and
+        may be used again; "the Lambda reset does not clear the /tmp directory content prior to the next init phase".
+        """
+
+    @abstractmethod
+    async def stop(self) -> None:
+        """Kill everything in the environment and remove its files."""
 
 
 class Host(ABC):
     """A host of environments. `budget_mb` is the memory that they may take together; `left_mb` of it is left.
 
-    If there are several hosts, each has a `name`.
+    It belongs to `hosts`. If there are several, each has a `name`.
     """
 
+    hosts: "Hosts"
     name = ""
 
     def __init__(self, budget_mb: int) -> None:

@@ -13,7 +13,6 @@ import time
 import uuid
 import zlib
 from collections.abc import Callable, Container, Coroutine, Set
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -21,7 +20,7 @@ from typing import Any
 from slslab.aws.errors import ServiceError
 from slslab.aws.gate import WholeResponse
 from slslab.aws.json_text import parse_json
-from slslab.aws.limits import MB, Limits, billed_ms, cpu_share, init_share, lambda_limits
+from slslab.aws.limits import MB, billed_ms, cpu_share, init_share, lambda_limits
 from slslab.aws.signatures import IndexedHeaders
 from slslab.errors import StartFailed
 from slslab.lambda_.api import Call, Operations
@@ -57,21 +56,6 @@ def event_message(event: str, content_type: str, payload: bytes) -> bytes:
 CLOSE_LIMIT_S = 5.0
 
 
-@dataclass
-class Metered:
-    """An invocation under way: when it began, and the phases that have ended; `init` is a cold start's Init phase.
-
-    The duration is the time of the other phases.
-    """
-
-    started: datetime
-    start_ns: int
-    init: PhaseEnd | None
-    # As the REPORT line prints it.
-    init_ms: float | None
-    phases: list[PhaseEnd]
-
-
 class InvocationService(Operations):
     """Runs invocations of one emulator's functions in environments that are reused while warm.
 
@@ -83,7 +67,6 @@ class InvocationService(Operations):
         functions: Functions,
         packages: Packages,
         hosts: Hosts,
-        limits: Limits,
         on_event: Callable[[dict[str, Any]], None],
         on_record: Callable[[InvocationRecord], None],
         stack: StackClient,
@@ -91,13 +74,12 @@ class InvocationService(Operations):
         self._functions = functions
         self._packages = packages
         self._hosts = hosts
-        self._limits = limits
+        self._limits = functions.limits
         self._on_event = on_event
         self._on_record = on_record
-        self.pool = Pool(functions, hosts, limits, on_event, self.remove_unused_packages)
-        self._asynchronous = Asynchronous(functions, limits, self._run, stack.store, stack.send)
+        self.pool = Pool(functions, hosts, on_event, self.remove_unused_packages)
+        self._asynchronous = Asynchronous(functions, self._run, stack)
         self._accepted: dict[asyncio.Task[Any], Function] = {}
-        self._closing = False
 
     async def _invoke(self, call: Call) -> WholeResponse:
         target = self._functions.route(call.name, call.qualifier)
@@ -173,7 +155,6 @@ class InvocationService(Operations):
 
     async def close(self) -> None:
         """End everything: queued events, running and idle environments."""
-        self._closing = True
         self.pool.close()
         events = self._asynchronous.close()
         for task in events - self._accepted.keys():
@@ -182,8 +163,6 @@ class InvocationService(Operations):
         await _wait_metered(events | self._accepted.keys())
 
     async def _run(self, request: Request) -> Response:
-        if self._closing:
-            raise ServiceError(503, "ServiceException", "The emulator is ending.")
         task = asyncio.current_task()
         assert task is not None
         function, accepted_ns = request.target.function, time.monotonic_ns()
@@ -210,53 +189,47 @@ class InvocationService(Operations):
                 self.remove_unused_packages()
 
     async def _execute(self, environment: ExecutionEnvironment, init: PhaseEnd | None, request: Request) -> Response:
-        timeout_s = request.target.function.timeout_s
-        init_ms = None if init is None else round(init.lambda_ns / 1e6, 2)
-        phases = [] if init is None else [init]
-        metered = Metered(datetime.now(UTC), time.monotonic_ns(), init, init_ms, phases)
-        if init is not None and init_ms is not None and init.ending is not Ending.RESPONSE:
+        start_ns, timeout_s = time.monotonic_ns(), request.target.function.timeout_s
+        if init is not None and init.ending is not Ending.RESPONSE:
             # documented: an Init phase that fails is reported by INIT_REPORT and repeated in the Invoke phase, under
             # the function's own time-out; assumed here: one that ended in the handler's own error is not repeated.
             timed_out = init.ending is Ending.TIMEOUT
             error_type = "" if timed_out else self._result(init, request)[0]
-            environment.log.end_init(init_ms, "timeout" if timed_out else "error", error_type)
+            environment.log.end_init(init.lambda_ms, "timeout" if timed_out else "error", error_type)
             if timed_out:
-                return await self._initialise_in_invoke(environment, request, metered)
+                return await self._initialise_in_invoke(environment, init, request)
             environment.log.start(request.request_id)
-            return self._conclude(environment, request, metered)
-        if init_ms is not None:
-            environment.log.end_init(init_ms, "success", "")
+            return self._conclude(environment, init, [], request, start_ns)
+        if init is not None:
+            environment.log.end_init(init.lambda_ms, "success", "")
         if environment.state is State.RESET:
-            return await self._initialise_in_invoke(environment, request, metered)
-        deadline_ms = time.time_ns() // 1_000_000 + timeout_s * 1000
-        begin = partial(self._begin, environment, request, metered)
-        phases.append(await environment.invoke(_handed_out(request, deadline_ms), timeout_s, begin))
-        return self._conclude(environment, request, metered)
+            return await self._initialise_in_invoke(environment, init, request)
+        begin = partial(self._begin, environment, init, request, start_ns)
+        phase = await environment.invoke(_handed_out(request, timeout_s), timeout_s, begin)
+        return self._conclude(environment, init, [phase], request, start_ns)
 
     async def _initialise_in_invoke(
-        self, environment: ExecutionEnvironment, request: Request, metered: Metered
+        self, environment: ExecutionEnvironment, init: PhaseEnd | None, request: Request
     ) -> Response:
         """Repeat the Init phase within the invocation's duration, after an Init that exceeded 10 s, or after a reset.
 
         documented: lambda-runtime-environment.html calls the latter a suppressed init: the log does not report it, but
         the REPORT line's duration includes it.
         """
-        timeout_s = request.target.function.timeout_s
-        metered.started, metered.start_ns = datetime.now(UTC), time.monotonic_ns()
+        start_ns, timeout_s = time.monotonic_ns(), request.target.function.timeout_s
         await environment.reset()
-        self._begin(environment, request, metered)
+        self._begin(environment, init, request, start_ns)
         try:
             outcome = await environment.start(timeout_s)
         except StartFailed as failure:
             raise ServiceError(500, "ServiceException", f"The environment could not start: {failure}.") from failure
-        metered.phases.append(outcome)
+        phases = [outcome]
         if outcome.ending is Ending.RESPONSE:
             left_s = timeout_s - outcome.lambda_ns / 1e9
-            deadline_ms = time.time_ns() // 1_000_000 + round(left_s * 1000)
-            metered.phases.append(await environment.invoke(_handed_out(request, deadline_ms), left_s, lambda: None))
-        return self._conclude(environment, request, metered)
+            phases.append(await environment.invoke(_handed_out(request, left_s), left_s, lambda: None))
+        return self._conclude(environment, init, phases, request, start_ns)
 
-    def _begin(self, environment: ExecutionEnvironment, request: Request, metered: Metered) -> None:
+    def _begin(self, environment: ExecutionEnvironment, init: PhaseEnd | None, request: Request, start_ns: int) -> None:
         function = request.target.function
         environment.log.start(request.request_id)
         self._on_event(
@@ -269,18 +242,25 @@ class InvocationService(Operations):
                 "memory_mb": function.memory_mb,
                 "architecture": function.architecture,
                 "ephemeral_mb": function.ephemeral_mb,
-                "init_ms": metered.init_ms,
-                "start_ns": metered.start_ns,
+                "init_ms": None if init is None else init.lambda_ms,
+                "start_ns": start_ns,
             }
         )
 
-    def _conclude(self, environment: ExecutionEnvironment, request: Request, metered: Metered) -> Response:
+    def _conclude(
+        self,
+        environment: ExecutionEnvironment,
+        init: PhaseEnd | None,
+        own: list[PhaseEnd],
+        request: Request,
+        start_ns: int,
+    ) -> Response:
+        """Record an invocation that began at `start_ns`: a cold start's Init phase, and its `own`, which last as long
+        as it does. Don't count the host's time before and after."""
         function, request_id = request.target.function, request.request_id
-        init, init_ms = metered.init, metered.init_ms
-        phases = metered.phases
+        init_ms = None if init is None else init.lambda_ms
+        phases = own if init is None else [init, *own]
         outcome = phases[-1]
-        # Don't count the host's time before and after.
-        own = [phase for phase in phases if phase is not init]
         uncertain_ns = [phase.uncertain_ns for phase in phases if phase.uncertain_ns is not None]
         error_type, payload = self._result(outcome, request)
         duration_ms = round(sum([phase.lambda_ns for phase in own]) / 1e6, 2)
@@ -318,9 +298,9 @@ class InvocationService(Operations):
             uncertain_ms=round(sum(uncertain_ns) / 1e6, 3) if uncertain_ns else None,
             status=status,
             error_type=error_type or None,
-            started_at=metered.started.isoformat(timespec="milliseconds"),
-            start_ns=own[0].began_ns if own else metered.start_ns,
-            end_ns=own[-1].ended_ns if own else metered.start_ns,
+            started_at=_wall_time(start_ns).isoformat(timespec="milliseconds"),
+            start_ns=own[0].began_ns if own else start_ns,
+            end_ns=own[-1].ended_ns if own else start_ns,
             report=report_line(request_id, duration_ms, init_ms, function.memory_mb, memory_mb, status, error_type),
             requests=billed_requests(request.kind, len(request.payload)),
             init_cpu_ms=None if init is None else round(init.cpu_ns / 1e6, 3),
@@ -374,7 +354,12 @@ def new_trace_id() -> str:
     return f"Root=1-{digits[:8]}-{digits[8:32]};Parent={digits[32:]};Sampled=0"
 
 
-def _handed_out(request: Request, deadline_ms: int) -> NextInvocation:
+def _wall_time(monotonic_ns: int) -> datetime:
+    return datetime.fromtimestamp((time.time_ns() - time.monotonic_ns() + monotonic_ns) / 1e9, UTC)
+
+
+def _handed_out(request: Request, limit_s: float) -> NextInvocation:
+    deadline_ms = time.time_ns() // 1_000_000 + round(limit_s * 1000)
     # The function's context shows the ARN as the caller gave it.
     arn = function_arn(request.target.function.name, request.target.qualifier)
     return NextInvocation(

@@ -3,12 +3,12 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 
 from slslab.aws.errors import ServiceError
 from slslab.lambda_.events import Request
-from slslab.lambda_.hosts import Host, terms
+from slslab.lambda_.hosts import ExecutionEnvironment, Host, terms
 
 SAID_AFTER_S = 2.0
 MORE_MEMORY = (
@@ -21,13 +21,13 @@ LOG = logging.getLogger(__name__)
 class MemoryQueue:
     """The invocations that hold or wait for memory of the hosts that `hosts` returns.
 
-    `held` returns the function and MB of each existing environment. When an invocation has waited for two seconds, a
+    `environments` are all that exist. When an invocation has waited for two seconds, a
     log line says which functions wait and which hold memory. Another line follows when these functions change.
     """
 
-    def __init__(self, hosts: Callable[[], Iterable[Host]], held: Callable[[], Iterable[tuple[str, int]]]) -> None:
+    def __init__(self, hosts: Callable[[], Iterable[Host]], environments: Collection[ExecutionEnvironment]) -> None:
         self._hosts = hosts
-        self._held = held
+        self._environments = environments
         # The invocations that hold memory, with the host of that memory, by request id.
         self.holding: dict[str, tuple[Request, Host]] = {}
         self._waiting: dict[str, Request] = {}
@@ -96,7 +96,7 @@ class MemoryQueue:
             yield request
 
     def _say(self) -> None:
-        sizes = Counter(self._held())
+        sizes = Counter((e.function.name, e.held_mb) for e in self._environments)
         state = {request.target.function.name for request in self._waiting.values()}, {name for name, _ in sizes}
         if state == self._said:
             return

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
 from slslab.aws.errors import ServiceError, throttled
-from slslab.aws.limits import MB, Limits
+from slslab.aws.limits import MB
 from slslab.errors import StartFailed
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.events import Request
@@ -46,9 +46,9 @@ class Tokens:
 class Concurrency:
     """Counts executions under way and checks them against the account's limit and the function's reservation."""
 
-    def __init__(self, functions: Functions, limits: Limits) -> None:
+    def __init__(self, functions: Functions) -> None:
         self._functions = functions
-        self._limits = limits
+        self._limits = functions.limits
         self._running: Counter[str] = Counter()
         self._started: dict[str, Tokens] = {}
         # By name for functions with reserved concurrency; None for all others together.
@@ -158,27 +158,19 @@ class Pool:
         self,
         functions: Functions,
         hosts: Hosts,
-        limits: Limits,
         record: Callable[[dict[str, Any]], None],
         on_outdated: Callable[[], None],
     ) -> None:
         self.admission = Admission(hosts.present, pack=hosts.pack)
         self._functions = functions
-        self._limits = limits
         self._on_event = record
-        self.concurrency = Concurrency(functions, limits)
+        self.concurrency = Concurrency(functions)
         self._on_outdated = on_outdated
         # Until when each may stay idle, in the event loop's time; the first is due first.
         self._idle: dict[ExecutionEnvironment, float] = {}
         self._timer: asyncio.TimerHandle | None = None
-        # Where each environment is, and what admission counts for it, MB: its memory size, or what it holds while it
-        # rests.
-        self._hosts: dict[ExecutionEnvironment, Host] = {}
-        self._held_mb: dict[ExecutionEnvironment, int] = {}
-        self._memory_queue = MemoryQueue(
-            hosts.present, lambda: ((e.function.name, mb) for e, mb in self._held_mb.items())
-        )
         self._all: set[ExecutionEnvironment] = set()
+        self._memory_queue = MemoryQueue(hosts.present, self._all)
         self._ending: set[asyncio.Task[Any]] = set()
         self._number = 0
         self._closing = False
@@ -189,10 +181,6 @@ class Pool:
     def environments(self) -> list[ExecutionEnvironment]:
         """Return every environment that exists now."""
         return list(self._all)
-
-    def host(self, environment: ExecutionEnvironment) -> Host:
-        """Return where an environment is."""
-        return self._hosts[environment]
 
     async def run(self, request: Request, execute: Execute[Result]) -> Result:
         """Execute a request in a warm environment of exactly this version, or in a new one that has been initialised.
@@ -239,7 +227,7 @@ class Pool:
         if not usable or environment.state not in (State.READY, State.RESET):
             await self._discard(environment)
             return
-        self._idle[environment] = asyncio.get_running_loop().time() + self._limits.idle_s
+        self._idle[environment] = asyncio.get_running_loop().time() + self._functions.limits.idle_s
         if self._timer is None:
             self._set_timer()
         environment.rest(self._give_back_unheld)
@@ -269,9 +257,9 @@ class Pool:
             await asyncio.wait(self._ending)
 
     def _give_back_unheld(self, environment: ExecutionEnvironment) -> int:
-        unheld_mb = self._held_mb[environment] - environment.resting_mb()
-        self._held_mb[environment] -= unheld_mb
-        self.admission.give_back(unheld_mb, self._hosts[environment])
+        unheld_mb = environment.held_mb - environment.resting_mb()
+        environment.held_mb -= unheld_mb
+        self.admission.give_back(unheld_mb, environment.host)
         return unheld_mb
 
     def _set_timer(self) -> None:
@@ -307,7 +295,7 @@ class Pool:
             warm, host = await self._make_room(request, warm, home)
         if warm is not None:
             del self._idle[warm]
-            self._held_mb[warm] = function.memory_mb
+            warm.held_mb = function.memory_mb
             return warm, host
         try:
             self.concurrency.take_start(function.name)
@@ -324,7 +312,7 @@ class Pool:
         # The idle environment of this version used last that has room to work, else the one used last.
         for environment in reversed(self._idle):
             if environment.function.revision == function.revision:
-                more_mb, host = function.memory_mb - self._held_mb[environment], self._hosts[environment]
+                more_mb, host = function.memory_mb - environment.held_mb, environment.host
                 fits = more_mb <= host.left_mb
                 if warm is None or fits:
                     warm, home, needed_mb = environment, host, more_mb
@@ -341,7 +329,7 @@ class Pool:
                 others = [e for e in self._idle if e is not warm]
                 if sum([self._give_back_unheld(e) for e in others]) > 0:
                     pass  # one that was used until now
-                elif other := next((e for e in others if home in (None, self._hosts[e])), None):
+                elif other := next((e for e in others if home in (None, e.host)), None):
                     await self._take_and_discard(other)
                 # Without that, the warm one's host has no room for it to work.
                 elif home is not None and (host := self.admission.take(function.memory_mb)) is not None:
@@ -377,12 +365,10 @@ class Pool:
             self.admission.give_back(function.memory_mb, host)
             raise _start_failed(error) from error
         self._all.add(environment)
-        self._hosts[environment] = host
-        self._held_mb[environment] = function.memory_mb
         start_ns = time.monotonic_ns()
         try:
             environment.log.begin_init(await host.runtime(function))
-            init = await environment.start(self._limits.init_s)
+            init = await environment.start(self._functions.limits.init_s)
         except BaseException as error:
             await self._discard(environment)
             if isinstance(error, (StartFailed, OSError)):
@@ -412,7 +398,7 @@ class Pool:
         try:
             await environment.stop()
         finally:
-            self.admission.give_back(self._held_mb.pop(environment), self._hosts.pop(environment))
+            self.admission.give_back(environment.held_mb, environment.host)
         function = environment.function
         self._record("environment.kill", start_ns, "", environment.id, function.name, environment=environment.id)
         if not self._functions.is_current(function):

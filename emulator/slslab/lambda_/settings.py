@@ -7,7 +7,6 @@ unless a comment says otherwise.
 from collections.abc import Callable
 
 from slslab.aws.errors import invalid
-from slslab.aws.limits import Limits
 from slslab.lambda_.api import FUNCTIONS_ONLY, Answer, Call
 from slslab.lambda_.event_sources import EventSourceMappings
 from slslab.lambda_.functions import FunctionResource, Functions, check_tags
@@ -19,10 +18,9 @@ TOTAL_CODE_BYTES = 80_530_636_800
 class SettingOperations(FunctionResource):
     """The settings of one emulator."""
 
-    def __init__(self, functions: Functions, mappings: EventSourceMappings, limits: Limits) -> None:
+    def __init__(self, functions: Functions, mappings: EventSourceMappings) -> None:
         super().__init__(functions)
         self._mappings = mappings
-        self._limits = limits
 
     async def _put_function_concurrency(self, call: Call) -> Answer:
         """AWS refuses every qualifier here, even $LATEST, which other operations accept as the function (recorded)."""
@@ -31,8 +29,8 @@ class SettingOperations(FunctionResource):
         entry = self._functions.entry(call.name, LATEST)
         value: int = call.members["ReservedConcurrentExecutions"]
         others = self._functions.reserved_total() - (entry.reserved or 0)
-        floor = self._limits.unreserved_concurrency
-        if self._limits.account_concurrency - others - value < floor:
+        floor = self._functions.limits.unreserved_concurrency
+        if self._functions.limits.account_concurrency - others - value < floor:
             raise invalid(
                 "Specified ReservedConcurrentExecutions for function decreases account's "
                 f"UnreservedConcurrentExecution below its minimum value of [{floor}].",
@@ -80,7 +78,7 @@ class SettingOperations(FunctionResource):
         return entry.tags, entry.renew_revision_id
 
     async def _get_account_settings(self, _call: Call) -> Answer:
-        limits = self._limits
+        limits = self._functions.limits
         return {
             "AccountLimit": {
                 "TotalCodeSize": TOTAL_CODE_BYTES,

@@ -28,7 +28,6 @@ from slslab.aws.errors import ServiceError, conflict, missing
 from slslab.aws.gate import authenticate, read_body
 from slslab.aws.json_text import parse_json
 from slslab.aws.keys import Keyring, Principal
-from slslab.aws.limits import Limits
 from slslab.aws.signatures import IndexedHeaders
 from slslab.lambda_.api import Answer, Call
 from slslab.lambda_.functions import Entry, FunctionResource, Functions, Policy, Target
@@ -294,11 +293,11 @@ class UrlServer:
 
     prefix, host = URL_PREFIX, URL_HOST
 
-    def __init__(self, functions: Functions, service: InvocationService, keys: Keyring, limits: Limits) -> None:
+    def __init__(self, functions: Functions, service: InvocationService, keys: Keyring) -> None:
         self._functions = functions
         self._service = service
         self._keys = keys
-        self._limit = limits.request_bytes
+        self._limit = functions.limits.request_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""

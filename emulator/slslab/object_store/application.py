@@ -147,6 +147,7 @@ class Request:
         handler = _handler(operation.name)
         if handler is None:
             raise refusal(operation.name, HINTS.get(operation.name, "docs/services.md lists what S3 does here."))
+        call.check_members()
         await self._read_body(call, headers)
         answer = await handler(call)
         await self._incoming.discard()
@@ -288,11 +289,10 @@ def _length(headers: Mapping[str, str], payload: str) -> int | None:
 
 @cache
 def _handler(operation: str) -> Handler | None:
-    """Return the function of this operation, which is named like boto3's method, or its table's; None if it isn't
-    emulated."""
+    """Return the function of this operation, which may be named like boto3's method; None if it isn't emulated."""
     name = xform_name(operation)
     own = (vars(module)[name] for module in (buckets, objects, uploads) if name in vars(module))
-    return next(chain(own, (handler for handler, table in buckets.TABLES if operation in table)), None)
+    return next(own, buckets.HANDLERS.get(operation))
 
 
 def _url_encoded(output: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,16 +3,17 @@
 import base64
 import binascii
 import re
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any, TypeVar
 
 from slslab.aws.arns import ACCOUNT, REGION
 from slslab.aws.policies import Pattern, statements
 from slslab.object_store import cors
-from slslab.object_store.call import CHECKSUMS, Answer, Call
+from slslab.object_store.call import GRANTS, Answer, Call
 from slslab.object_store.errors import failure, refusal
 from slslab.object_store.objects import tag_set, tags_of
-from slslab.object_store.storage import Bucket, Version
+from slslab.object_store.storage import Bucket, Upload, Version, first_page, named
 
 # documented: bucketnamingrules.html.
 NAME = re.compile(
@@ -23,12 +24,12 @@ ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+")
 OWNER = {"ID": ACCOUNT}
 LARGEST_POLICY = 20 * 1024
 MOST_BUCKET_TAGS = 50
+Listed = TypeVar("Listed", Version, Upload)
 BLOCKS = ("BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "RestrictPublicBuckets")
 
 
 async def list_buckets(call: Call) -> Answer:
     """List all buckets."""
-    call.only("MaxBuckets", "ContinuationToken", "Prefix")
     after, prefix = _token(call.members.get("ContinuationToken")) or "", call.members.get("Prefix", "")
     limit = call.limit("MaxBuckets", "max-buckets", 10_000)
     found = [bucket for name, bucket in sorted(call.store.buckets.items()) if name > after and name.startswith(prefix)]
@@ -41,11 +42,10 @@ async def list_buckets(call: Call) -> Answer:
 
 async def create_bucket(call: Call) -> Answer:
     """Create a bucket; in us-east-1 its owner may create it again."""
-    call.only("ACL", "CreateBucketConfiguration", "ObjectOwnership", "ObjectLockEnabledForBucket")
     name, members = call.bucket_name, call.members
     if not NAME.fullmatch(name) or ADDRESS.fullmatch(name):
         raise failure("InvalidBucketName", BucketName=name[:100])
-    if members.get("ACL", "private") != "private":
+    if members.get("ACL", "private") != "private" or GRANTS & members.keys():
         raise failure("InvalidBucketAclWithObjectOwnership")
     if members.get("ObjectOwnership", "BucketOwnerEnforced") != "BucketOwnerEnforced":
         raise refusal("ObjectOwnership, which enables access control lists", "grant access by a bucket policy.")
@@ -67,13 +67,11 @@ async def create_bucket(call: Call) -> Answer:
 
 async def head_bucket(call: Call) -> Answer:
     """Answer if the bucket exists."""
-    call.only()
     return Answer({"BucketRegion": call.bucket().region})
 
 
 async def delete_bucket(call: Call) -> Answer:
     """Delete a bucket that has no objects, versions or delete markers."""
-    call.only()
     bucket = call.bucket()
     if not bucket.is_empty:
         raise failure("BucketNotEmpty", BucketName=bucket.name)
@@ -83,95 +81,75 @@ async def delete_bucket(call: Call) -> Answer:
 
 async def get_bucket_location(call: Call) -> Answer:
     """Return the Region of a bucket; null for us-east-1."""
-    call.only()
     region = call.bucket().region
     return Answer({"LocationConstraint": None if region == REGION else region})
 
 
 async def list_objects(call: Call) -> Answer:
     """List objects after a marker."""
-    call.only("Delimiter", "EncodingType", "Marker", "MaxKeys", "Prefix")
     bucket, given, limit = call.bucket(), call.members, call.limit("MaxKeys", "maxKeys")
     marker = given.get("Marker", "")
-    keys, groups, more = bucket.walk(given.get("Prefix", ""), given.get("Delimiter", ""), marker, limit)
-    output = _listed(bucket, given, keys, groups, owner=True) | {
-        "Marker": marker,
-        "MaxKeys": limit,
-        "IsTruncated": more,
-    }
-    if more and given.get("Delimiter"):
-        output["NextMarker"] = max(keys[-1:] + groups[-1:])
+    found, output, last = listing(call, limit, bucket.keys, marker, bucket.visible)
+    output |= {"Name": bucket.name, "Contents": _contents(found, owner=True), "Marker": marker, "MaxKeys": limit}
+    if last is not None and given.get("Delimiter"):
+        output["NextMarker"] = last[0]
     return Answer(output)
 
 
 async def list_objects_v2(call: Call) -> Answer:
     """List objects after a key, or after the previous page."""
-    call.only("ContinuationToken", "Delimiter", "EncodingType", "FetchOwner", "MaxKeys", "Prefix", "StartAfter")
     bucket, given, limit = call.bucket(), call.members, call.limit("MaxKeys", "maxKeys")
     token = _token(given.get("ContinuationToken"))
     after = given.get("StartAfter", "") if token is None else token
-    keys, groups, more = bucket.walk(given.get("Prefix", ""), given.get("Delimiter", ""), after, limit)
-    output = _listed(bucket, given, keys, groups, owner=given.get("FetchOwner", False)) | {
+    found, output, last = listing(call, limit, bucket.keys, after, bucket.visible)
+    output |= {
+        "Name": bucket.name,
+        "Contents": _contents(found, owner=given.get("FetchOwner", False)),
         "StartAfter": given.get("StartAfter"),
         "ContinuationToken": given.get("ContinuationToken"),
         "MaxKeys": limit,
-        "KeyCount": len(keys) + len(groups),
-        "IsTruncated": more,
+        "KeyCount": len(found) + len(output["CommonPrefixes"]),
     }
-    if more:
-        output["NextContinuationToken"] = _as_token(max(keys[-1:] + groups[-1:]))
+    if last is not None:
+        output["NextContinuationToken"] = _as_token(last[0])
     return Answer(output)
 
 
 async def list_object_versions(call: Call) -> Answer:
     """List all versions of objects, and their delete markers."""
-    call.only("Delimiter", "EncodingType", "KeyMarker", "MaxKeys", "Prefix", "VersionIdMarker")
     bucket, given, limit = call.bucket(), call.members, call.limit("MaxKeys", "maxKeys")
-    after = given.get("KeyMarker", ""), given.get("VersionIdMarker", "")
-    if after[1] and not after[0]:
+    key_marker, id_marker = given.get("KeyMarker", ""), given.get("VersionIdMarker", "")
+    if id_marker and not key_marker:
         raise failure("InvalidArgument", "A version-id marker cannot be specified without a key marker.")
-    found, groups, more = bucket.walk_versions(given.get("Prefix", ""), given.get("Delimiter", ""), after, limit)
-    output = _named(given, groups) | {
+    rest = bucket.older(key_marker, id_marker) if id_marker else ()
+    found, output, last = listing(call, limit, bucket.keys, key_marker, bucket.versions, rest)
+    listed = [
+        (version, {"VersionId": version.id, "IsLatest": version is bucket.latest(version.key)}) for version in found
+    ]
+    output |= {
         "Name": bucket.name,
-        "KeyMarker": after[0],
-        "VersionIdMarker": after[1],
+        "KeyMarker": key_marker,
+        "VersionIdMarker": id_marker,
         "MaxKeys": limit,
-        "IsTruncated": more,
-        "Versions": [
-            _entry(version, owner=True) | {"VersionId": version.id, "IsLatest": latest}
-            for version, latest in found
-            if not version.marker
-        ],
+        "Versions": [_entry(version, owner=True) | own for version, own in listed if not version.marker],
         "DeleteMarkers": [
-            {
-                "Key": version.key,
-                "VersionId": version.id,
-                "IsLatest": latest,
-                "LastModified": version.modified,
-                "Owner": OWNER,
-            }
-            for version, latest in found
+            {"Key": version.key, "LastModified": version.modified, "Owner": OWNER, **own}
+            for version, own in listed
             if version.marker
         ],
     }
-    if more:
-        last = found[-1][0] if found else None
-        is_key = last is not None and (not groups or last.key > groups[-1])
-        output["NextKeyMarker"] = last.key if is_key and last else groups[-1]
-        if is_key and last:
-            output["NextVersionIdMarker"] = last.id
+    if last is not None:
+        output |= {"NextKeyMarker": last[0], "NextVersionIdMarker": last[1] or None}
     return Answer(output)
 
 
 async def get_bucket_versioning(call: Call) -> Answer:
     """Return the state of versioning."""
-    call.only()
     return Answer({"Status": call.bucket().versioning or None})
 
 
 async def put_bucket_versioning(call: Call) -> Answer:
     """Enable or suspend versioning."""
-    call.only("VersioningConfiguration", *CHECKSUMS)
     bucket, given = call.bucket(), call.members["VersioningConfiguration"]
     if given.get("MFADelete", "Disabled") != "Disabled":
         raise refusal("MFADelete", "leave it out.")
@@ -185,8 +163,7 @@ async def put_bucket_versioning(call: Call) -> Answer:
 
 async def get_setting(call: Call) -> Answer:
     """Return one of the bucket's settings as it was set."""
-    call.only()
-    name, member, error = SET[call.operation.name]
+    name, member, error = SET[call.operation.name.removeprefix("Get")]
     found = call.bucket().settings.get(name)
     if not found:
         raise failure(error, BucketName=call.bucket_name)
@@ -194,23 +171,20 @@ async def get_setting(call: Call) -> Answer:
 
 
 async def delete_setting(call: Call) -> Answer:
-    """Remove the operation's settings from the bucket."""
-    call.only()
-    for name in DELETED[call.operation.name]:
-        call.bucket().settings.pop(name, None)
+    """Remove one of the bucket's settings."""
+    name, _, _ = SET[call.operation.name.removeprefix("Delete")]
+    call.bucket().settings.pop(name, None)
     return Answer(status=204)
 
 
 async def put_bucket_tagging(call: Call) -> Answer:
     """Replace a bucket's tags."""
-    call.only("Tagging", *CHECKSUMS)
     call.bucket().settings["tags"] = tag_set(tags_of(call.members["Tagging"]["TagSet"], MOST_BUCKET_TAGS))
     return Answer(status=204)
 
 
 async def put_bucket_policy(call: Call) -> Answer:
     """Set the policy; refuse one that can't be enforced."""
-    call.only("Policy", "ConfirmRemoveSelfBucketAccess", *CHECKSUMS)
     bucket, text = call.bucket(), call.members["Policy"]
     if len(text) > LARGEST_POLICY:
         raise failure("MalformedPolicy", "Policies must be smaller than 20 KB")
@@ -235,7 +209,6 @@ def _covers(resource: str, bucket: str) -> bool:
 
 async def put_public_access_block(call: Call) -> Answer:
     """Block public access. The two settings for access control lists have no effect, because buckets here have none."""
-    call.only("PublicAccessBlockConfiguration", *CHECKSUMS)
     given = call.members["PublicAccessBlockConfiguration"]
     call.bucket().settings["publicAccessBlock"] = {name: given.get(name, False) for name in BLOCKS}
     return Answer()
@@ -243,7 +216,6 @@ async def put_public_access_block(call: Call) -> Answer:
 
 async def put_bucket_cors(call: Call) -> Answer:
     """Set the rules for pages of other web sites."""
-    call.only("CORSConfiguration", *CHECKSUMS)
     rules = call.members["CORSConfiguration"]["CORSRules"]
     cors.check(rules)
     call.bucket().settings["cors"] = rules
@@ -261,22 +233,17 @@ async def put_bucket_acl(call: Call) -> Answer:
 put_object_acl = put_bucket_acl
 
 
-# Settings of a bucket: their name, the member of the answer, and the error without them.
+# Settings of a bucket, by the operations' names without Get and Delete: their name, the member of the answer, and the
+# error without them.
 SET = {
-    "GetBucketTagging": ("tags", "TagSet", "NoSuchTagSet"),
-    "GetBucketPolicy": ("policy", "Policy", "NoSuchBucketPolicy"),
-    "GetPublicAccessBlock": (
+    "BucketTagging": ("tags", "TagSet", "NoSuchTagSet"),
+    "BucketPolicy": ("policy", "Policy", "NoSuchBucketPolicy"),
+    "PublicAccessBlock": (
         "publicAccessBlock",
         "PublicAccessBlockConfiguration",
         "NoSuchPublicAccessBlockConfiguration",
     ),
-    "GetBucketCors": ("cors", "CORSRules", "NoSuchCORSConfiguration"),
-}
-DELETED = {
-    "DeleteBucketCors": ("cors",),
-    "DeleteBucketPolicy": ("policy", "statements"),
-    "DeleteBucketTagging": ("tags",),
-    "DeletePublicAccessBlock": ("publicAccessBlock",),
+    "BucketCors": ("cors", "CORSRules", "NoSuchCORSConfiguration"),
 }
 # The only possible access control list: the owner has full control.
 ACL = {"Owner": OWNER, "Grants": [{"Grantee": {"Type": "CanonicalUser", **OWNER}, "Permission": "FULL_CONTROL"}]}
@@ -308,27 +275,47 @@ async def get_fixed(call: Call) -> Answer:
     return Answer(found)
 
 
-TABLES: tuple[tuple[Callable[[Call], Awaitable[Answer]], Mapping[str, Any]], ...]
-TABLES = ((get_setting, SET), (delete_setting, DELETED), (get_fixed, FIXED))
+# The operations without functions of their own.
+HANDLERS = {
+    **{f"Get{name}": get_setting for name in SET},
+    **{f"Delete{name}": delete_setting for name in SET},
+    **dict.fromkeys(FIXED, get_fixed),
+}
 
 
-def _listed(
-    bucket: Bucket, given: Mapping[str, Any], keys: list[str], groups: list[str], *, owner: bool
-) -> dict[str, Any]:
-    versions = [bucket.current(key) for key in keys]
-    entries = [_entry(version, owner=owner) for version in versions if version is not None]
-    return _named(given, groups) | {"Name": bucket.name, "Contents": entries}
+def listing(
+    call: Call,
+    limit: int,
+    keys: Sequence[str],
+    after: str,
+    entries: Callable[[str], Iterable[Listed]],
+    rest: Iterable[Listed] = (),
+) -> tuple[list[Listed], dict[str, Any], tuple[str, str] | None]:
+    """Return a page of a list, members of its answer, and if there are more pages, the last name and id of this one.
 
-
-def _named(given: Mapping[str, Any], groups: list[str]) -> dict[str, Any]:
+    The list has the `rest` of the entries of the key `after`, and then the `entries` of all sorted `keys` after it.
+    """
+    given = call.members
     if given.get("EncodingType", "url") != "url":
         raise failure("InvalidArgument", "Invalid Encoding Method specified in Request")
-    return {
-        "Prefix": given.get("Prefix", ""),
-        "Delimiter": given.get("Delimiter") or None,
+    prefix, delimiter = given.get("Prefix", ""), given.get("Delimiter", "")
+    page, more = first_page(chain[Listed | str](rest, named(keys, prefix, delimiter, after, entries)), limit)
+    found: list[Listed] = [entry for entry in page if not isinstance(entry, str)]
+    output = {
+        "Prefix": prefix,
+        "Delimiter": delimiter or None,
         "EncodingType": given.get("EncodingType"),
-        "CommonPrefixes": [{"Prefix": group} for group in groups],
+        "IsTruncated": more,
+        "CommonPrefixes": [{"Prefix": entry} for entry in page if isinstance(entry, str)],
     }
+    if not more:
+        return found, output, None
+    last = page[-1]
+    return found, output, (last, "") if isinstance(last, str) else (last.key, last.id)
+
+
+def _contents(versions: list[Version], *, owner: bool) -> list[dict[str, Any]]:
+    return [_entry(version, owner=owner) for version in versions]
 
 
 def _entry(version: Version, *, owner: bool) -> dict[str, Any]:

@@ -19,9 +19,6 @@ from slslab.object_store.errors import failure, refusal
 from slslab.object_store.model import Operation
 from slslab.object_store.storage import Body, Bucket, Store, Version
 
-# documented: API_PutObject.html and others. Other members are refused by name.
-COMMON = frozenset({"Bucket", "Key", "ExpectedBucketOwner", "RequestPayer", "ContentMD5", "ChecksumAlgorithm"})
-GRANTS = ("GrantFullControl", "GrantRead", "GrantReadACP", "GrantWrite", "GrantWriteACP")
 SETTINGS = (
     "CacheControl",
     "ContentDisposition",
@@ -31,9 +28,47 @@ SETTINGS = (
     "Expires",
     "Metadata",
 )
+OVERRIDES = {f"Response{name}": name for name in SETTINGS if name != "Metadata"}
 CONDITIONS = ("IfMatch", "IfNoneMatch")
-WRITTEN = frozenset({*SETTINGS, "Tagging", "StorageClass", "ACL", "ServerSideEncryption", *GRANTS})
+READ_CONDITIONS = (*CONDITIONS, "IfModifiedSince", "IfUnmodifiedSince")
+SOURCE_CONDITIONS = tuple(f"CopySource{name}" for name in READ_CONDITIONS)
 CHECKSUMS = frozenset(f"Checksum{name}" for name in checksums.ALGORITHMS)
+GRANTS = frozenset("GrantFullControl GrantRead GrantReadACP GrantWrite GrantWriteACP".split())
+WRITTEN = frozenset({*SETTINGS, *GRANTS, "Tagging", "StorageClass", "ACL", "ServerSideEncryption"})
+READ = frozenset({*READ_CONDITIONS, *OVERRIDES, "Range", "PartNumber", "VersionId", "ChecksumMode"})
+LISTED = frozenset("Delimiter EncodingType MaxKeys Prefix".split())
+# The members in headers and parameters that each operation handles; others are refused by name.
+# documented: API_PutObject.html and others.
+COMMON = CHECKSUMS | set(
+    "Bucket Key ExpectedBucketOwner RequestPayer ContentMD5 ContentLength ChecksumAlgorithm".split()
+)
+HANDLED: Mapping[str, frozenset[str]] = {
+    "AbortMultipartUpload": frozenset({"UploadId"}),
+    "CompleteMultipartUpload": frozenset({"UploadId", "MpuObjectSize", "ChecksumType", *CONDITIONS}),
+    "CopyObject": WRITTEN | {"CopySource", "MetadataDirective", "TaggingDirective", *CONDITIONS, *SOURCE_CONDITIONS},
+    "CreateBucket": GRANTS | {"ACL", "ObjectOwnership", "ObjectLockEnabledForBucket"},
+    "CreateMultipartUpload": WRITTEN | {"ChecksumType"},
+    "DeleteObject": frozenset({"VersionId", "IfMatch"}),
+    "DeleteObjectTagging": frozenset({"VersionId"}),
+    "GetObject": READ,
+    "GetObjectAcl": frozenset({"VersionId"}),
+    "GetObjectAttributes": frozenset({"ObjectAttributes", "VersionId", "MaxParts", "PartNumberMarker"}),
+    "GetObjectTagging": frozenset({"VersionId"}),
+    "HeadObject": READ,
+    "ListBuckets": frozenset({"MaxBuckets", "ContinuationToken", "Prefix"}),
+    "ListMultipartUploads": LISTED | {"KeyMarker", "MaxUploads", "UploadIdMarker"},
+    "ListObjects": LISTED | {"Marker"},
+    "ListObjectsV2": LISTED | {"ContinuationToken", "FetchOwner", "StartAfter"},
+    "ListObjectVersions": LISTED | {"KeyMarker", "VersionIdMarker"},
+    "ListParts": frozenset({"UploadId", "MaxParts", "PartNumberMarker"}),
+    "PutBucketAcl": GRANTS | {"ACL"},
+    "PutBucketPolicy": frozenset({"ConfirmRemoveSelfBucketAccess"}),
+    "PutObject": WRITTEN | {*CONDITIONS},
+    "PutObjectAcl": GRANTS | {"ACL", "VersionId"},
+    "PutObjectTagging": frozenset({"VersionId"}),
+    "UploadPart": frozenset({"UploadId", "PartNumber"}),
+    "UploadPartCopy": frozenset({"UploadId", "PartNumber", "CopySource", "CopySourceRange", *SOURCE_CONDITIONS}),
+}
 METADATA_BYTES = 2048
 LONGEST_KEY = 1024
 # A valid header name (RFC 9110, 5.6.2).
@@ -106,10 +141,10 @@ class Call:
         """Raise AccessDenied unless the caller may learn that a key is absent (documented: API_GetObject.html)."""
         self.authorize("", None, "ListObjectsV2", bucket_name)
 
-    def only(self, *handled: str) -> None:
+    def check_members(self) -> None:
         """Raise NotImplemented if the request has a member that the operation would ignore."""
         for member in self.members:
-            if member not in handled and member not in COMMON:
+            if member not in COMMON and member not in HANDLED.get(self.operation.name, ()):
                 raise refusal(f"{member} of {self.operation.name}", "leave it out.")
 
     def version(self) -> Version:
@@ -181,7 +216,7 @@ class Call:
 
 def check_object_rights(members: Mapping[str, Any]) -> None:
     """Refuse access control lists, as new buckets of S3 do, and encryption keys and storage classes."""
-    if members.get("ACL", "bucket-owner-full-control") != "bucket-owner-full-control" or set(GRANTS) & members.keys():
+    if members.get("ACL", "bucket-owner-full-control") != "bucket-owner-full-control" or GRANTS & members.keys():
         raise failure("AccessControlListNotSupported")
     if members.get("ServerSideEncryption", "AES256") != "AES256":
         raise refusal(f"ServerSideEncryption {members['ServerSideEncryption'][:100]}", "leave it out.")
@@ -290,28 +325,18 @@ def check_rights(
         return
     own = principal is not None and principal.may(action, resource, context)
     if decision is False or not (own or decision is True):
-        raise denied(arn, action, resource, explicitly=decision is False)
+        explicit = "with an explicit deny in a resource-based policy"
+        reason = explicit if decision is False else f"because no identity-based policy allows the {action} action"
+        sentence = f'User: {arn} is not authorized to perform: {action} on resource: "{resource}" {reason}'
+        # AWS tells only callers with a key.
+        raise failure("AccessDenied", sentence if arn else "")
 
 
 def allowed_policy(bucket: Bucket | None) -> tuple[Statement, ...]:
     """Return the statements in force, without public ones if public access is blocked."""
-    if bucket is None:
+    if bucket is None or "policy" not in bucket.settings:
         return ()
-    policy: tuple[Statement, ...] = bucket.settings.get("statements", ())
+    policy: tuple[Statement, ...] = bucket.settings["statements"]
     if bucket.settings.get("publicAccessBlock", {}).get("RestrictPublicBuckets"):
         return tuple(statement for statement in policy if not statement.is_public)
     return policy
-
-
-def denied(arn: str, action: str, resource: str, *, explicitly: bool) -> Exception:
-    """Return AccessDenied, with AWS's sentence if the caller is known."""
-    if not arn:
-        return failure("AccessDenied")
-    reason = (
-        "with an explicit deny in a resource-based policy"
-        if explicitly
-        else f"because no identity-based policy allows the {action} action"
-    )
-    return failure(
-        "AccessDenied", f'User: {arn} is not authorized to perform: {action} on resource: "{resource}" {reason}'
-    )

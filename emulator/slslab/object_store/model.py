@@ -3,7 +3,6 @@
 import email.utils
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, NamedTuple
@@ -57,21 +56,22 @@ class Location(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True)
 class Operation:
     """An operation: its name, and the locations of its input's and output's members.
 
     `payload` is the member in the body, and `streams` says whether the body is an object's bytes.
     """
 
-    name: str
-    model: OperationModel
-    inputs: tuple[Location, ...]
-    payload: Shape | None
-    payload_member: str
-    streams: bool
-    outputs: Mapping[str, Location]
-    parameters: frozenset[str]
+    def __init__(self, model: OperationModel) -> None:
+        shape = model.input_shape
+        self.name = model.name
+        self.model = model
+        self.inputs = [at for at in _locations(shape) if at.location != "uri"]
+        self.parameters = {at.name for at in self.inputs if at.location == "querystring"}
+        self.payload_member: str = shape.serialization.get("payload", "") if shape else ""
+        self.payload = shape.members[self.payload_member] if shape and self.payload_member else None
+        self.streams = self.payload is not None and self.payload.type_name == "blob"
+        self.outputs = {at.member: at for at in _locations(model.output_shape)}
 
 
 Key = tuple[str, str, str]
@@ -89,7 +89,7 @@ def operations() -> tuple[dict[Key, Operation], frozenset[str]]:
         key = (operation.http["method"], level, OWN.get(name, query.partition("&")[0].partition("=")[0]))
         if not operation.deprecated:
             # In the order of names: GetX takes precedence over ListXs, and both over operations of directory buckets.
-            found.setdefault(key, _operation(operation))
+            found.setdefault(key, Operation(operation))
     return found, frozenset(sub for _, _, sub in found if sub and not sub.startswith(":"))
 
 
@@ -210,23 +210,6 @@ def text_of(value: str) -> str:
 def encoded(name: str) -> str:
     """Return a key in the encoding type `url`."""
     return quote(name, safe="/-_.*~", errors="surrogatepass")
-
-
-def _operation(model: OperationModel) -> Operation:
-    shape, output = model.input_shape, model.output_shape
-    inputs = [at for at in _locations(shape) if at.location != "uri"]
-    payload_member = shape.serialization.get("payload", "") if shape else ""
-    payload = shape.members[payload_member] if isinstance(shape, StructureShape) and payload_member else None
-    return Operation(
-        model.name,
-        model,
-        tuple(inputs),
-        payload,
-        payload_member,
-        payload is not None and payload.type_name == "blob",
-        {at.member: at for at in _locations(output)},
-        frozenset(at.name for at in inputs if at.location == "querystring"),
-    )
 
 
 def _locations(shape: Shape | None) -> Iterator[Location]:

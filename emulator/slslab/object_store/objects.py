@@ -10,10 +10,8 @@ from slslab.aws.errors import ServiceError
 from slslab.object_store import checksums
 from slslab.object_store.bodies import Sums
 from slslab.object_store.call import (
-    CHECKSUMS,
-    CONDITIONS,
-    SETTINGS,
-    WRITTEN,
+    OVERRIDES,
+    READ_CONDITIONS,
     Answer,
     Call,
     check_match,
@@ -27,8 +25,6 @@ from slslab.object_store.signing import UNSIGNED
 from slslab.object_store.storage import NULL, Bucket, Part, Version, cut, first_page, now, read, whole
 
 RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
-READ_CONDITIONS = ("IfMatch", "IfNoneMatch", "IfModifiedSince", "IfUnmodifiedSince")
-OVERRIDES = {f"Response{name}": name for name in SETTINGS if name != "Metadata"}
 LARGEST_COPY = 5 * 1024**3
 MOST_DELETED = 1000
 MOST_PARTS = 10_000
@@ -38,7 +34,6 @@ TAG = re.compile(r"[\w .:/=+\-@]*")
 
 async def put_object(call: Call) -> Answer:
     """Store an object."""
-    call.only(*WRITTEN, *CHECKSUMS, *CONDITIONS, "ContentLength", "trailer")
     bucket, settings, tags = call.bucket(), call.settings(), given_tags(call)
     check_write(call.members, bucket.current(call.key), call.key)
     stored = await call.store_body()
@@ -53,7 +48,6 @@ async def put_object(call: Call) -> Answer:
 
 async def get_object(call: Call) -> Answer:
     """Return an object, or a range or a part of it."""
-    call.only(*READ_CONDITIONS, *OVERRIDES, "Range", "PartNumber", "VersionId", "ChecksumMode")
     if call.principal is None and OVERRIDES.keys() & call.members.keys():
         raise failure("InvalidRequest", "Request specific response headers cannot be used for anonymous GET requests.")
     version = call.version()
@@ -86,7 +80,6 @@ head_object = get_object
 
 async def get_object_attributes(call: Call) -> Answer:
     """Return attributes of an object."""
-    call.only("ObjectAttributes", "VersionId", "MaxParts", "PartNumberMarker")
     wanted = call.members.get("ObjectAttributes", [])
     if not wanted or not set(wanted) <= {"ETag", "Checksum", "ObjectParts", "StorageClass", "ObjectSize"}:
         raise failure("InvalidArgument", "Invalid attribute name specified.")
@@ -121,14 +114,12 @@ def parts_page(call: Call, parts: Iterable[Part]) -> tuple[list[Part], dict[str,
 
 async def delete_object(call: Call) -> Answer:
     """Delete an object, or one of its versions permanently."""
-    call.only("VersionId", "IfMatch")
     bucket = call.bucket()
     return Answer(_delete(bucket, call.key, call.members.get("VersionId"), call.members.get("IfMatch")), 204)
 
 
 async def delete_objects(call: Call) -> Answer:
     """Delete up to a thousand objects; the answer has an error for each that the caller may not delete."""
-    call.only("Delete", *CHECKSUMS)
     bucket, request = call.bucket(), call.members["Delete"]
     entries = request.get("Objects", [])
     if not 0 < len(entries) <= MOST_DELETED:
@@ -158,7 +149,6 @@ async def delete_objects(call: Call) -> Answer:
 async def copy_object(call: Call) -> Answer:
     """Copy an object. The copy shares its bytes."""
     directives = ("MetadataDirective", "TaggingDirective")
-    call.only(*WRITTEN, *CONDITIONS, *directives, *SOURCE_CONDITIONS, "CopySource")
     bucket, source = call.bucket(), copy_source(call)
     check_write(call.members, bucket.current(call.key), call.key)
     for name in directives:
@@ -192,7 +182,6 @@ async def copy_object(call: Call) -> Answer:
 
 async def put_object_tagging(call: Call) -> Answer:
     """Replace the tags of an object."""
-    call.only("Tagging", "VersionId", *CHECKSUMS)
     version = call.version()
     version.tags = tags_of(call.members["Tagging"]["TagSet"], MOST_TAGS)
     return Answer(version_member(call.bucket(), version))
@@ -200,14 +189,12 @@ async def put_object_tagging(call: Call) -> Answer:
 
 async def get_object_tagging(call: Call) -> Answer:
     """Return the tags of an object."""
-    call.only("VersionId")
     version = call.version()
     return Answer({"TagSet": tag_set(version.tags), **version_member(call.bucket(), version)})
 
 
 async def delete_object_tagging(call: Call) -> Answer:
     """Remove the tags of an object."""
-    call.only("VersionId")
     version = call.version()
     version.tags = {}
     return Answer(version_member(call.bucket(), version), 204)
@@ -260,9 +247,6 @@ def byte_range(text: str | None, size: int) -> tuple[int, int] | None:
     if length <= 0:
         raise failure("InvalidRange", RangeRequested=str(text)[:100], ActualObjectSize=str(size))
     return start, length
-
-
-SOURCE_CONDITIONS = tuple(f"CopySource{name}" for name in READ_CONDITIONS)
 
 
 def copy_source(call: Call) -> Version:

@@ -166,7 +166,8 @@ class Bucket:
         self.settings: dict[str, Any] = {}
         # Versions by key and id, newest last.
         self._versions: dict[str, dict[str, Version]] = {}
-        self._keys: list[str] = []
+        # Sorted.
+        self.keys: list[str] = []
         self._numbers = itertools.count(1)
 
     @property
@@ -183,6 +184,11 @@ class Bucket:
         """Return the newest version of an object, or its delete marker."""
         versions = self._versions.get(key)
         return None if versions is None else next(reversed(versions.values()))
+
+    def visible(self, key: str) -> list[Version]:
+        """Return the current version of an object, or nothing."""
+        current = self.current(key)
+        return [] if current is None else [current]
 
     def find(self, key: str, version_id: str) -> Version | None:
         """Return a version of an object, or a delete marker."""
@@ -214,7 +220,7 @@ class Bucket:
         version.id = f"{version.number:012x}{secrets.token_hex(10)}" if self.versioning == "Enabled" else NULL
         if version.key not in self._versions:
             self._versions[version.key] = {}
-            insort(self._keys, version.key)
+            insort(self.keys, version.key)
         versions = self._versions[version.key]
         versions.pop(version.id, None)
         versions[version.id] = version
@@ -238,66 +244,41 @@ class Bucket:
         removed = versions.popitem()[1] if version_id == next(reversed(versions)) else versions.pop(version_id)
         if not versions:
             del self._versions[key]
-            del self._keys[bisect_left(self._keys, key)]
+            del self.keys[bisect_left(self.keys, key)]
         return removed
 
     def _overtake(self, key: str) -> None:
         for upload in self.uploads.get(key, {}).values():
             upload.overtaken = True
 
-    def walk(self, prefix: str, delimiter: str, after: str, limit: int) -> tuple[list[str], list[str], bool]:
-        """Return at most `limit` keys and common prefixes after a name, and whether there are more."""
-        entries = names(self._keys, prefix, delimiter, after, lambda key: self.current(key) is not None)
-        page, more = first_page(entries, limit)
-        return [name for name, is_group in page if not is_group], [name for name, is_group in page if is_group], more
+    def versions(self, key: str) -> Iterator[Version]:
+        """Yield the versions of an object, newest first."""
+        return reversed(self._versions.get(key, {}).values())
 
-    def walk_versions(
-        self, prefix: str, delimiter: str, after: tuple[str, str], limit: int
-    ) -> tuple[list[tuple[Version, bool]], list[str], bool]:
-        """Return versions, newest first, each with whether it is the latest; common prefixes; and if there are more.
-
-        `after` is a key and, unless empty, the id of a version: the page begins with older ones.
-        """
-        key_marker, version_marker = after
-        rest = self._older(key_marker, version_marker) if version_marker else ()
-        entries: Iterator[tuple[str, Version | None]] = itertools.chain(
-            ((key_marker, version) for version in rest),
-            (
-                (name, version)
-                for name, is_group in names(self._keys, prefix, delimiter, key_marker, lambda _: True)
-                for version in ([None] if is_group else reversed(self._versions[name].values()))
-            ),
-        )
-        page, more = first_page(entries, limit)
-        found = [(version, version is self.latest(name)) for name, version in page if version is not None]
-        return found, [name for name, version in page if version is None], more
-
-    def _older(self, key: str, version_id: str) -> Iterator[Version]:
+    def older(self, key: str, version_id: str) -> Iterator[Version]:
         """Yield the versions older than this one, newest first; nothing if the id isn't ours."""
         version = self.find(key, version_id)
         removed = int(version_id[:12], 16) if VERSION_ID.fullmatch(version_id) else 0
         number = removed if version is None else version.number
-        versions = reversed(self._versions.get(key, {}).values())
-        return itertools.dropwhile(lambda other: other.number >= number, versions)
+        return itertools.dropwhile(lambda other: other.number >= number, self.versions(key))
 
 
-def names(
-    keys: Sequence[str], prefix: str, delimiter: str, after: str, visible: Callable[[str], bool]
-) -> Iterator[tuple[str, bool]]:
-    """Yield the visible keys with a prefix after a name; keys with a delimiter are grouped into common prefixes."""
+def named(
+    keys: Sequence[str], prefix: str, delimiter: str, after: str, entries: Callable[[str], Iterable[Entry]]
+) -> Iterator[Entry | str]:
+    """Yield the entries of keys with a prefix after a name, and a common prefix for all keys with the delimiter."""
     index = max(bisect_left(keys, prefix), bisect_right(keys, after) if after else 0)
     while index < len(keys) and (key := keys[index]).startswith(prefix):
         index += 1
         end = key.find(delimiter, len(prefix)) if delimiter else -1
         if end < 0:
-            if visible(key):
-                yield key, False
+            yield from entries(key)
             continue
         group = key[: end + len(delimiter)]
         if group <= after:
             index = _end_of(keys, group, index)
-        elif visible(key):
-            yield group, True
+        elif any(entries(key)):
+            yield group
             index = _end_of(keys, group, index)
 
 

@@ -9,11 +9,11 @@ from typing import Any
 from slslab.aws.arns import ACCOUNT
 from slslab.object_store import checksums
 from slslab.object_store.bodies import Sums
-from slslab.object_store.call import CHECKSUMS, CONDITIONS, WRITTEN, Answer, Call, check_write
+from slslab.object_store.buckets import listing
+from slslab.object_store.call import CHECKSUMS, CONDITIONS, Answer, Call, check_write
 from slslab.object_store.errors import failure
 from slslab.object_store.objects import (
     MOST_PARTS,
-    SOURCE_CONDITIONS,
     copy_source,
     given_tags,
     part_number,
@@ -21,7 +21,7 @@ from slslab.object_store.objects import (
     written_version,
 )
 from slslab.object_store.signing import UNSIGNED
-from slslab.object_store.storage import NULL, Bucket, Part, Upload, Version, cut, first_page, names, now, read, whole
+from slslab.object_store.storage import NULL, Bucket, Part, Upload, Version, cut, now, read, whole
 
 # documented: qfacts.html, "Amazon S3 multipart upload limits".
 LEAST_PART, LARGEST_PART = 5 * 1024**2, 5 * 1024**3
@@ -31,7 +31,6 @@ UPLOADED = {"Initiator": {"ID": ACCOUNT}, "Owner": {"ID": ACCOUNT}, "StorageClas
 
 async def create_multipart_upload(call: Call) -> Answer:
     """Begin an upload."""
-    call.only(*WRITTEN, "ChecksumType")
     if call.principal is None:
         # documented: mpuoverview.html.
         raise failure("AccessDenied", "Anonymous users cannot initiate multipart uploads. Please authenticate.")
@@ -56,7 +55,6 @@ async def create_multipart_upload(call: Call) -> Answer:
 
 async def upload_part(call: Call) -> Answer:
     """Store a part of an upload; it replaces an earlier part with the same number."""
-    call.only("UploadId", "PartNumber", *CHECKSUMS, "ContentLength", "trailer")
     upload, number, sent = _upload(call), part_number(call), call.sent_checksum()
     # recorded: a part needs the checksum of its upload, unless S3 computes the checksum of the whole object.
     if upload.algorithm and (sent or upload.checksum_type == checksums.COMPOSITE):
@@ -72,7 +70,6 @@ async def upload_part(call: Call) -> Answer:
 
 async def upload_part_copy(call: Call) -> Answer:
     """Copy an object, or a range of it, as a part of an upload."""
-    call.only("UploadId", "PartNumber", "CopySource", "CopySourceRange", *SOURCE_CONDITIONS)
     upload, number, source = _upload(call), part_number(call), copy_source(call)
     body, size = source.body, source.size
     if (text := call.members.get("CopySourceRange")) is not None:
@@ -103,7 +100,6 @@ async def upload_part_copy(call: Call) -> Answer:
 
 async def complete_multipart_upload(call: Call) -> Answer:
     """Make an object from the parts that the request names. A repeated request gets the same answer."""
-    call.only("UploadId", "MultipartUpload", "MpuObjectSize", "ChecksumType", *CHECKSUMS, *CONDITIONS)
     bucket = call.bucket()
     if (version := bucket.completed(call.key, call.members.get("UploadId", ""))) is not None:
         return _completed(call, version)
@@ -140,14 +136,12 @@ async def complete_multipart_upload(call: Call) -> Answer:
 
 async def abort_multipart_upload(call: Call) -> Answer:
     """Drop an upload and its parts."""
-    call.only("UploadId")
     call.bucket().end(_upload(call))
     return Answer(status=204)
 
 
 async def list_parts(call: Call) -> Answer:
     """List the parts of an upload."""
-    call.only("UploadId", "MaxParts", "PartNumberMarker")
     upload = _upload(call)
     parts, page = parts_page(call, (part for _, part in sorted(upload.parts.items())))
     output: dict[str, Any] = {
@@ -173,42 +167,27 @@ async def list_parts(call: Call) -> Answer:
 
 async def list_multipart_uploads(call: Call) -> Answer:
     """List the unfinished uploads, by key and then by start."""
-    call.only("Delimiter", "EncodingType", "KeyMarker", "MaxUploads", "Prefix", "UploadIdMarker")
     bucket, given, limit = call.bucket(), call.members, call.limit("MaxUploads", "max-uploads")
     by_key = {key: list(uploads.values()) for key, uploads in bucket.uploads.items()}
     marker, after_id = given.get("KeyMarker", ""), given.get("UploadIdMarker", "")
-    entries: list[Upload | str] = []
+    rest: list[Upload] = []
     if after_id and marker in by_key:
         ids = [upload.id for upload in by_key[marker]]
-        entries += by_key[marker][ids.index(after_id) + 1 :] if after_id in ids else []
-    for name, is_group in names(sorted(by_key), given.get("Prefix", ""), given.get("Delimiter", ""), marker, bool):
-        entries += [name] if is_group else by_key[name]
-    page, more = first_page(entries, limit)
-    output = {
+        rest = by_key[marker][ids.index(after_id) + 1 :] if after_id in ids else []
+    found, output, last = listing(call, limit, sorted(by_key), marker, by_key.__getitem__, rest)
+    output |= {
         "Bucket": bucket.name,
         "KeyMarker": marker,
         "UploadIdMarker": after_id,
         "Prefix": given.get("Prefix"),
-        "Delimiter": given.get("Delimiter"),
-        "EncodingType": given.get("EncodingType"),
         "MaxUploads": limit,
-        "IsTruncated": more,
         "Uploads": [
-            {
-                "Key": upload.key,
-                "UploadId": upload.id,
-                "Initiated": upload.initiated,
-                **UPLOADED,
-                **upload.checksum,
-            }
-            for upload in page
-            if isinstance(upload, Upload)
+            {"Key": upload.key, "UploadId": upload.id, "Initiated": upload.initiated, **UPLOADED, **upload.checksum}
+            for upload in found
         ],
-        "CommonPrefixes": [{"Prefix": group} for group in page if isinstance(group, str)],
     }
-    if more:
-        key, upload_id = (last, "") if isinstance(last := page[-1], str) else (last.key, last.id)
-        output |= {"NextKeyMarker": key, "NextUploadIdMarker": upload_id}
+    if last is not None:
+        output["NextKeyMarker"], output["NextUploadIdMarker"] = last
     return Answer(output)
 
 

@@ -8,21 +8,20 @@ measured on this host.
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from slslab.aws.limits import billed_ms
-from slslab.errors import RequestError
+from slslab.errors import RequestError, RunError
 from slslab.predict.accuracy import mean_errors
 from slslab.predict.anchors import Z80, Architecture
-from slslab.predict.environment import Environment
 from slslab.predict.processor import UNKNOWN, Factor, Processor
 from slslab.predict.profiles import DEFAULT_PROFILE
 from slslab.predict.profiles.profile import Profile, load_profile
 from slslab.predict.uncertainty import PER_MEAN_ERROR
-from slslab_workers.trace.kinds import HANDLER_KINDS, INIT, KINDS
+from slslab_workers.trace.kinds import HANDLER_KINDS, INIT
 from slslab_workers.trace.operations import BILLED, billed_requests
 
 # Sources of a range, in addition to the kinds of work.
@@ -95,18 +94,16 @@ class Prediction:
     timed_out: bool = False
 
 
+@dataclass(frozen=True)
 class _Quota:
-    def __init__(self, share: float, period_ms: float, profile: Profile) -> None:
-        compute = profile.compute
-        period = compute.period_ms.model_copy(update={"value": period_ms})
-        profile = profile.model_copy(update={"compute": compute.model_copy(update={"period_ms": period})})
-        self.share, self.period_ms = share, period_ms
-        self._environment = Environment(share, 128, profile, dict.fromkeys(KINDS, 1.0))
+    share: float
+    period_ms: float
 
     def wall_ms(self, cpu_ms: float) -> float:
         """Return how long one thread takes for this much CPU time, if it begins with a period."""
-        self._environment.period = self._environment.used = 0
-        return self._environment.compute(0, round(cpu_ms * 1e6), INIT) / 1e6
+        work, period = round(cpu_ms * 1e6), round(self.period_ms * 1e6)
+        quota = round(min(1.0, self.share) * period) or period
+        return (work + max(0, work - 1) // quota * (period - quota)) / 1e6
 
     def holds_back(self, cpu_ms: float) -> bool:
         return self.share < 1 and cpu_ms > self.share * self.period_ms
@@ -226,30 +223,31 @@ class Predictor:
     profile: Profile
     kind: str = UNKNOWN
     enforced: bool = True
-    _quotas: dict[tuple[float, float], _Quota] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def predict(self, record: Record, requests: Sequence[Request] = ()) -> Prediction | None:
+    def predict(self, record: Record, requests: Sequence[Request] = ()) -> Prediction:
         """Return an invocation's predicted times on Lambda, from its metered record and its requests to our servers.
 
-        None for a cold start if its record doesn't separate init's CPU time from the invocation's.
+        RunError as for `model`.
         """
-        model = self.model(record, requests)
-        if model is None:
-            return None
-        prediction = model.prediction()
+        prediction = self.model(record, requests).prediction()
         return _stopped(prediction, record["duration_ms"]) if record["error_type"] == TIMED_OUT else prediction
 
     def model(
         self, record: Record, requests: Sequence[Request] = (), memory_mb: int | None = None, cores: int | None = None
-    ) -> Model | None:
-        """Return the invocation as Lambda would run it, with another memory size if one is given; None as `predict`.
+    ) -> Model:
+        """Return the invocation as Lambda would run it, with another memory size if one is given.
 
         `cores` are this host's processors. With more vCPUs than the invocation could have here, more threads may run at
         once; only if it had clearly more than one and used no more than that, it has one thread.
+
+        RunError for a cold start from before 0.2, which doesn't separate init's CPU time from the invocation's.
         """
         init_cpu_ms = record.get("init_cpu_ms")
         if record["init_ms"] is not None and init_cpu_ms is None:
-            return None
+            raise RunError(
+                f"{record['function']} was recorded by a version before 0.2, without the CPU time of its init.",
+                "invoke it again, in another `slslab up`.",
+            )
         # The profile doesn't know SQS, so waits for it stay as measured.
         made = _clipped([request for request in requests if request.op.startswith(S3)], record["end_ns"])
         uncertain_ms = record.get("uncertain_ms") or 0.0
@@ -285,11 +283,6 @@ class Predictor:
         tested = mean_errors(self.profile.name, instances=False).profile
         return tested["seconds"] * PER_MEAN_ERROR if tested else 0.0
 
-    def _quota(self, share: float, period_ms: float) -> _Quota:
-        # To a single thread, all shares of at least one are equal.
-        key = (share, period_ms)
-        return self._quotas.get(key) or self._quotas.setdefault(key, _Quota(share, period_ms, self.profile))
-
     def _phase(
         self,
         record: Record,
@@ -301,7 +294,7 @@ class Predictor:
         shares: tuple[float, float],
     ) -> _Phase:
         here = shares[0] if self.enforced else math.inf
-        there = self._quota(shares[1], self.profile.compute.period_ms.value)
+        there = _Quota(shares[1], self.profile.compute.period_ms.value)
         return _Phase(
             kind,
             took_ms,
@@ -309,7 +302,7 @@ class Predictor:
             uncertain_ms,
             requests,
             sum(self._request_ms(request, there) for request in requests),
-            self._quota(here, record.get("quota_period_ms") or FORMER_PERIOD_MS),
+            _Quota(here, record.get("quota_period_ms") or FORMER_PERIOD_MS),
             there,
         )
 
@@ -344,12 +337,12 @@ def billed(requests: Iterable[Request]) -> Counter[str]:
     return asked
 
 
-def match_requests(records: Sequence[Record], requests: Mapping[str, Sequence[Request]]) -> dict[int, list[Request]]:
-    """Return each invocation's own requests by its position in `records`; `requests` are by function.
+def match_requests(records: Sequence[Record], requests: Mapping[str, Sequence[Request]]) -> list[list[Request]]:
+    """Return the own requests of each invocation in `records`; `requests` are by function.
 
     If several invocations of a function ran at once, a request counts for the one that began last.
     """
-    matched: dict[int, list[Request]] = {}
+    matched: list[list[Request]] = [[] for _ in records]
     windows: dict[str, list[tuple[int, int, int]]] = {}
     for position, record in enumerate(records):
         # Init came first, and took at most this long.
@@ -367,7 +360,7 @@ def match_requests(records: Sequence[Record], requests: Mapping[str, Sequence[Re
             while begun and begun[-1][1] < request.start_ns:
                 begun.pop()
             if begun:
-                matched.setdefault(begun[-1][2], []).append(request)
+                matched[begun[-1][2]].append(request)
     return matched
 
 

@@ -6,21 +6,25 @@ import platform
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+# As in `slslab.run.bill`.
+from typing_extensions import TypedDict
 
 from slslab.errors import HostError, writable
 from slslab.installation import cache_directory
-from slslab.predict.anchors import Form
-from slslab.predict.processor import UNANCHORED, Processor, Timing, make_processor
+from slslab.predict.processor import UNANCHORED, Processor, make_processor
 from slslab.processor import workloads
 from slslab.processor.measurement import Measurement, Progress, measure, read_versions, run_probe
 from slslab.run.log import replacing
 from slslab_workers.trace.kinds import Kind
 
-NAME, SCHEMA = "processors.json", 1
+NAME = "processors.json"
+SCHEMA: Literal[1] = 1
 # Fields of /proc/cpuinfo, on x86-64 and on arm64.
 FIELDS = (
     "vendor_id", "cpu family", "model", "model name", "stepping", "cache size",
@@ -28,6 +32,14 @@ FIELDS = (
 )  # fmt: skip
 FLAGS = ("flags", "Features")
 OTHER_FOLDER = "set XDG_CACHE_HOME to another folder."
+
+
+class _File(TypedDict):
+    schema: Literal[1]
+    hosts: dict[str, Any]
+
+
+_FILE, _MEASUREMENT = TypeAdapter(_File), TypeAdapter(Measurement)
 
 
 class Damaged(Exception):
@@ -72,17 +84,16 @@ def load_processor() -> Processor:
     If the kept file is damaged, UNANCHORED's `missing` says so.
     """
     try:
-        entry = _read().get(make_key())
-        return UNANCHORED if entry is None else _make(_measurement(entry), str(entry["measured"]))
+        measurement = _kept()
     except Damaged as error:
         return replace(UNANCHORED, missing=f"{error} To measure again, run: slslab calibrate --processor")
+    return UNANCHORED if measurement is None else _make(measurement)
 
 
 def load_measurement() -> Measurement | None:
     """Return the kept measurement for this interpreter, or None if it is missing or can't be read."""
     with suppress(Damaged):
-        entry = _read().get(make_key())
-        return None if entry is None else _measurement(entry)
+        return _kept()
     return None
 
 
@@ -94,15 +105,16 @@ def measure_processor(short: bool = False, progress: Progress = lambda *_: None)
     """
     _make_folder()  # fail before spending a minute
     measurement = measure(short, progress)
-    measured = datetime.now(UTC).isoformat(timespec="seconds")
     entries: dict[str, Any] = {}
     with suppress(Damaged):  # a damaged file is overwritten
-        entries = dict(_read())
-    processor = _make(measurement, measured)
+        entries = _read()
     key = make_key()
-    if not (short and key in entries and entries[key].get("whole")):
-        _write({**entries, key: _entry(measurement, measured, describe())})
-    return processor
+    if not (short and entries.get(key, {}).get("whole")):
+        entries[key] = {"name": describe(), **_MEASUREMENT.dump_python(measurement, mode="json")}
+        folder = _make_folder()
+        with writable(folder, OTHER_FOLDER, HostError), replacing(folder / NAME, on_disk=False) as file:
+            file.write(_FILE.dump_json({"schema": SCHEMA, "hosts": entries}, indent=1))
+    return _make(measurement)
 
 
 def probe() -> dict[Kind, float]:
@@ -116,69 +128,34 @@ def probe() -> dict[Kind, float]:
     return {kind: seconds / kept.probe[kind] for kind, seconds in run_probe().items() if kind in kept.probe}
 
 
-def _make(measurement: Measurement, measured: str) -> Processor:
+def _make(measurement: Measurement) -> Processor:
     versions = read_versions()
     return make_processor(
         measurement.timings,
         describe(),
-        measured,
+        measurement.measured,
         versions["python"],
         versions["torch"],
-        checks=measurement.short,
+        checks=measurement.checks,
     )
 
 
-def _entry(measurement: Measurement, measured: str, name: str) -> dict[str, Any]:
-    forms = {"whole": measurement.whole, "short": measurement.short}
-    return {
-        "name": name,
-        "measured": measured,
-        "load": measurement.load,
-        "probe": dict(measurement.probe),
-        **{form: {name: list(timing.cpu_s) for name, timing in timings.items()} for form, timings in forms.items()},
-    }
-
-
-def _measurement(entry: Any) -> Measurement:
-    def timings(form: Form) -> dict[str, Timing]:
-        return {name: Timing(form, _positive(values)) for name, values in entry[form].items() if values}
-
+def _kept() -> Measurement | None:
+    entry = _read().get(make_key())
     try:
-        probe = dict(zip(entry["probe"], _positive(entry["probe"].values()), strict=True))
-        return Measurement(timings("whole"), timings("short"), probe, float(entry["load"]))
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        return None if entry is None else _MEASUREMENT.validate_python(entry)
+    except ValidationError as error:
         raise Damaged(f"The measurements in {cache_directory() / NAME} are damaged.") from error
 
 
-def _positive(values: Any) -> tuple[float, ...]:
-    seconds = tuple(map(float, values))
-    if not all(0 < value < 1e6 for value in seconds):
-        raise ValueError
-    return seconds
-
-
-def _read() -> Mapping[str, Any]:
+def _read() -> dict[str, Any]:
     path = cache_directory() / NAME
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        return _FILE.validate_json(path.read_bytes())["hosts"]
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValidationError) as error:
         raise Damaged(f"The measurements in {path} can't be read.") from error
-    if (
-        not isinstance(document, dict)
-        or document.get("schema") != SCHEMA
-        or not isinstance(document.get("hosts"), dict)
-    ):
-        raise Damaged(f"The measurements in {path} are damaged.")
-    hosts: Mapping[str, Any] = document["hosts"]
-    return hosts
-
-
-def _write(entries: Mapping[str, Any]) -> None:
-    folder = _make_folder()
-    with writable(folder, OTHER_FOLDER, HostError), replacing(folder / NAME, on_disk=False) as file:
-        file.write(json.dumps({"schema": SCHEMA, "hosts": entries}, indent=1).encode())
 
 
 def _make_folder() -> Path:

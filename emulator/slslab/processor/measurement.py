@@ -7,9 +7,12 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cache
 from statistics import geometric_mean
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from slslab.errors import HostError
 from slslab.host.processes import tied_to_this_process
@@ -29,6 +32,7 @@ PROBES: Mapping[Kind, tuple[str, ...]] = {
 }
 NEEDS = {"add": "numpy", "add-new": "numpy", "fft": "numpy", "matmul": "numpy", "step": "torch", "resnet50": "torch"}
 Progress = Callable[[str, int, int], None]
+Seconds = Annotated[float, Field(gt=0, lt=1e6)]
 
 
 @dataclass(frozen=True)
@@ -55,18 +59,25 @@ WHOLE = (*SHORT, *ROUND, *ROUND)
 
 @dataclass(frozen=True)
 class Measurement:
-    """A measurement of this host: timings by workload (whole and short forms separately), and the probe's CPU seconds
-    by kind of work. `load` is the load average of the last minute before it began."""
+    """A measurement of this host: CPU seconds of each workload's repetitions (whole and short forms separately), and
+    the probe's by kind of work. `load` is the load average of the last minute before it began, `measured` when it
+    ended (UTC)."""
 
-    whole: Mapping[str, Timing]
-    short: Mapping[str, Timing]
-    probe: Mapping[Kind, float]
+    whole: Mapping[str, tuple[Seconds, ...]]
+    short: Mapping[str, tuple[Seconds, ...]]
+    probe: Mapping[Kind, Seconds]
     load: float
+    measured: str
+
+    @property
+    def checks(self) -> dict[str, Timing]:
+        """The timings of short forms."""
+        return {name: Timing("short", cpu_s) for name, cpu_s in self.short.items()}
 
     @property
     def timings(self) -> dict[str, Timing]:
         """Each workload's whole timing, or else its short one."""
-        return {**self.short, **self.whole}
+        return self.checks | {name: Timing("whole", cpu_s) for name, cpu_s in self.whole.items()}
 
 
 @cache
@@ -120,19 +131,19 @@ def measure(short: bool, progress: Progress) -> Measurement:
     tasks = SHORT if short else WHOLE
     end = time.monotonic() + (SHORT_S if short else WHOLE_S)
     versions, load = read_versions(), os.getloadavg()[0]
-    timings: dict[Form, dict[str, Timing]] = {"whole": {}, "short": {}}
+    cpu_s: dict[Form, dict[str, tuple[float, ...]]] = {"whole": {}, "short": {}}
     probe = run_probe()
     for number, task in enumerate(tasks):
         progress("measuring the processor", number, len(tasks))
         left = end - time.monotonic()
         if versions.get(NEEDS.get(task.name, "python")) and left > 0:
             for line in run_workloads(sys.executable, [task.name], task.form, task.repeat, task.seconds, left):
-                earlier = timings[task.form].get(task.name, Timing(task.form, ()))
-                timings[task.form][task.name] = Timing(task.form, (*earlier.cpu_s, *line["cpu_s"]))
+                cpu_s[task.form][task.name] = (*cpu_s[task.form].get(task.name, ()), *line["cpu_s"])
     progress("measuring the processor", len(tasks), len(tasks))
-    if not any(timings.values()):
+    if not any(cpu_s.values()):
         raise HostError("This machine was too busy to measure its processor.", "try again when it is idle.")
-    return Measurement(timings["whole"], timings["short"], probe, load)
+    measured = datetime.now(UTC).isoformat(timespec="seconds")
+    return Measurement(cpu_s["whole"], cpu_s["short"], probe, load, measured)
 
 
 def run_probe() -> dict[Kind, float]:

@@ -39,7 +39,7 @@ def bill_card(document: Document) -> Card | None:
     cost = document.get("cost")
     if not cost:
         return None
-    found = summaries.replayed(document) or summaries.predicted(document)
+    found = summaries.replayed(document) or document.get("predicted")
     if found is not None:
         shown, title = found["cost"], f"Bill ({summaries.region(found)}, modelled)"
         behind: tuple[Table, ...] = (bill_table(cost, summaries.HOST_PRICED.capitalize(), folded=True),)

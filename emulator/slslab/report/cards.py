@@ -14,7 +14,6 @@ from slslab.report.summaries import (
     figure_text,
     half_widths,
     platform_of,
-    predicted,
     processor_note,
     replayed,
 )
@@ -67,7 +66,7 @@ def functions_card(document: Document) -> Card | None:
     ]
     if "cost" in functions[0]:
         columns = (*columns, "Lambda: cost")
-        rows = [(*row, cost_cell(each)) for row, each in zip(rows, functions, strict=True)]
+        rows = [(*row, cost_text(each["predicted"])) for row, each in zip(rows, functions, strict=True)]
     total = {**document, "errors": sum(each["errors"] for each in functions)}
     totals = [(*_function("all", "", total), "")] if "reports" in document else ()
     spare = ("min ms", "peak memory", "memory size", "max ms")
@@ -81,16 +80,10 @@ def _function(name: str, memory: str, figures: Document, about: str = "") -> Row
         memory,
         *(formats.significant(figures[key]) for key in ("invocations", "cold_starts", "errors")),
         *(f"{figures['reports']['duration_ms'][key]:,.2f}" for key in SPREAD),
-        "" if (found := predicted(figures)) is None else figure_text(found, "duration_ms"),
+        figure_text(figures["predicted"], "duration_ms"),
         f"{figures['billed_seconds']:,.3f}",
         Cell(formats.megabytes(figures["peak_memory_mb"]), about),
     )
-
-
-def cost_cell(row: Document) -> str:
-    """Return what a row's invocations cost on Lambda."""
-    found = predicted(row)
-    return formats.MISSING if found is None else cost_text(found)
 
 
 def phases_card(document: Document) -> Card | None:

@@ -78,7 +78,11 @@ class Table:
     def filled(self) -> "Table":
         """Return the table without columns that are empty in all rows."""
         empty = {"", MISSING, Cell(MISSING)}
-        kept = [number for number in range(len(self.columns)) if not {row[number] for row in self.rows} <= empty]
+        return self.with_columns(n for n in range(len(self.columns)) if not {row[n] for row in self.rows} <= empty)
+
+    def with_columns(self, numbers: Iterable[int]) -> "Table":
+        """Return the table with these columns."""
+        kept = list(numbers)
         return replace(
             self,
             columns=[self.columns[number] for number in kept],

@@ -140,7 +140,7 @@ def interrupted(document: Document) -> Iterator[Part]:
 
 
 def _headline(document: Document, *, brief: bool = False) -> Iterator[Note]:
-    known = summaries.replayed(document) or summaries.predicted(document)
+    known = summaries.replayed(document) or document.get("predicted")
     wide = summaries.unanchored_note([document], ["this run"]) if brief and summaries.replayed(document) else ""
     parts = (
         (summaries.headline(document), "answer" if known else "answer warn"),
@@ -178,7 +178,7 @@ def _identity(document: Document) -> Note:
 
 def figures(document: Document) -> Iterator[Figure]:
     """Yield what was measured, and for time and cost what they are on Lambda, if the document has that."""
-    found: Document = summaries.replayed(document) or summaries.predicted(document) or {}
+    found: Document = summaries.replayed(document) or document.get("predicted") or {}
 
     def both(title: str, figure: str, here: str, named: str = "") -> Figure:
         if figure not in found:

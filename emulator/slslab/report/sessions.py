@@ -8,10 +8,10 @@ from typing import Any
 from slslab.errors import RequestError, counted
 from slslab.predict.invocation import Predictor
 from slslab.report import formats
-from slslab.report.cards import cost_cell, functions_card
+from slslab.report.cards import functions_card
 from slslab.report.formats import significant
 from slslab.report.page import Card, Document, Note, Page, Table
-from slslab.report.summaries import amount, cost_text, predicted, predicted_notes
+from slslab.report.summaries import amount, cost_text, predicted_notes
 from slslab.run.metrics import sums
 from slslab.run.predictions import Requests, predict
 from slslab.run.service import function_rows
@@ -50,11 +50,9 @@ def _answer(document: Mapping[str, Any]) -> str:
         return "No test invoked a function."
     functions = {row["function"] for row in document["functions"]}
     most = max(tests, key=lambda row: Decimal(row["cost"]))
-    found = predicted(document)
-    there = f"not modelled. {document['predicted']['reason']}".rstrip(".") if found is None else cost_text(found)
     return (
         f"{counted(len(tests), 'test')} invoked {counted(len(functions), 'function')} "
-        f"{counted(document['invocations'], 'time')}. On Lambda: {there}. This host billed "
+        f"{counted(document['invocations'], 'time')}. On Lambda: {cost_text(document['predicted'])}. This host billed "
         f"{significant(document['billed_seconds'], 3)} s, {amount(cost, 3)}. The most expensive test is {most['test']}."
     )
 
@@ -94,17 +92,19 @@ def session_page(document: Document) -> Page:
 def _tests_card(document: Document) -> Card | None:
     if not document["tests"]:
         return None
-    rows = [(row["test"], *_figures(row), significant(float(row["cost"])), cost_cell(row)) for row in document["tests"]]
+    rows = [(row["test"], *_figures(row, row["cost"])) for row in document["tests"]]
     columns = ("test", "invocations", "cold", "billed s", "peak memory", "this host, USD", "Lambda")
-    total = ("total", *_figures(document), significant(float(document["cost"]["total"])), cost_cell(document))
+    total = ("total", *_figures(document, document["cost"]["total"]))
     note = "The peak is the highest of all invocations. An invocation counts for the test during which it ended."
     return Card("card-tests", "Tests", (), (Table(columns, rows, (total,)),), notes=(note,), wide=True)
 
 
-def _figures(row: Document) -> tuple[str, ...]:
+def _figures(row: Document, usd: str) -> tuple[str, ...]:
     return (
         significant(row["invocations"]),
         significant(row["cold_starts"]),
         f"{row['billed_seconds']:,.3f}",
         formats.megabytes(row["peak_memory_mb"]),
+        significant(float(usd)),
+        cost_text(row["predicted"]),
     )

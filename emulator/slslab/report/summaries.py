@@ -69,12 +69,6 @@ def epochs_text(document: Document) -> str:
     return f"{trained:,} of {planned:,} epochs{reached}"
 
 
-def predicted(document: Document) -> Document | None:
-    """Return the prediction on Lambda for functions of `slslab up` or a test session; None if there isn't one."""
-    found: Document = document.get("predicted") or {}
-    return found if found.get("status") == "modelled" else None
-
-
 def headline(document: Document) -> str:
     """Return the main sentence: the run's time and cost on AWS, or why they aren't modelled.
 
@@ -102,9 +96,7 @@ def has_stragglers(document: Document) -> bool:
 
 
 def _predicted_headline(document: Document) -> str:
-    found = predicted(document)
-    if found is None:
-        return f"On AWS Lambda: not modelled. {document['predicted']['reason']}"
+    found = document["predicted"]
     return (
         f"On AWS Lambda ({region(found)}, modelled): {figure_text(found, 'billed_seconds')} s billed, "
         f"{cost_text(found)}. "
@@ -114,8 +106,9 @@ def _predicted_headline(document: Document) -> str:
 
 def predicted_notes(document: Document) -> list[str]:
     """Return what the ranges of a prediction cover, and other caveats, in sentences."""
-    found = predicted(document)
-    return [] if found is None or not document.get("invocations") else [PREDICTED_RANGES, *found["notes"]]
+    if "predicted" not in document or not document.get("invocations"):
+        return []
+    return [PREDICTED_RANGES, *document["predicted"]["notes"]]
 
 
 def advice(document: Document) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from slslab.errors import counted
 from slslab.report.formats import MISSING, listed, megabytes, significant, span
 from slslab.report.page import Card, Cell, Chart, Data, Document, Key, Note, Page, Part, Row, Table
-from slslab.report.summaries import PREDICTED_RANGES, cost_text, predicted, region
+from slslab.report.summaries import PREDICTED_RANGES, cost_text, region
 
 TITLES = {"cheapest": "Cheapest", "fastest": "Fastest", "balanced": "Least cost × time"}
 # What sizes can't be told apart by.
@@ -108,9 +108,9 @@ def _row(row: Document) -> Row:
 
 
 def _notes(document: Document) -> Iterator[str]:
-    found, used = predicted(document), document["used_before"]
+    found, used = document["predicted"], document["used_before"]
     made = f"{counted(document['invocations'], 'invocation')} ({document['cold_starts']:,} cold)"
-    if document["invocations"] and found:
+    if document["invocations"]:
         yield (
             f"This needed {made} and {document['seconds']:.0f} s here. On AWS ({region(found)}) the same would cost "
             f"{cost_text(found)}."
@@ -120,7 +120,7 @@ def _notes(document: Document) -> Iterator[str]:
     if any(row["more_processors"] and "cost" in row for row in document["sizes"]):
         yield f"This machine has {counted(document['cores'], 'processor')}; sizes with more vCPUs are modelled."
     yield PREDICTED_RANGES + " Each size also has the noise of its invocations and the error of Lambda's CPU shares."
-    yield from (document["predicted"].get("notes", ()))
+    yield from found["notes"]
 
 
 _FIGURES = ("duration_ms", "cost")

@@ -346,20 +346,18 @@ def _rest_of_period(price: Price | None, seconds: Decimal) -> Decimal:
 
 def _meter(usage: Usage, book: Book) -> dict[str, Decimal]:
     """Return the quantity of each meter, in the order of a bill."""
-    units: Counter[str] = Counter()
-    mb_ms: Counter[str] = Counter()
+    # GB-seconds are counted in MB and ms.
+    counts = Counter({**usage.object_requests, "states.transitions": usage.transitions})
     for record in usage.invocations:
-        mb_ms[f"lambda.duration.{record['architecture']}"] += record["memory_mb"] * record["billed_ms"]
-        mb_ms["lambda.ephemeral"] += max(0, record["ephemeral_mb"] - FREE_EPHEMERAL_MB) * record["billed_ms"]
+        counts[f"lambda.duration.{record['architecture']}"] += record["memory_mb"] * record["billed_ms"]
+        counts["lambda.ephemeral"] += max(0, record["ephemeral_mb"] - FREE_EPHEMERAL_MB) * record["billed_ms"]
         # Earlier versions recorded no requests; their payloads were small.
-        units["lambda.requests"] += record.get("requests", 1)
-    units.update(usage.object_requests)
-    units["states.transitions"] = usage.transitions
-    if unknown := (units.keys() | mb_ms.keys()) - METERS.keys():
+        counts["lambda.requests"] += record.get("requests", 1)
+    if unknown := counts.keys() - METERS.keys():
         raise ValueError(f"Nothing meters {', '.join(sorted(unknown))}.")
     quantities = {
         # Dividing by 1000 or 1024 MB and 1000 ms gives finite decimals: both are products of twos and fives.
-        meter: Decimal(mb_ms[meter]) / (book.gb_mb * 1000) if unit == "GB-second" else Decimal(units[meter])
+        meter: Decimal(counts[meter]) / (book.gb_mb * 1000 if unit == "GB-second" else 1)
         for meter, (_, unit) in METERS.items()
     }
     for instance_type, seconds in (*usage.service_hosts, *usage.hosts):

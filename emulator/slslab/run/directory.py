@@ -7,7 +7,7 @@ import re
 import secrets
 import shutil
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import file_digest, sha256
@@ -21,7 +21,6 @@ from slslab.run.document import check_document
 from slslab.run.log import INSTANCES, INVOCATIONS, LOG, SERVICE, TABLE, writing
 from slslab.run.reading import reading
 from slslab_workers.architecture import read_plan
-from slslab_workers.plan import PlanError
 
 DOCUMENT = "run.json"
 PLAN = "plan.toml"
@@ -123,10 +122,7 @@ class RunDirectory:
         path = self.path / PLAN
         with reading(path, "a plan"):
             document = tomllib.loads(path.read_text())
-            try:
-                read_plan(document)
-            except PlanError as error:
-                raise ValueError(error.message) from error
+            read_plan(document)
         return document
 
     def write(self, name: str, document: Any) -> None:
@@ -166,11 +162,11 @@ class RunDirectory:
 
     def service(self) -> dict[str, Any] | None:
         """Return the description of the service that recorded here, None for a run; RunError if it isn't JSON."""
-        path = self.path / SERVICE
-        if not path.exists():
-            return None
-        with reading(path, "a service's"):
-            return dict(json.loads(path.read_text()))
+        return self._read(SERVICE, "a service's")
+
+    def bill(self) -> dict[str, Any] | None:
+        """Return the run's bill, None if there isn't one; RunError if it isn't JSON."""
+        return self._read(BILL, "a bill")
 
     def profile(self, function: str) -> Path:
         """Return the path of the profile that is fitted to a function's times on AWS; it may not exist."""
@@ -182,14 +178,16 @@ class RunDirectory:
 
     def document(self) -> dict[str, Any] | None:
         """Return the run's document, None before it has ended."""
-        path = self.path / DOCUMENT
+        return self._read(DOCUMENT, "a run's document", _check_digest)
+
+    def _read(
+        self, name: str, noun: str, check: Callable[[dict[str, Any]], dict[str, Any]] = dict
+    ) -> dict[str, Any] | None:
+        path = self.path / name
         if not path.exists():
             return None
-        with reading(path, "a run's document"):
-            document = check_document(json.loads(path.read_text()))
-            if document.get("files", {}).get(DOCUMENT) not in (None, _document_digest(document)):
-                raise ValueError("its digest differs from the one that it contains")
-            return document
+        with reading(path, noun):
+            return check(json.loads(path.read_text()))
 
     def ended(self) -> bool:
         """Return whether it has ended; a run with a document has."""
@@ -275,6 +273,13 @@ def _sha256(path: Path) -> str:
         return file_digest(file, "sha256").hexdigest()
 
 
+def _check_digest(document: dict[str, Any]) -> dict[str, Any]:
+    document = check_document(document)
+    if document.get("files", {}).get(DOCUMENT) not in (None, _document_digest(document)):
+        raise ValueError("its digest differs from the one that it contains")
+    return document
+
+
 def _document_digest(document: Mapping[str, Any]) -> str:
     files = {name: digest for name, digest in document.get("files", {}).items() if name != DOCUMENT}
     return sha256(json.dumps({**document, "files": files}, sort_keys=True).encode()).hexdigest()
@@ -297,15 +302,10 @@ def resolve(run: str) -> RunDirectory:
     known = list_runs()
     if match := re.fullmatch(r"last(?:~(\d+))?", run):
         # The records of `slslab up` have a name of their own.
-        runs = [directory for directory in known if not (directory.path / SERVICE).exists()]
-        known = [directory for directory in runs if directory.ended()]
+        known = [directory for directory in known if directory.ended() and not (directory.path / SERVICE).exists()]
         back = int(match[1] or 0)
         if not known:
-            if runs:
-                raise RequestError(
-                    f"No run has ended yet in {root()}; {runs[0].id} is still running.", "wait until it ends."
-                )
-            raise RequestError(f"No run has ended yet in {root()}.", "start one with `slslab run`.")
+            raise RequestError(f"No run has ended yet in {root()}.", "start one with `slslab run`, and wait for it.")
         if back >= len(known):
             ended = counted(len(known), "run")
             raise RequestError(f"There is no {run} in {root()}, where {ended} ended.", "list them with `slslab runs`.")

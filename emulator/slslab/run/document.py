@@ -15,16 +15,13 @@ from slslab.run.bill import Cost, Dated, Decimals
 from slslab.run.containers import Gpu
 from slslab.run.faults import Injected
 from slslab.run.records import check_metered
-from slslab_workers.plan import Plan, PlanError
+from slslab_workers.plan import Plan
 
 SCHEMA: Literal[2] = 2
 
 
 def _check_plan(document: dict[str, Any]) -> dict[str, Any]:
-    try:
-        Plan.from_document(document)
-    except PlanError as error:
-        raise ValueError(error.message) from error
+    Plan.from_document(document)
     return document
 
 

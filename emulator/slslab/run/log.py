@@ -59,20 +59,31 @@ class TraceWriter:
                 raise HostError(f"The trace cannot be written: {error.strerror}.", "make room for runs.") from error
 
 
-def read_log(path: Path) -> tuple[list[dict[str, Any]], bool]:
-    """Return the records of a trace log, and whether its last line is torn; RunError if another line is broken."""
-    with reading(path, "a trace"):
-        lines = path.read_bytes().split(b"\n")
-    torn = lines.pop() != b""
-    records = [_parse(line, f"Line {number} of {path}") for number, line in enumerate(lines, 1)]
-    if not records or records[0]["record"] != "header":
-        raise RunError(f"{path} has no header.", "the run ended before its trace began; run the plan again.")
-    if records[0]["schema"] != SCHEMA:
-        raise RunError(
-            f"{path} has trace schema {records[0]['schema']}, and this version reads {SCHEMA}.",
-            "use the version of slslab that recorded it.",
-        )
-    return records, torn
+class GrowingLog:
+    """Reads a trace log, also while another process appends to it.
+
+    `records` are all that were read; `torn` tells whether the last line is incomplete.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._offset = path, 0
+        self.records: list[dict[str, Any]] = []
+        self.torn = False
+
+    def read(self) -> list[dict[str, Any]]:
+        """Return the records of whole lines that were appended since the last call.
+
+        FileNotFoundError for a log that was compacted, RunError for an invalid line.
+        """
+        with self._path.open("rb") as file:
+            file.seek(self._offset)
+            *lines, rest = file.read().split(b"\n")
+        first = len(self.records) + 1
+        records = [_parse(line, f"Line {number} of {self._path}") for number, line in enumerate(lines, first)]
+        self._offset += sum(len(line) + 1 for line in lines)
+        self.torn = rest != b""
+        self.records += records
+        return records
 
 
 def _parse(line: bytes, source: str) -> dict[str, Any]:
@@ -82,26 +93,19 @@ def _parse(line: bytes, source: str) -> dict[str, Any]:
     return record
 
 
-class GrowingLog:
-    """Reads a trace log while another process appends to it; `records` are all that were read."""
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._offset = path, 0
-        self.records: list[dict[str, Any]] = []
-
-    def read(self) -> list[dict[str, Any]]:
-        """Return the records of whole lines that were appended since the last call.
-
-        FileNotFoundError for a log that was compacted, RunError for an invalid line.
-        """
-        with self._path.open("rb") as file:
-            file.seek(self._offset)
-            appended = file.read()
-        whole = appended[: appended.rfind(b"\n") + 1]
-        records = [_parse(line, f"A line of {self._path}") for line in whole.splitlines()]
-        self._offset += len(whole)
-        self.records += records
-        return records
+def read_log(path: Path) -> tuple[list[dict[str, Any]], bool]:
+    """Return the records of a trace log, and whether its last line is torn; RunError if another line is broken."""
+    log = GrowingLog(path)
+    with reading(path, "a trace"):
+        records = log.read()
+    if not records or records[0]["record"] != "header":
+        raise RunError(f"{path} has no header.", "the run ended before its trace began; run the plan again.")
+    if records[0]["schema"] != SCHEMA:
+        raise RunError(
+            f"{path} has trace schema {records[0]['schema']}, and this version reads {SCHEMA}.",
+            "use the version of slslab that recorded it.",
+        )
+    return records, log.torn
 
 
 def compact(directory: Path) -> Trace:
@@ -111,9 +115,7 @@ def compact(directory: Path) -> Trace:
     """
     from slslab.run.parquet import read_table, write_table  # slow to import, and many commands don't need it
 
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with locked(directory):
         if not (directory / LOG).exists():
             return read_table(directory / TABLE)
         trace, records = _tabulated(directory / LOG)
@@ -124,6 +126,15 @@ def compact(directory: Path) -> Trace:
             write_records(directory / INSTANCES, instance_records)
         (directory / LOG).unlink()
         return trace
+
+
+@contextmanager
+def locked(directory: Path, flags: int = 0) -> Iterator[None]:
+    """Hold a directory's lock, which excludes other processes; with LOCK_NB, BlockingIOError if another one has it."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | flags)
+        yield
     finally:
         os.close(descriptor)
 

@@ -3,6 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from statistics import median
 from typing import Any
 
@@ -11,12 +12,10 @@ from slslab.predict.invocation import NOTHING, Prediction, Predictor, Range, Req
 from slslab.predict.processor import UNKNOWN
 from slslab.predict.profiles.profile import Profile
 from slslab.run.bill import DEFAULT_BOOK, Book, Usage, compute_bill, load_book
-from slslab.run.document import not_modelled
 from slslab.run.metrics import Key, Records, Rows, grouped
 
 # Waits below this share of the time aren't mentioned.
 NOTEWORTHY = 0.01
-UNSPLIT = "It was recorded before the CPU time of init was kept apart. Record it again."
 Requests = Mapping[str, Sequence[Request]]
 # Returns the bill of records as a document.
 Bill = Callable[[Records], Mapping[str, Any]]
@@ -26,14 +25,13 @@ Bill = Callable[[Records], Mapping[str, Any]]
 class Predicted:
     """Metered records with what each of them takes on Lambda.
 
-    `requests` are billed requests to S3 and SQS by the record's position. `profiles`, by function, were fitted to times
-    on AWS.
+    `requests` are each record's billed requests to S3 and SQS. `profiles`, by function, were fitted to times on AWS.
     """
 
     predictor: Predictor
     records: Records
-    predictions: Sequence[Prediction | None]
-    requests: Mapping[int, Sequence[Request]]
+    predictions: Sequence[Prediction]
+    requests: Sequence[Sequence[Request]]
     profiles: Mapping[str, Profile]
 
     def by(self, keys: Sequence[Key]) -> dict[Key, "Predicted"]:
@@ -44,14 +42,14 @@ class Predicted:
                 self,
                 records=[self.records[position] for position in positions],
                 predictions=[self.predictions[position] for position in positions],
-                requests={number: self.requests.get(position, ()) for number, position in enumerate(positions)},
+                requests=[self.requests[position] for position in positions],
             )
             for name, positions in groups.items()
         }
 
     def bill(self, book: Book | None = None) -> Bill:
         """Return a function that bills these records and their requests to S3 and SQS, by a book."""
-        return bill_of(book, billed(request for made in self.requests.values() for request in made))
+        return bill_of(book, billed(chain.from_iterable(self.requests)))
 
     def costs(self, book: Book | None = None) -> dict[str, Any]:
         """Return the exact cost as this host metered it, as text, and the figures on Lambda."""
@@ -59,18 +57,16 @@ class Predicted:
         return {"cost": str(bill(self.records)["total"]), "predicted": self.figures(bill)}
 
     def figures(self, bill: Bill) -> dict[str, Any]:
-        """Return durations, billed seconds and the cost on Lambda, or why they aren't known.
+        """Return durations, billed seconds and the cost on Lambda.
 
         The range of a sum is the sum of the ends, since all invocations have the same errors.
         """
-        known = [prediction for prediction in self.predictions if prediction is not None]
-        if len(known) < len(self.predictions):
-            return {**not_modelled(UNSPLIT)}
+        known = self.predictions
         inits = [prediction.init_ms for prediction in known if prediction.init_ms is not None]
         billed = sum((prediction.billed_ms for prediction in known), NOTHING)
         parts = {name: sum(each.parts[name] for each in known) / 1000 for name in ("init", "cpu", "requests", "waits")}
         ends = ("value", "low", "high")
-        costs = {end: bill(self._billed(known, end)) for end in ends}
+        costs = {end: bill(self._billed(end)) for end in ends}
         return {
             "status": "modelled",
             "duration_ms": _document(_median([prediction.duration_ms for prediction in known])) if known else None,
@@ -83,8 +79,6 @@ class Predicted:
     def document(self, bill: Bill) -> dict[str, Any]:
         """Return the figures of all records, with the profile and the processor that they rest on."""
         figures = self.figures(bill)
-        if figures["status"] != "modelled":
-            return figures
         profile, processor = self.predictor.profile, self.predictor.processor
         return {
             **figures,
@@ -94,8 +88,8 @@ class Predicted:
             "notes": list(self._notes(figures)),
         }
 
-    def _billed(self, known: Sequence[Prediction], end: str) -> list[dict[str, Any]]:
-        billed = zip(self.records, known, strict=True)
+    def _billed(self, end: str) -> list[dict[str, Any]]:
+        billed = zip(self.records, self.predictions, strict=True)
         return [{**record, "billed_ms": int(getattr(prediction.billed_ms, end))} for record, prediction in billed]
 
     def _notes(self, figures: Mapping[str, Any]) -> list[str]:
@@ -116,7 +110,7 @@ class Predicted:
                 f"{waits_s} s of waits for anything but S3 (sleeps, databases, queues, the network) stay as measured "
                 "here."
             )
-        if stopped := sum(prediction is not None and prediction.timed_out for prediction in self.predictions):
+        if stopped := sum(prediction.timed_out for prediction in self.predictions):
             notes.append(f"{counted(stopped, 'invocation')} timed out here. On Lambda they take at most their timeout.")
         if any(record.get("template") for record in self.records):
             notes.append("Environments were forked from a template, so their init is shorter than on Lambda.")
@@ -137,14 +131,14 @@ def predict(
     own = {name: replace(predictor, profile=profile) for name, profile in profiles.items()}
     matched = assign(records, requests)
     predictions = [
-        own.get(record["function"], predictor).predict(record, matched.get(position, ()))
-        for position, record in enumerate(records)
+        own.get(record["function"], predictor).predict(record, made)
+        for record, made in zip(records, matched, strict=True)
     ]
     return Predicted(predictor, records, predictions, matched, profiles)
 
 
-def assign(records: Records, requests: Requests) -> dict[int, list[Request]]:
-    """Return each record's requests by its position.
+def assign(records: Records, requests: Requests) -> list[list[Request]]:
+    """Return each record's requests.
 
     A poll of a function's event source counts for the last invocation that had begun.
     """
@@ -154,7 +148,7 @@ def assign(records: Records, requests: Requests) -> dict[int, list[Request]]:
         own.sort()
         for request in requests.get(function, ()):
             if request.is_poll and (before := bisect_right(own, (request.start_ns, len(records)))):
-                assigned.setdefault(own[before - 1][1], []).append(request)
+                assigned[own[before - 1][1]].append(request)
     return assigned
 
 

@@ -1,6 +1,5 @@
 """A run, read from its directory or kept in memory."""
 
-import json
 import os
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,12 +14,11 @@ from slslab.predict.profiles.profile import Containers, Profile, load_platform
 from slslab.run import metrics
 from slslab.run.bill import DEFAULT_BOOK, Book, Cost, Usage, compute_bill, load_book
 from slslab.run.containers import container_usage
-from slslab.run.directory import BILL, RunDirectory
+from slslab.run.directory import RunDirectory
 from slslab.run.document import SCHEMA, Alone, AloneKind, Modelled, NotAlone, NotModelled, not_modelled
 from slslab.run.failure import describe_failure
 from slslab.run.faults import epochs_with_losses, injected
 from slslab.run.log import load, metered_records
-from slslab.run.reading import reading
 from slslab.run.records import notes, seconds_used
 from slslab.run.table import Trace
 from slslab_workers.architecture import Outcome, RunFailed, read_plan
@@ -119,11 +117,7 @@ class Run:
     @cached_property
     def bill(self) -> Mapping[str, Any] | None:
         """Its bill, None if there isn't one, as in some recordings of a repository."""
-        path = self.directory.path / BILL
-        if not path.exists():
-            return None
-        with reading(path, "a bill"):
-            return dict(json.loads(path.read_text()))
+        return self.directory.bill()
 
     @cached_property
     def complete(self) -> bool:

@@ -57,12 +57,14 @@ class Service(Run):
         return lambda records: self.replace(invocations=records).cost(book)
 
     def bill_document(self, book: Book) -> dict[str, Any]:
-        """Return its bill on Lambda with the 80 % range, or why it isn't known; `host` bills what was metered here.
+        """Return its bill on Lambda with the 80 % range; `host` bills what was metered here.
 
         `functions` has a row for each function and memory size.
         """
-        bill = service_bill(self.predicted.document(self.bill_by(book)), self.cost(book))
-        return {**bill, "functions": function_rows(self.predicted, book)}
+        predicted = self.predicted.document(self.bill_by(book))
+        basis = {name: predicted[name] for name in BASIS}
+        functions = function_rows(self.predicted, book)
+        return {"schema": 1, **predicted["cost"], **basis, "host": self.cost(book), "functions": functions}
 
     @property
     def predictor(self) -> Predictor:
@@ -162,13 +164,6 @@ def read_service(directory: RunDirectory, about: Mapping[str, Any], kind: str | 
         profiles={name: load_profile(path) for name, path in directory.profiles().items()},
         kind=kind,
     )
-
-
-def service_bill(predicted: Mapping[str, Any], cost: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the bill of a service, from its prediction on Lambda and what was metered here."""
-    if predicted["status"] == "modelled":
-        return {"schema": 1, **predicted["cost"], **{name: predicted[name] for name in BASIS}, "host": dict(cost)}
-    return {"schema": 1, **predicted, "host": dict(cost)}
 
 
 def function_rows(predicted: Predicted, book: Book | None = None) -> list[dict[str, Any]]:

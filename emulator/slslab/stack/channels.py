@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from slslab.errors import HostError
-from slslab.host.server_process import ServerProcess, free_ports
+from slslab.host.server_process import ServerProcess, free_port
 from slslab.installation import __version__
 from slslab_workers.channels.choice import PARAMETER_SERVER
 from slslab_workers.parameter_server import TOKEN
@@ -59,7 +59,7 @@ class _Server(ServerProcess):
         return f"{self.title} {next(word for word in words if word[:1].isdigit())}"
 
     def _start(self) -> bool:
-        (self._port,) = free_ports(1)
+        self._port = free_port()
         self._data.mkdir(parents=True)
         # Not on the command line, which every user of this host can read.
         settings = self._data / "settings"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slslab.errors import HostError
-from slslab.host.server_process import TAIL_CHARACTERS, ServerProcess, free_ports
+from slslab.host.server_process import TAIL_CHARACTERS, ServerProcess, free_port
 
 START_LIMIT_S = 60.0
 SEARCHED = ("/usr/lib/rabbitmq/bin", "/usr/sbin", "/usr/local/sbin", "/opt/homebrew/sbin")
@@ -106,7 +106,7 @@ class EmbeddedRabbitMQ(ServerProcess):
         return f"amqp://{self._user}:{self._password}@127.0.0.1:{self._port}/%2F"
 
     def _start(self) -> bool:
-        (self._port,) = free_ports(1)
+        self._port = free_port()
         self._prepare()
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notices:
             # In the abstract name space, where the kernel chooses a free name and no path is too long.

@@ -5,12 +5,14 @@ https://docs.aws.amazon.com/step-functions/latest/apireference/API_Operations.ht
 
 import base64
 import json
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
 from botocore import xform_name
+from moto.stepfunctions.parser.asl.eval.callback.callback import CallbackOutcomeFailure, CallbackOutcomeSuccess
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
@@ -30,7 +32,7 @@ from slslab.statemachines.definitions import SETTINGS, check_settings, problems
 from slslab.statemachines.executions import Execution, Machines
 from slslab.statemachines.history import without_data
 from slslab.statemachines.interpreter import LITTER
-from slslab.statemachines.machines import Machine, alias_name, check_name, check_role
+from slslab.statemachines.machines import Alias, Machine, check_arn, check_name, check_role, conflict, routed
 
 PAGE = 100
 # They parse or copy programs, or end executions. All other operations have the state machines to themselves.
@@ -50,6 +52,7 @@ class StatesApi:
 
     def __init__(self, machines: Machines) -> None:
         self._machines = machines
+        self._registry = machines.registry
 
     def application(self) -> Starlette:
         """Return the ASGI application."""
@@ -91,17 +94,17 @@ class StatesApi:
         check_role(role)
         new = Machine(name, definition, role, self._machines.program(definition), settings)
         with self._machines.lock:
-            machine = self._machines.registry.create(new, _tags(members))
+            machine = self._registry.create(new, _tags(members))
             version = self._published(machine.arn, description)
         return {"stateMachineArn": machine.arn, "creationDate": machine.created, **version}
 
     def _describe_state_machine(self, members: Members) -> dict[str, Any]:
-        target = self._machines.registry.revision(members["stateMachineArn"])
-        described = {**_described(target.machine), "status": "ACTIVE", "type": "STANDARD"}
-        if target.version is None:
-            return {**described, "creationDate": target.machine.created}
-        own = {"stateMachineArn": target.version.arn, "creationDate": target.version.created}
-        return {**described, **own, **_present(description=target.version.description)}
+        machine, version = self._registry.revision(members["stateMachineArn"])
+        described = {**_described(machine), "status": "ACTIVE", "type": "STANDARD", "creationDate": machine.created}
+        if version is None:
+            return described
+        own = {"stateMachineArn": version.arn, "creationDate": version.created}
+        return {**described, **own, **_present(description=version.description)}
 
     def _describe_state_machine_for_execution(self, members: Members) -> dict[str, Any]:
         machine = self._machines.execution(members["executionArn"]).machine
@@ -123,7 +126,7 @@ class StatesApi:
             check_role(role)
             changes["role"] = role
         with self._machines.lock:
-            machine = self._machines.registry.update(members["stateMachineArn"], changes, settings)
+            machine = self._registry.update(members["stateMachineArn"], changes, settings)
             version = self._published(machine.arn, description)
         return {"updateDate": machine.updated, **_present(revisionId=machine.revision), **version}
 
@@ -131,7 +134,7 @@ class StatesApi:
         """Publish a machine if there is a description; return the version as a member of the answer."""
         if description is None:
             return {}
-        return {"stateMachineVersionArn": self._machines.registry.publish(arn, description).arn}
+        return {"stateMachineVersionArn": self._registry.publish(arn, description).arn}
 
     def _delete_state_machine(self, members: Members) -> None:
         self._machines.delete(members["stateMachineArn"])
@@ -140,7 +143,7 @@ class StatesApi:
     def _list_state_machines(self, members: Members) -> dict[str, Any]:
         return _page(
             "stateMachines",
-            self._machines.registry.machines(),
+            self._registry.machines(),
             members,
             lambda machine: {
                 "stateMachineArn": machine.arn,
@@ -165,76 +168,78 @@ class StatesApi:
         }
 
     def _publish_state_machine_version(self, members: Members) -> dict[str, Any]:
-        version = self._machines.registry.publish(
+        version = self._registry.publish(
             members["stateMachineArn"], members.get("description", ""), members.get("revisionId")
         )
         return {"creationDate": version.created, "stateMachineVersionArn": version.arn}
 
     def _list_state_machine_versions(self, members: Members) -> dict[str, Any]:
-        machine = self._machines.registry.machine(members["stateMachineArn"])
+        machine = self._registry.machine(members["stateMachineArn"])
         return _page(
             "stateMachineVersions",
-            self._machines.registry.versions(machine.arn),
+            self._registry.versions(machine.arn),
             members,
             lambda version: {"stateMachineVersionArn": version.arn, "creationDate": version.created},
         )
 
     def _delete_state_machine_version(self, members: Members) -> None:
-        self._machines.registry.delete_version(members["stateMachineVersionArn"])
+        self._registry.delete_version(members["stateMachineVersionArn"])
 
     def _create_state_machine_alias(self, members: Members) -> dict[str, Any]:
-        alias = self._machines.registry.create_alias(
-            members["name"], _routing(members["routingConfiguration"]), members.get("description", "")
-        )
-        return {"stateMachineAliasArn": alias.arn, "creationDate": alias.created}
+        name, routing, description = members["name"], members["routingConfiguration"], members.get("description", "")
+        self._registry.check_routing(routing)
+        arn, now_s = f"{routed(routing)[0].rpartition(':')[0]}:{name}", time.time()
+        own = {"name": name, "routingConfiguration": routing, "description": description}
+        new = {"stateMachineAliasArn": arn, **own, "creationDate": now_s, "updateDate": now_s}
+        alias = self._registry.aliases.setdefault(arn, new)
+        if not own.items() <= alias.items():
+            raise conflict(
+                "Failed to create alias because an alias with the same name and a different routing configuration "
+                "already exists."
+            )
+        return _summary(alias)
 
     def _update_state_machine_alias(self, members: Members) -> dict[str, Any]:
-        if not {"description", "routingConfiguration"} & members.keys():
+        changes = {name: members[name] for name in ("description", "routingConfiguration") if name in members}
+        if not changes:
             # documented: API_UpdateStateMachineAlias.html; the text is assumed.
             raise ServiceError(
                 400, "ValidationException", "Either the description or the routing configuration must be specified"
             )
-        routing = members.get("routingConfiguration")
-        alias = self._machines.registry.update_alias(
-            members["stateMachineAliasArn"],
-            None if routing is None else _routing(routing),
-            members.get("description"),
-        )
-        return {"updateDate": alias.updated}
+        arn, now_s = members["stateMachineAliasArn"], time.time()
+        alias = self._registry.alias(arn)
+        if "routingConfiguration" in changes:
+            self._registry.check_routing(changes["routingConfiguration"])
+        self._registry.aliases[arn] = {**alias, **changes, "updateDate": now_s}
+        return {"updateDate": now_s}
 
     def _describe_state_machine_alias(self, members: Members) -> dict[str, Any]:
-        alias = self._machines.registry.alias(members["stateMachineAliasArn"])
-        routing = [{"stateMachineVersionArn": version, "weight": weight} for version, weight in alias.routing]
-        return {
-            "stateMachineAliasArn": alias.arn,
-            "name": alias_name(alias),
-            **_present(description=alias.description),
-            "routingConfiguration": routing,
-            "creationDate": alias.created,
-            "updateDate": alias.updated,
-        }
+        return _present(**self._registry.alias(members["stateMachineAliasArn"]))
 
     def _list_state_machine_aliases(self, members: Members) -> dict[str, Any]:
-        return _page(
-            "stateMachineAliases",
-            self._machines.registry.aliases(members["stateMachineArn"]),
-            members,
-            lambda alias: {"stateMachineAliasArn": alias.arn, "creationDate": alias.created},
-        )
+        arn = members["stateMachineArn"]
+        _, version = self._registry.revision(arn)
+        chosen = [
+            alias
+            for known, alias in sorted(self._registry.aliases.items())
+            if (arn in routed(alias["routingConfiguration"]) if version else known.startswith(f"{arn}:"))
+        ]
+        return _page("stateMachineAliases", chosen, members, _summary)
 
     def _delete_state_machine_alias(self, members: Members) -> None:
-        self._machines.registry.delete_alias(members["stateMachineAliasArn"])
+        check_arn(members["stateMachineAliasArn"], "stateMachine")
+        self._registry.aliases.pop(members["stateMachineAliasArn"], None)
 
     def _tag_resource(self, members: Members) -> None:
-        self._machines.registry.tag(members["resourceArn"], _tags(members))
+        self._registry.tag(members["resourceArn"], _tags(members))
 
     def _untag_resource(self, members: Members) -> None:
-        tags = self._machines.registry.tags(members["resourceArn"])
+        tags = self._registry.tags(members["resourceArn"])
         for key in members["tagKeys"]:
             tags.pop(key, None)
 
     def _list_tags_for_resource(self, members: Members) -> dict[str, Any]:
-        tags = self._machines.registry.tags(members["resourceArn"])
+        tags = self._registry.tags(members["resourceArn"])
         return {"tags": [{"key": key, "value": value} for key, value in tags.items()]}
 
     def _start_execution(self, members: Members) -> dict[str, Any]:
@@ -242,7 +247,7 @@ class StatesApi:
         return {"executionArn": execution.arn, "startDate": execution.started.timestamp()}
 
     def _start_sync_execution(self, members: Members) -> dict[str, Any]:
-        self._machines.registry.target(members["stateMachineArn"])
+        self._registry.target(members["stateMachineArn"])
         what = "This operation is not supported by this type of state machine"
         raise ServiceError(400, "StateMachineTypeNotSupported", what)
 
@@ -260,7 +265,7 @@ class StatesApi:
     def _list_executions(self, members: Members) -> dict[str, Any]:
         if "stateMachineArn" not in members:  # the model has another member for the runs of distributed Maps
             raise constraint(None, "stateMachineArn", "Member must not be null")
-        self._machines.registry.target(members["stateMachineArn"])
+        self._registry.target(members["stateMachineArn"])
         chosen = self._machines.executions(members["stateMachineArn"], members.get("statusFilter"))
         if members.get("redriveFilter") == "REDRIVEN":
             chosen = []
@@ -280,14 +285,15 @@ class StatesApi:
             parse_json(members["output"])
         except (ValueError, RecursionError) as error:
             raise ServiceError(400, "InvalidOutput", f"Invalid Output: '{error}'") from error
-        self._machines.waiting(members["taskToken"]).succeed(members["taskToken"], members["output"])
+        token, output = members["taskToken"], members["output"]
+        self._machines.answer(token, CallbackOutcomeSuccess(token, output))
 
     def _send_task_failure(self, members: Members) -> None:
         token, error, cause = members["taskToken"], members.get("error", ""), members.get("cause", "")
-        self._machines.waiting(token).fail(token, error, cause)
+        self._machines.answer(token, CallbackOutcomeFailure(token, error, cause))
 
     def _send_task_heartbeat(self, members: Members) -> None:
-        self._machines.waiting(members["taskToken"]).heartbeat(members["taskToken"])
+        self._machines.answer(members["taskToken"], None)
 
 
 def body_limit(scope: Scope) -> tuple[int, str]:
@@ -313,8 +319,8 @@ def _tags(members: Members) -> dict[str, str]:
     return {tag.get("key", ""): tag.get("value", "") for tag in members.get("tags", ())}
 
 
-def _routing(configuration: Sequence[Members]) -> list[tuple[str, int]]:
-    return [(entry["stateMachineVersionArn"], entry["weight"]) for entry in configuration]
+def _summary(alias: Alias) -> dict[str, Any]:
+    return {name: alias[name] for name in ("stateMachineAliasArn", "creationDate")}
 
 
 def _version_description(members: Members) -> str | None:
@@ -359,7 +365,7 @@ def _shown(execution: Execution) -> dict[str, Any]:
         "status": execution.status,
         "startDate": execution.started.timestamp(),
         "redriveCount": 0,
-        **_present(**execution.published),
+        **execution.published,
     }
     return document if execution.stopped is None else {**document, "stopDate": execution.stopped}
 

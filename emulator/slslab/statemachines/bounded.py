@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -41,32 +40,33 @@ class Unfinished(Exception):
 
 
 class Evaluator(ConnectedProcess):
-    """A process that evaluates one task after another."""
+    """A process that evaluates one task after another.
+
+    A task is awaited as long as it is `running`. After `slow_s` (on the monotonic clock) it gives its turn to the next.
+    """
 
     def __init__(self) -> None:
         super().__init__("slslab.statemachines.bounded")
         self._ready = False
+        self.running: Callable[[], bool] = lambda: True
+        self.slow_s = math.inf
 
-    def ask(self, task: bytes, running: Callable[[], bool], sent: Callable[[], None]) -> bytes:
+    def ask(self, task: bytes, sent: Callable[[], None]) -> bytes:
         """Return the process's answer; call `sent` when it begins.
 
-        Unfinished, or ExecutionOver if `running` was false or the process was killed since, ends the process.
+        Unfinished, or ExecutionOver if `running` was false or the process was killed since: close it.
         """
-        try:
-            if not self._ready:
-                self._receive(START_LIMIT_S, running)
-                self._ready = True
-            with suppress(BrokenPipeError):  # killed; there will be no answer
-                self.connection.send_bytes(task)
-            sent()
-            return self._receive(None, running)
-        except BaseException:
-            self.close()
-            raise
+        if not self._ready:
+            self._receive(START_LIMIT_S)
+            self._ready = True
+        with suppress(BrokenPipeError):  # killed; there will be no answer
+            self.connection.send_bytes(task)
+        sent()
+        return self._receive(None)
 
-    def _receive(self, limit_s: float | None, running: Callable[[], bool]) -> bytes:
-        answered = running() and self.connection.poll(limit_s)
-        if not running():
+    def _receive(self, limit_s: float | None) -> bytes:
+        answered = self.running() and self.connection.poll(limit_s)
+        if not self.running():
             raise ExecutionOver
         if not answered:
             raise Unfinished(TIMED_OUT)
@@ -80,21 +80,12 @@ class Evaluator(ConnectedProcess):
         self._process.kill()
 
 
-@dataclass(eq=False)
-class _Ask:
-    """An evaluation that has its turn; after `slow_s` (on the monotonic clock) it gives it to the next."""
-
-    running: Callable[[], bool]
-    evaluator: Evaluator | None = None
-    slow_s: float = math.inf
-
-
 class Pool:
     """Evaluators for reuse, one per concurrent task."""
 
     def __init__(self) -> None:
         self._free: list[Evaluator] = []
-        self._asks: list[_Ask] = []
+        self._busy: list[Evaluator] = []
         self._changed = threading.Condition()
 
     def ask(self, task: Mapping[str, Any], running: Callable[[], bool]) -> Any:
@@ -102,34 +93,34 @@ class Pool:
 
         Call `wake` after `running` has turned false.
         """
-        ask = _Ask(running)
         with self._changed:
             while running() and (wait_s := self._wait_s()) > 0:
                 self._changed.wait(min(wait_s, threading.TIMEOUT_MAX))
             if not running():
                 raise ExecutionOver
-            self._asks.append(ask)
-            ask.evaluator = self._free.pop() if self._free else None
+            evaluator = self._free.pop() if self._free else Evaluator()
+            evaluator.running = running
+            evaluator.slow_s = math.inf
+            self._busy.append(evaluator)
 
         def begin() -> None:
             with self._changed:
-                ask.slow_s = time.monotonic() + SLOW_S
+                evaluator.slow_s = time.monotonic() + SLOW_S
                 self._changed.notify_all()
 
+        kept = False
         try:
-            evaluator = ask.evaluator = ask.evaluator or Evaluator()
-            answer = json.loads(evaluator.ask(json.dumps({**task, "limit_s": LIMIT_S}).encode(), running, begin))
-            with self._changed:
-                kept = running() and len(self._free) < PROCESSES  # `wake` kills it otherwise
-                if kept:
-                    self._free.append(evaluator)
-                    ask.evaluator = None
-            if not kept:
-                evaluator.close()
+            answer = json.loads(evaluator.ask(json.dumps({**task, "limit_s": LIMIT_S}).encode(), begin))
+            kept = True
         finally:
             with self._changed:
-                self._asks.remove(ask)
+                self._busy.remove(evaluator)
+                kept = kept and running() and len(self._free) < PROCESSES  # `wake` has killed it otherwise
+                if kept:
+                    self._free.append(evaluator)
                 self._changed.notify_all()
+            if not kept:
+                evaluator.close()
         if "problem" in answer:
             raise QueryError(answer["problem"])
         return answer["value"]
@@ -137,17 +128,17 @@ class Pool:
     def _wait_s(self) -> float:
         """Return how long a new evaluation has to wait if no evaluation ends, s."""
         now_s = time.monotonic()
-        slow = sum(ask.slow_s <= now_s for ask in self._asks)
-        if len(self._asks) - min(slow, SLOW_PROCESSES) < PROCESSES:
+        slow = sum(evaluator.slow_s <= now_s for evaluator in self._busy)
+        if len(self._busy) - min(slow, SLOW_PROCESSES) < PROCESSES:
             return 0.0
-        return min((ask.slow_s - now_s for ask in self._asks if ask.slow_s > now_s), default=math.inf)
+        return min((busy.slow_s - now_s for busy in self._busy if busy.slow_s > now_s), default=math.inf)
 
     def wake(self) -> None:
         """End evaluations after their `running` has turned false, waiting ones too."""
         with self._changed:
-            for ask in self._asks:
-                if ask.evaluator is not None and not ask.running():
-                    ask.evaluator.kill()
+            for evaluator in self._busy:
+                if not evaluator.running():
+                    evaluator.kill()
             self._changed.notify_all()
 
     def warm(self) -> None:

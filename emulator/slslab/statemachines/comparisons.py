@@ -21,6 +21,9 @@ RELATIONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "LessThanEquals": operator.le,
     "GreaterThanEquals": operator.ge,
 }
+PATTERN = re.compile(r"(?:[^\\]|\\[\\*])*+", re.DOTALL)
+# The parts of a pattern, each before a star.
+PARTS = re.compile(r"((?:[^\\*]|\\.)*+)\*", re.DOTALL)
 RELATION = re.compile(rf"(String|Numeric|Boolean|Timestamp)({'|'.join(RELATIONS)})(?:Path)?")
 
 
@@ -39,22 +42,11 @@ def matches(name: str, value: Any, operand: Any) -> bool:
     return left is not None and right is not None and RELATIONS[relation](left, right)
 
 
-def check_pattern(pattern: str) -> None:
-    """Raise OpenEscape for a StringMatches pattern with a backslash that escapes nothing."""
-    if re.fullmatch(r"(?:[^\\]|\\[\\*])*+", pattern, re.DOTALL) is None:
-        raise OpenEscape(f"The pattern {pattern} has an open escape")
-
-
 def _matches(pattern: str, text: str) -> bool:
     """Match a pattern part by part: find each part between stars as early as possible, and never try it twice."""
-    check_pattern(pattern)
-    parts = [list[str]()]
-    for token in re.findall(r"\\.|[^\\]", pattern, re.DOTALL):
-        if token == "*":
-            parts.append([])
-        else:
-            parts[-1].append(token[-1])
-    first, *others = map("".join, parts)
+    if PATTERN.fullmatch(pattern) is None:
+        raise OpenEscape(f"The pattern {pattern} has an open escape")
+    first, *others = (re.sub(r"\\(.)", r"\1", part) for part in PARTS.findall(f"{pattern}*"))
     if not others:
         return text == first
     *middle, last = others

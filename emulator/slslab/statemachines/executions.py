@@ -6,13 +6,15 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+from moto.stepfunctions.parser.asl.eval.callback.callback import CallbackOutcome
+
 from slslab.aws.errors import ServiceError, constraint
 from slslab.aws.json_text import parse_json
 from slslab.aws.limits import Limits
 from slslab.statemachines.definitions import check
 from slslab.statemachines.history import History, transition_event
 from slslab.statemachines.interpreter import Run, parse
-from slslab.statemachines.machines import PREFIX, Registry, Target, check_arn, check_name
+from slslab.statemachines.machines import PREFIX, Machine, Registry, check_arn, check_name
 
 Record = Callable[[dict[str, Any]], None]
 ENDING = ("output", "error", "cause")
@@ -21,14 +23,14 @@ ENDING = ("output", "error", "cause")
 class Execution:
     """One execution: its input, its history and its evaluation."""
 
-    def __init__(self, target: Target, name: str, text: str, limits: Limits, record: Record) -> None:
-        machine = self.machine = target.machine
-        # How it was started, in addition to the machine itself.
-        self.published = {
-            "stateMachineAliasArn": target.alias.arn if target.alias else None,
-            "stateMachineVersionArn": target.version.arn if target.version else None,
-        }
+    def __init__(
+        self, machine: Machine, published: dict[str, str], name: str, text: str, limits: Limits, record: Record
+    ) -> None:
+        self.machine = machine
+        # The alias and the version by which it was started.
+        self.published = published
         self.name = name
+        self.arn = f"{PREFIX}:execution:{machine.name}:{name}"
         self.input = text
         self.started = datetime.now(UTC)
         document = parse_json(text)
@@ -52,14 +54,9 @@ class Execution:
             "input": text,
             "inputDetails": {"truncated": False},
             "roleArn": machine.role,
-            **{key: arn for key, arn in self.published.items() if arn is not None},
+            **published,
         }
         self.run = Run(machine.program, context, self.history, started)
-
-    @property
-    def arn(self) -> str:
-        """The execution's ARN."""
-        return f"{PREFIX}:execution:{self.machine.name}:{self.name}"
 
     @property
     def status(self) -> str:
@@ -127,8 +124,9 @@ class Machines:
                 400, "InvalidExecutionInput", f"Invalid State Machine Execution Input: '{what}'"
             ) from error
         with self.lock:
-            target = self.registry.target(arn)
-        new = Execution(target, name, text, self._limits, self._record)  # copies the program, which takes long
+            machine, published = self.registry.target(arn)
+        # This copies the program, which takes long.
+        new = Execution(machine, published, name, text, self._limits, self._record)
         with self.lock:
             execution = self._executions.setdefault(new.arn, new)
         if execution is new:
@@ -157,12 +155,12 @@ class Machines:
         ]
         return sorted(chosen, key=lambda execution: execution.started, reverse=True)
 
-    def waiting(self, token: str) -> Run:
-        """Return the run that has this task token; ServiceError (InvalidToken) for an unknown one."""
+    def answer(self, token: str, outcome: CallbackOutcome | None) -> None:
+        """Answer a Task as by `Run.answer`; ServiceError (InvalidToken) for an unknown token."""
         run = next((execution.run for execution in self.executions() if execution.run.has_token(token)), None)
         if run is None:
             raise ServiceError(400, "InvalidToken", "Invalid Token: 'Invalid token'")
-        return run
+        run.answer(token, outcome)
 
     def close(self) -> None:
         """Abort every execution, so that the trace contains the transitions that were at work."""

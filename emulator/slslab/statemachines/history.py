@@ -13,16 +13,13 @@ from typing import Any
 from slslab.statemachines import ATTEMPTS, ENTERED
 from slslab_workers.trace.event import Event
 
-EXITED = "StateExited"
 STATUSES = {
     "ExecutionSucceeded": "SUCCEEDED",
     "ExecutionFailed": "FAILED",
     "ExecutionAborted": "ABORTED",
     "ExecutionTimedOut": "TIMED_OUT",
 }
-DATA = ("input", "output")
 FAILED = ("Failed", "TimedOut")
-SCHEDULED = "lambdaFunctionScheduledEventDetails"
 # The function and environment of transitions in a trace.
 OWNER = "states"
 
@@ -171,7 +168,7 @@ class Transitions:
             # GetExecutionHistory omits inputs on request.
             self._begin(number, now_ns, len(details.get("input", "").encode()))
             entry = number
-        elif kind.endswith(EXITED):
+        elif kind.endswith("StateExited"):
             entry = self.entry(previous, event["stateExitedEventDetails"]["name"])
             transition = self.open.pop(entry)
             transition.end_ns = now_ns
@@ -179,7 +176,7 @@ class Transitions:
         elif kind in ATTEMPTS:
             self.attempt(entry, now_ns)
             self._scheduled.add(entry)
-            arn = event.get(SCHEDULED, {}).get("resource", "")
+            arn = event.get("lambdaFunctionScheduledEventDetails", {}).get("resource", "")
             self.open[entry].function = arn.partition(":function:")[2].partition(":")[0]
         elif kind in STATUSES:
             self.close(now_ns)
@@ -220,7 +217,7 @@ class Transitions:
 def without_data(event: Mapping[str, Any]) -> dict[str, Any]:
     """Return an event without its inputs and outputs."""
     return {
-        key: {k: v for k, v in value.items() if k not in DATA} if isinstance(value, dict) else value
+        key: {k: v for k, v in value.items() if k not in ("input", "output")} if isinstance(value, dict) else value
         for key, value in event.items()
     }
 

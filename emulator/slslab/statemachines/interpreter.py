@@ -13,10 +13,7 @@ from typing import Any
 
 from moto.stepfunctions.parser import utils
 from moto.stepfunctions.parser.api import StateMachineType
-from moto.stepfunctions.parser.asl.eval.callback.callback import (
-    CallbackOutcomeFailure,
-    CallbackOutcomeSuccess,
-)
+from moto.stepfunctions.parser.asl.eval.callback.callback import CallbackOutcome
 from moto.stepfunctions.parser.asl.eval.environment import Environment
 from moto.stepfunctions.parser.asl.eval.evaluation_details import AWSExecutionDetails
 from moto.stepfunctions.parser.asl.eval.event.event_manager import EventHistoryContext
@@ -121,25 +118,17 @@ class Run:
         """Return whether one of its Tasks has this token."""
         return self._environment.callback_pool_manager.get(token) is not None
 
-    def succeed(self, token: str, output: str) -> None:
-        """Answer the Task that waits for this token; ServiceError (TaskTimedOut) if it no longer waits."""
-        with self._answering:
-            self._waiting(token).notify(CallbackOutcomeSuccess(callback_id=token, output=output))
+    def answer(self, token: str, outcome: CallbackOutcome | None) -> None:
+        """Answer the Task that waits for this token, or report that its worker still runs (None).
 
-    def fail(self, token: str, error: str, cause: str) -> None:
-        """Fail the Task that waits for this token; errors as for `succeed`."""
+        ServiceError (TaskTimedOut) if the Task no longer waits: a token is used once.
+        """
         with self._answering:
-            self._waiting(token).notify(CallbackOutcomeFailure(callback_id=token, error=error, cause=cause))
-
-    def heartbeat(self, token: str) -> None:
-        """Report to the Task that waits for this token that its worker still runs; errors as for `succeed`."""
-        with self._answering:
-            self._waiting(token).notify_heartbeat()
-
-    def _waiting(self, token: str) -> Any:
-        """Return where a Task waits for this token, which is used once."""
-        endpoint = self._environment.callback_pool_manager.get(token)
-        # moto sets this event on an answer, and also when the Task ends in another way.
-        if endpoint._notify_event.is_set() or not self._environment.is_running():
-            raise ServiceError(400, "TaskTimedOut", "Task Timed Out: 'Provided task does not exist anymore'")
-        return endpoint
+            endpoint = self._environment.callback_pool_manager.get(token)
+            # moto sets this event on an answer, and also when the Task ends in another way.
+            if endpoint._notify_event.is_set() or not self._environment.is_running():
+                raise ServiceError(400, "TaskTimedOut", "Task Timed Out: 'Provided task does not exist anymore'")
+            if outcome is None:
+                endpoint.notify_heartbeat()
+            else:
+                endpoint.notify(outcome)

@@ -15,21 +15,12 @@ import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from slslab.aws.json_text import parse_json
 from slslab.statemachines.expressions import ALGORITHMS, seeded_random
 from slslab.statemachines.filters import compact, same
-from slslab.statemachines.paths import (
-    ARGUMENT_NAME,
-    LONGEST_KEPT,
-    ROOT,
-    NoSuchPath,
-    PathBound,
-    PathError,
-    Reader,
-)
+from slslab.statemachines.paths import ARGUMENT_NAME, ROOT, NoSuchPath, PathBound, PathError, Reader
 
 # documented: "You can nest up to 10 intrinsic functions within a field"; its example counts every function.
 MOST_CALLS = 10
@@ -42,26 +33,14 @@ NAME = re.compile(r"States\.([A-Za-z0-9_.]+)\(")
 STRING = re.compile(r"'((?:\\.|[^'\\])*)'", re.DOTALL)
 NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w.])")
 WORD = re.compile(r"(?:null|true|false)(?!\w)")
-ESCAPED = re.compile(r"\\(.)|([{}])", re.DOTALL)
+ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 # The parts of a template: an escape, `{}` for a value, a stray brace.
-PARTS = re.compile(r"\\([\\'{}])|(\{\})|([{}])|(\\)", re.DOTALL)
-DATA_PARTS = re.compile(r"\\([{}])|(\{\})|([{}])|(?!)()", re.DOTALL)
+PARTS = re.compile(r"\\([\\'{}])|(\{\})|([{}])")
+DATA_PARTS = re.compile(r"\\([{}])|(\{\})|([{}])")
 
 
 class IntrinsicError(Exception):
     """A call failed; its text follows `The function '…' had the following error: `."""
-
-
-@dataclass(frozen=True)
-class Text:
-    """A literal text, with its escapes as written."""
-
-    written: str
-
-    @property
-    def value(self) -> str:
-        """The text without its escapes; IntrinsicError for an open escape."""
-        return ESCAPED.sub(_unescaped, self.written)
 
 
 @dataclass(frozen=True)
@@ -73,25 +52,20 @@ class PathArgument:
 
 @dataclass(frozen=True)
 class Call:
-    """A call of the function `States.<name>`."""
+    """A call of the function `States.<name>`. A text among its arguments has its escapes as written."""
 
     name: str
     arguments: tuple[Any, ...]
 
 
 def _unescaped(match: re.Match[str]) -> str:
-    if match[1] is not None and match[1] not in "\\'{}":
+    if match[1] not in "\\'{}":
         raise IntrinsicError(f"The escape '\\{match[1]}' is open: only \\', \\{{, \\}} and \\\\ are escapes")
-    return match[1] or match[2]
+    return match[1]
 
 
 def parse(text: str) -> Call:
     """Parse a call; PathError for any other text."""
-    return (_parse if len(text) <= LONGEST_KEPT else _parse.__wrapped__)(text)
-
-
-@lru_cache(maxsize=64)
-def _parse(text: str) -> Call:
     reader = _Reader(text)
     call = reader.call()
     if reader.position < len(text):
@@ -125,7 +99,7 @@ class _Reader(Reader):
 
     def _argument(self) -> Any:
         if text := self._match(STRING):
-            return Text(text[1])
+            return text[1]
         if number := self._match(NUMBER):
             return json.loads(number[0])
         if word := self._match(WORD):
@@ -147,16 +121,15 @@ def evaluate(call: Call, read: Callable[[PathArgument], Any]) -> Any:
         if isinstance(argument, Call)
         else read(argument)
         if isinstance(argument, PathArgument)
-        else argument.value
-        if isinstance(argument, Text)
+        else ESCAPED.sub(_unescaped, argument)
+        if isinstance(argument, str)
         else argument
         for argument in call.arguments
     ]
     if is_longer(values, MOST_ARGUMENTS):
         raise IntrinsicError(f"The arguments can't have more than {MOST_ARGUMENTS:,} characters")
     if call.name == "Format":
-        template = call.arguments[0]
-        return _format(template.written if isinstance(template, Text) else None, values)
+        return _format(call.arguments[0], values)
     return FUNCTIONS[call.name][2](*values)
 
 
@@ -184,7 +157,7 @@ def missing_argument(argument: PathArgument, error: NoSuchPath, state_input: Any
     return f"The JsonPath argument for the field '{path}' could not be found in the input '{compact(state_input)}'"
 
 
-def _format(written: str | None, values: Sequence[Any]) -> str:
+def _format(argument: Any, values: Sequence[Any]) -> str:
     """Fill in a template. A literal template must escape its braces; a template from data may contain any backslash."""
     template, waiting = values[0], list(values[1:])
     if not isinstance(template, str):
@@ -194,13 +167,12 @@ def _format(written: str | None, values: Sequence[Any]) -> str:
         if match[1] is not None:
             return match[1]
         if not match[2]:
-            what = "an open escape" if match[3] is None else f"a '{match[3]}' without a backslash"
-            raise IntrinsicError(f"The template of States.Format has {what}")
+            raise IntrinsicError(f"The template of States.Format has a '{match[3]}' without a backslash")
         if not waiting:
             raise IntrinsicError("The template of States.Format has more places than there are values")
         return _natural(waiting.pop(0))
 
-    text = (DATA_PARTS if written is None else PARTS).sub(part, template if written is None else written)
+    text = PARTS.sub(part, argument) if isinstance(argument, str) else DATA_PARTS.sub(part, template)
     if waiting:
         raise IntrinsicError("The template of States.Format has fewer places than there are values")
     return text

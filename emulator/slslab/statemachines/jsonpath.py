@@ -9,21 +9,13 @@ from typing import Any
 
 from moto.stepfunctions.parser import quotas
 from moto.stepfunctions.parser.asl.component.common.error_name.failure_event import FailureEventException
-from moto.stepfunctions.parser.asl.component.common.path.result_path import ResultPath
 from moto.stepfunctions.parser.asl.component.common.string import string_expression
-from moto.stepfunctions.parser.asl.component.common.timeouts.heartbeat import HeartbeatSecondsPath
-from moto.stepfunctions.parser.asl.component.common.timeouts.timeout import TimeoutSecondsPath
 from moto.stepfunctions.parser.asl.component.eval_component import EvalComponent
 from moto.stepfunctions.parser.asl.component.state.choice.comparison.comparison_func import (
     ComparisonFuncStringVariableSample,
-    ComparisonFuncValue,
 )
 from moto.stepfunctions.parser.asl.component.state.choice.comparison.variable import NoSuchVariable as Nothing
-from moto.stepfunctions.parser.asl.component.state.choice.comparison.variable import Variable
-from moto.stepfunctions.parser.asl.component.state.fail.cause_decl import CausePath
-from moto.stepfunctions.parser.asl.component.state.fail.error_decl import ErrorPath
 from moto.stepfunctions.parser.asl.eval.variable_store import NoSuchVariable
-from moto.stepfunctions.parser.asl.parse.preprocessor import Preprocessor
 from moto.stepfunctions.parser.asl.utils.json_path import NoSuchJsonPathError
 
 from slslab.statemachines import comparisons, intrinsics, paths
@@ -35,7 +27,7 @@ INTRINSIC, RESULT_PATH = "States.IntrinsicFailure", "States.ResultPathMatchFailu
 SELECTING = ("InputPath", "OutputPath", "TimeoutSecondsPath", "HeartbeatSecondsPath")
 
 
-@replaces(string_expression, "extract_json")
+@replaces("component.common.string.string_expression.extract_json")
 def extract(path: str, data: Any) -> Any:
     """Return what a path finds; NoSuchJsonPathError, with the library's `reason`."""
     try:
@@ -69,8 +61,8 @@ def _find(written: str, env: Any) -> Any:
     return extract(path, env.variable_store.get(root) if root else env.stack[-1])
 
 
-@replaces(string_expression.StringVariableSample, "_eval_body")
-@replaces(string_expression.StringJsonPath, "_eval_body")
+@replaces("component.common.string.string_expression.StringVariableSample._eval_body")
+@replaces("component.common.string.string_expression.StringJsonPath._eval_body")
 def _read_path(component: Any, env: Any) -> None:
     """Evaluate a path into the state's input or into a variable.
 
@@ -105,7 +97,7 @@ def _unknown(env: Any, written: str) -> FailureEventException:
     return runtime_failure(env, f"The variable '${paths.split_root(written)[0]}' does not exist")
 
 
-@replaces(ResultPath, "_eval_body")
+@replaces("component.common.path.result_path.ResultPath._eval_body")
 def _write_result(component: Any, env: Any) -> None:
     """Put a state's result into its input.
 
@@ -126,8 +118,8 @@ def _write_result(component: Any, env: Any) -> None:
         raise failure(env, RESULT_PATH, cause) from None
 
 
-@replaces(TimeoutSecondsPath, "_eval_seconds")
-@replaces(HeartbeatSecondsPath, "_eval_seconds")
+@replaces("component.common.timeouts.timeout.TimeoutSecondsPath._eval_seconds")
+@replaces("component.common.timeouts.heartbeat.HeartbeatSecondsPath._eval_seconds")
 def _seconds(component: Any, env: Any) -> int:
     component.string_sampler.eval(env=env)
     value = env.stack.pop()
@@ -138,8 +130,8 @@ def _seconds(component: Any, env: Any) -> int:
     return value
 
 
-@replaces(ErrorPath, "_eval_body")
-@replaces(CausePath, "_eval_body")
+@replaces("component.state.fail.error_decl.ErrorPath._eval_body")
+@replaces("component.state.fail.cause_decl.CausePath._eval_body")
 def _text(component: Any, env: Any) -> None:
     """Evaluate a field of Fail, which must be a string (documented); the message is assumed."""
     component.string_expression.eval(env=env)
@@ -179,13 +171,13 @@ class IntrinsicFunction(EvalComponent):  # type: ignore[misc]
         return failure(env, name, cause)
 
 
-@replaces(Preprocessor, "visitString_intrinsic_function")
+@replaces("parse.preprocessor.Preprocessor.visitString_intrinsic_function")
 def _visit_call(_parsing: Any, rule: Any) -> Any:
     text = json.loads(rule.STRINGINTRINSICFUNC().getText())
     return string_expression.StringIntrinsicFunction(text, IntrinsicFunction(text))
 
 
-@replaces(Variable, "_eval_body")
+@replaces("component.state.choice.comparison.variable.Variable._eval_body")
 def _read_variable(component: Any, env: Any) -> None:
     """Evaluate the Variable of a comparison; only IsPresent accepts a path that finds nothing."""
     sampler = component.string_sampler
@@ -202,8 +194,8 @@ def _sampled(written: str, env: Any) -> Any:
     return Nothing(written)
 
 
-@replaces(ComparisonFuncValue, "_eval_body")
-@replaces(ComparisonFuncStringVariableSample, "_eval_body")
+@replaces("component.state.choice.comparison.comparison_func.ComparisonFuncValue._eval_body")
+@replaces("component.state.choice.comparison.comparison_func.ComparisonFuncStringVariableSample._eval_body")
 def _compare(component: Any, env: Any) -> None:
     """Compare a Choice's Variable. A path that finds nothing fails the state, except with IsPresent.
 

@@ -24,6 +24,7 @@ MOST_TAGS = 50
 # documented: API_PublishStateMachineVersion.html: the name of a machine's first revision.
 FIRST_REVISION = "INITIAL"
 NO_SUCH_RESOURCE = "Request references a resource that does not exist."
+Alias = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -50,43 +51,21 @@ class Version:
     """A revision that is published under a number."""
 
     machine: Machine
-    number: int
-    description: str
-    created: float = field(default_factory=time.time)
-
-    @property
-    def arn(self) -> str:
-        """The version's ARN."""
-        return f"{self.machine.arn}:{self.number}"
-
-
-@dataclass(frozen=True)
-class Alias:
-    """A name for one or two versions; `routing` maps their ARNs to their shares of the executions, percent."""
-
     arn: str
-    routing: tuple[tuple[str, int], ...]
     description: str
     created: float = field(default_factory=time.time)
-    updated: float = field(default_factory=time.time)
-
-
-@dataclass(frozen=True)
-class Target:
-    """What the ARN of a machine, version or alias executes."""
-
-    machine: Machine
-    version: Version | None = None
-    alias: Alias | None = None
 
 
 class Registry:
-    """State machines with their versions, aliases and tags; the caller takes care of threads."""
+    """State machines with their versions, aliases and tags; the caller takes care of threads.
+
+    `aliases`, by ARN, have the members of DescribeStateMachineAlias, with an empty description if there is none.
+    """
 
     def __init__(self) -> None:
         self._machines: dict[str, Machine] = {}
         self._versions: dict[str, Version] = {}
-        self._aliases: dict[str, Alias] = {}
+        self.aliases: dict[str, Alias] = {}
         self._tags: dict[str, dict[str, str]] = {}
         # The highest version number by machine ARN: numbers aren't reused.
         self._numbers: dict[str, int] = {}
@@ -114,7 +93,7 @@ class Registry:
         self._machines.pop(arn, None)
         self._tags.pop(arn, None)
         self._numbers.pop(arn, None)
-        for published in (self._versions, self._aliases):
+        for published in (self._versions, self.aliases):
             for known in [known for known in published if known.startswith(f"{arn}:")]:
                 del published[known]
 
@@ -129,19 +108,24 @@ class Registry:
         """Return all machines, sorted by name."""
         return sorted(self._machines.values(), key=lambda machine: machine.name)
 
-    def revision(self, arn: str) -> Target:
-        """Return what the ARN of a machine or a version executes."""
-        if (version := self._versions.get(arn)) is not None:
-            return Target(version.machine, version)
-        return Target(self.machine(arn))
+    def revision(self, arn: str) -> tuple[Machine, Version | None]:
+        """Return what the ARN of a machine or a version executes, and the version."""
+        version = self._versions.get(arn)
+        return (self.machine(arn) if version is None else version.machine), version
 
-    def target(self, arn: str) -> Target:
-        """Return what the ARN of a machine, a version or an alias executes; an alias chooses by its weights."""
-        if (alias := self._aliases.get(arn)) is not None:
-            chosen = random.choices([known for known, _ in alias.routing], [weight for _, weight in alias.routing])
-            version = self._versions[chosen[0]]
-            return Target(version.machine, version, alias)
-        return self.revision(arn)
+    def target(self, arn: str) -> tuple[Machine, dict[str, str]]:
+        """Return what the ARN of a machine, a version or an alias executes; an alias chooses by its weights.
+
+        The ARNs of the alias and the version are members of the execution in the API.
+        """
+        published = {}
+        if (alias := self.aliases.get(arn)) is not None:
+            published["stateMachineAliasArn"] = arn
+            routing = alias["routingConfiguration"]
+            [chosen] = random.choices(routing, [entry["weight"] for entry in routing])
+            arn = chosen["stateMachineVersionArn"]
+        machine, version = self.revision(arn)
+        return machine, published | ({} if version is None else {"stateMachineVersionArn": arn})
 
     def publish(self, arn: str, description: str, revision: str | None = None) -> Version:
         """Publish a machine's revision; if it is published already, it keeps its version (measured)."""
@@ -156,19 +140,18 @@ class Registry:
             if version.machine.revision == machine.revision:
                 return version
         number = self._numbers[arn] = self._numbers.get(arn, 0) + 1
-        version = Version(machine, number, description)
+        version = Version(machine, f"{arn}:{number}", description)
         self._versions[version.arn] = version
         return version
 
     def versions(self, arn: str) -> list[Version]:
         """Return a machine's versions, latest first."""
-        own = [version for version in self._versions.values() if version.machine.arn == arn]
-        return sorted(own, key=lambda version: version.number, reverse=True)
+        return [version for version in reversed(self._versions.values()) if version.machine.arn == arn]
 
     def delete_version(self, arn: str) -> None:
         """Remove a version if it exists; ServiceError (ConflictException) if an alias uses it."""
         check_arn(arn, "stateMachine")
-        needing = [alias_name(alias) for alias in self._aliases.values() if arn in dict(alias.routing)]
+        needing = [alias["name"] for alias in self.aliases.values() if arn in routed(alias["routingConfiguration"])]
         if needing:
             raise conflict(
                 "Version to be deleted must not be referenced by an alias. Current list of aliases referencing this "
@@ -176,54 +159,12 @@ class Registry:
             )
         self._versions.pop(arn, None)
 
-    def create_alias(self, name: str, routing: Sequence[tuple[str, int]], description: str) -> Alias:
-        """Add an alias, or return an equal existing one; ServiceError (ConflictException) if it differs."""
-        self._check_routing(routing)
-        new = Alias(f"{routing[0][0].rpartition(':')[0]}:{name}", tuple(routing), description)
-        alias = self._aliases.setdefault(new.arn, new)
-        if (alias.routing, alias.description) != (new.routing, new.description):
-            raise conflict(
-                "Failed to create alias because an alias with the same name and a different routing configuration "
-                "already exists."
-            )
-        return alias
-
-    def update_alias(self, arn: str, routing: Sequence[tuple[str, int]] | None, description: str | None) -> Alias:
-        """Change an alias for executions that start from now on."""
-        alias = self.alias(arn)
-        if routing is not None:
-            self._check_routing(routing)
-        self._aliases[arn] = replace(
-            alias,
-            routing=tuple(routing) if routing is not None else alias.routing,
-            description=description if description is not None else alias.description,
-            updated=time.time(),
-        )
-        return self._aliases[arn]
-
     def alias(self, arn: str) -> Alias:
         """Return an alias; ServiceError (ResourceNotFound) if it doesn't exist."""
         check_arn(arn, "stateMachine")
-        if arn not in self._aliases:
+        if arn not in self.aliases:
             raise ServiceError(400, "ResourceNotFound", NO_SUCH_RESOURCE)
-        return self._aliases[arn]
-
-    def aliases(self, arn: str) -> list[Alias]:
-        """Return the aliases of a machine, or of a version, sorted by name."""
-        chosen = (self._versions[arn],) if arn in self._versions else ()
-        if not chosen:
-            self.machine(arn)
-        own = [
-            alias
-            for alias in self._aliases.values()
-            if (arn in dict(alias.routing) if chosen else alias.arn.startswith(f"{arn}:"))
-        ]
-        return sorted(own, key=lambda alias: alias.arn)
-
-    def delete_alias(self, arn: str) -> None:
-        """Remove an alias if it exists."""
-        check_arn(arn, "stateMachine")
-        self._aliases.pop(arn, None)
+        return self.aliases[arn]
 
     def tags(self, arn: str) -> dict[str, str]:
         """Return a machine's tags; ServiceError (ResourceNotFound) for ARNs without tags, such as a version's."""
@@ -237,8 +178,9 @@ class Registry:
         """Add tags to a machine."""
         self._tags[arn] = _within_limit({**self.tags(arn), **tags})
 
-    def _check_routing(self, routing: Sequence[tuple[str, int]]) -> None:
-        versions, weights = [version for version, _ in routing], [weight for _, weight in routing]
+    def check_routing(self, routing: Sequence[Mapping[str, Any]]) -> None:
+        """Raise ServiceError unless these are versions of one machine, each with its share of the executions."""
+        versions, weights = routed(routing), [entry["weight"] for entry in routing]
         shown = f"Received: [{', '.join(versions)}]"
         if not all(re.fullmatch(r".+:stateMachine:[^:]+:\d+", version) for version in versions):
             raise _invalid(f"Routing configuration must contain state machine version ARNs. {shown}")
@@ -253,9 +195,9 @@ class Registry:
             raise ServiceError(400, "ResourceNotFound", NO_SUCH_RESOURCE)
 
 
-def alias_name(alias: Alias) -> str:
-    """Return the name in an alias's ARN."""
-    return alias.arn.rpartition(":")[2]
+def routed(routing: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the ARNs of an alias's versions."""
+    return [entry["stateMachineVersionArn"] for entry in routing]
 
 
 def check_name(name: str) -> None:

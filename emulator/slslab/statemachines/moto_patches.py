@@ -11,34 +11,23 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from functools import partialmethod
+from pkgutil import resolve_name
 from typing import Any
 
 from moto.stepfunctions.parser import quotas
 from moto.stepfunctions.parser.asl.component.common.error_name.custom_error_name import CustomErrorName
-from moto.stepfunctions.parser.asl.component.common.error_name.error_equals_decl import ErrorEqualsDecl
 from moto.stepfunctions.parser.asl.component.common.error_name.error_name import ErrorName
 from moto.stepfunctions.parser.asl.component.common.error_name.failure_event import FailureEvent, FailureEventException
 from moto.stepfunctions.parser.asl.component.common.string import string_expression
 from moto.stepfunctions.parser.asl.component.component import Component
-from moto.stepfunctions.parser.asl.component.state import state as state_module
 from moto.stepfunctions.parser.asl.component.state.exec.execute_state import ExecutionState
 from moto.stepfunctions.parser.asl.component.state.exec.state_map.iteration.inline_iteration_component import (
     InlineIterationComponent,
 )
-from moto.stepfunctions.parser.asl.component.state.exec.state_map.iteration.iteration_worker import IterationWorker
 from moto.stepfunctions.parser.asl.component.state.exec.state_map.max_concurrency import MaxConcurrencyPath
 from moto.stepfunctions.parser.asl.component.state.exec.state_map.state_map import StateMap
-from moto.stepfunctions.parser.asl.component.state.exec.state_parallel.branch_worker import BranchWorker
-from moto.stepfunctions.parser.asl.component.state.exec.state_task.service import state_task_service
-from moto.stepfunctions.parser.asl.component.state.exec.state_task.service.state_task_service_callback import (
-    StateTaskServiceCallback,
-)
-from moto.stepfunctions.parser.asl.component.state.state import CommonStateField
 from moto.stepfunctions.parser.asl.component.state.wait.wait_function.timestamp import Timestamp
 from moto.stepfunctions.parser.asl.eval.callback.callback import HeartbeatTimeoutError
-from moto.stepfunctions.parser.asl.eval.environment import Environment
-from moto.stepfunctions.parser.asl.eval.states import States
 from moto.stepfunctions.parser.asl.parse import preprocessor
 from moto.stepfunctions.parser.asl.utils import encoding
 from moto.stepfunctions.parser.asl.utils.json_path import NoSuchJsonPathError
@@ -85,21 +74,27 @@ Original = Callable[..., Any]
 PATCHES: list[tuple[Any, str, Any]] = []
 
 
-def replaces(owner: Any, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Let a function replace this method of a class, or this function of a module."""
+def replaces(path: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Let a function replace the method or function at this path in moto's implementation of the language."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        PATCHES.append((owner, name, function))
+        owner, _, name = path.rpartition(".")
+        PATCHES.append((resolve_name(f"moto.stepfunctions.parser.asl.{owner}"), name, function))
         return function
 
     return register
 
 
-def wraps(kind: type, name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Let a function replace this method, with the original as a further first argument."""
+def wraps(path: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Let a function replace the method at this path, with the original as a further first argument."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        PATCHES.append((kind, name, partialmethod(_swapped, function, getattr(kind, name))))
+        original = resolve_name(f"moto.stepfunctions.parser.asl.{path}")
+
+        @replaces(path)
+        def replacement(component: Any, *arguments: Any, **named: Any) -> Any:
+            return function(original, component, *arguments, **named)
+
         return function
 
     return register
@@ -119,10 +114,6 @@ def patch(limits: Limits) -> None:
     InlineIterationComponent.most = limits.map_concurrency
     for owner, name, replacement in PATCHES:
         setattr(owner, name, replacement)
-
-
-def _swapped(self: Any, function: Callable[..., Any], original: Original, *arguments: Any, **named: Any) -> Any:
-    return function(original, self, *arguments, **named)
 
 
 def name_fields(component: Any, field: str = "", expected: str | None = None) -> None:
@@ -156,23 +147,23 @@ def _children(value: Any) -> Iterator[tuple[str, Any]]:
                 yield (part if bound else f"[{number}]{part}"), child
 
 
-@replaces(state_module, "is_within_size_quota")
-@replaces(state_task_service, "is_within_size_quota")
+@replaces("component.state.state.is_within_size_quota")
+@replaces("component.state.exec.state_task.service.state_task_service.is_within_size_quota")
 def fits(value: Any) -> bool:
     """Return whether a value's JSON is within the payload limit: moto measures a text without quotes and escapes."""
     return bool(len(compact(value).encode(errors="replace")) < quotas.MAX_STATE_SIZE_UTF8_BYTES)
 
 
-@wraps(Environment, "set_ended")
-@wraps(Environment, "set_timed_out")
-@wraps(Environment, "set_stop")
+@wraps("eval.environment.Environment.set_ended")
+@wraps("eval.environment.Environment.set_timed_out")
+@wraps("eval.environment.Environment.set_stop")
 def _end_expressions(original: Original, env: Any, *details: Any, **named: Any) -> None:
     """Also end the evaluation of its expressions."""
     original(env, *details, **named)
     POOL.wake()
 
 
-@replaces(preprocessor, "from_string_literal")
+@replaces("parse.preprocessor.from_string_literal")
 def _string(parser_rule_context: Any) -> str | None:
     """Return the text of a JSON string, or of another token."""
     text: str = parser_rule_context.getText()
@@ -190,7 +181,7 @@ def runtime_failure(env: Any, cause: str) -> FailureEventException:
     return failure(env, RUNTIME, cause)
 
 
-@replaces(string_expression.StringJSONata, "_eval_body")
+@replaces("component.common.string.string_expression.StringJSONata._eval_body")
 def _evaluate_expression(component: Any, env: Any) -> None:
     """Evaluate a JSONata expression with the state's `$states` and the variables in scope."""
     store, states = env.variable_store, env.states._states_data
@@ -220,7 +211,7 @@ def _unexpected(value: Any, expected: str | None, field: str) -> str | None:
     return None
 
 
-@replaces(States, "reset")
+@replaces("eval.states.States.reset")
 def _reset(states: Any, input_value: Any) -> None:
     """Begin a state's `$states` with its input only: result and error follow when they exist."""
     data = states._states_data
@@ -229,7 +220,7 @@ def _reset(states: Any, input_value: Any) -> None:
     data.pop("errorOutput", None)
 
 
-@replaces(ErrorEqualsDecl, "_eval_body")
+@replaces("component.common.error_name.error_equals_decl.ErrorEqualsDecl._eval_body")
 def _match(declaration: Any, env: Any) -> None:
     """Match the error on the stack against the names of a Retrier or Catcher.
 
@@ -246,7 +237,7 @@ def _match(declaration: Any, env: Any) -> None:
     env.stack.append(name is not None and (by_all or by_task or not names.isdisjoint(declared)))
 
 
-@wraps(StateTaskServiceCallback, "_from_error")
+@wraps("component.state.exec.state_task.service.state_task_service_callback.StateTaskServiceCallback._from_error")
 def _with_heartbeat(original: Original, state: Any, env: Any, ex: Exception) -> FailureEvent:
     """Let a missing heartbeat also be caught by its documented name: its error is States.Timeout (measured)."""
     event = original(state, env, ex)
@@ -255,7 +246,7 @@ def _with_heartbeat(original: Original, state: Any, env: Any, ex: Exception) -> 
     return event
 
 
-@wraps(FailureEvent, "__init__")
+@wraps("component.common.error_name.failure_event.FailureEvent.__init__")
 def _from_entered_state(original: Original, event: Any, env: Any, *arguments: Any, **named: Any) -> None:
     """Make failures name the event in which their state was entered, instead of the latest event."""
     original(event, env, *arguments, **named)
@@ -271,7 +262,7 @@ def _located(event: Any, cause: str) -> str:
     return f"An error occurred while executing {state}. {cause}"
 
 
-@replaces(FailureEventException, "get_execution_failed_event_details")
+@replaces("component.common.error_name.failure_event.FailureEventException.get_execution_failed_event_details")
 def _execution_failed(exception: Any) -> dict[str, Any] | None:
     if (pair := exception.extract_error_cause_pair()) is None:
         return None
@@ -281,12 +272,12 @@ def _execution_failed(exception: Any) -> dict[str, Any] | None:
     return {key: value for key, value in (("error", error), ("cause", cause)) if value}
 
 
-@replaces(FailureEventException, "get_evaluation_failed_event_details")
+@replaces("component.common.error_name.failure_event.FailureEventException.get_evaluation_failed_event_details")
 def _evaluation_failed(exception: Any) -> Any:
     return exception.failure_event.event_details["evaluationFailedEventDetails"]
 
 
-@replaces(Timestamp, "_get_wait_seconds")
+@replaces("component.state.wait.wait_function.timestamp.Timestamp._get_wait_seconds")
 def _seconds_until(component: Any, env: Any) -> int:
     """Return how long a Wait lasts; moto takes a time as the host's local time and ignores offsets."""
     component.string.eval(env=env)
@@ -296,7 +287,7 @@ def _seconds_until(component: Any, env: Any) -> int:
     return math.ceil(end[0] + end[1] / 1e9 - time.time())
 
 
-@wraps(StateMap, "_eval_body")
+@wraps("component.state.exec.state_map.state_map.StateMap._eval_body")
 def _checked(original: Original, state: Any, env: Any) -> None:
     """Make a Map with a negative MaxConcurrencyPath fail before it is entered (measured)."""
     if isinstance(state.max_concurrency_decl, MaxConcurrencyPath) and not env.is_frame():
@@ -318,7 +309,7 @@ def _negative(limit: int) -> str:
     return f"Expected non-negative integer for MaxConcurrency, got '{limit}' instead."
 
 
-@wraps(CommonStateField, "_eval_state_input")
+@wraps("component.state.state.CommonStateField._eval_state_input")
 def _in_context(original: Original, state: Any, env: Any) -> None:
     """Set the state in the Context object, with AWS's time format."""
     entered = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -326,7 +317,7 @@ def _in_context(original: Original, state: Any, env: Any) -> None:
     original(state, env)
 
 
-@wraps(CommonStateField, "_eval_body")
+@wraps("component.state.state.CommonStateField._eval_body")
 def _reported(original: Original, state: Any, env: Any) -> None:
     """Record a failed expression of a state without Retry and Catch; moto does so only for states with them."""
     try:
@@ -357,7 +348,7 @@ def _explained(error: Exception) -> str:
     return text if readable else "The state could not be evaluated with this input"
 
 
-@wraps(ExecutionState, "_evaluate_with_timeout")
+@wraps("component.state.exec.execute_state.ExecutionState._evaluate_with_timeout")
 def _observed(original: Original, state: Any, env: Any) -> None:
     """Report attempts to the history, but nothing about a state that was ended meanwhile.
 
@@ -430,7 +421,7 @@ def _unrecorded(state: Any, error: FailureEventException) -> FailureEventExcepti
     return error
 
 
-@wraps(ExecutionState, "_eval_state_output")
+@wraps("component.state.exec.execute_state.ExecutionState._eval_state_output")
 def _evaluated_before(original: Original, state: Any, env: Any) -> None:
     """Use the Output that the attempt has evaluated."""
     if "output" in env.heap:
@@ -439,7 +430,7 @@ def _evaluated_before(original: Original, state: Any, env: Any) -> None:
         original(state, env)
 
 
-@wraps(InlineIterationComponent, "_eval_body")
+@wraps("component.state.exec.state_map.iteration.inline_iteration_component.InlineIterationComponent._eval_body")
 def _bounded(original: Original, component: Any, env: Any) -> None:
     """Run at most 40 iterations of an inline Map at once, whatever its MaxConcurrency (0 means no limit)."""
     evaluation = env.stack[-1]
@@ -450,7 +441,7 @@ def _bounded(original: Original, component: Any, env: Any) -> None:
     original(component, env)
 
 
-@wraps(InlineIterationComponent, "_launch_worker")
+@wraps("component.state.exec.state_map.iteration.inline_iteration_component.InlineIterationComponent._launch_worker")
 def _with_room(original: Original, *arguments: Any, **named: Any) -> Any:
     """Make a Map fail, as if no thread could start, before its iterations use up the threads of other executions."""
     if threading.active_count() > MOST_THREADS:
@@ -458,7 +449,7 @@ def _with_room(original: Original, *arguments: Any, **named: Any) -> Any:
     return original(*arguments, **named)
 
 
-@wraps(IterationWorker, "_eval_job")
+@wraps("component.state.exec.state_map.iteration.iteration_worker.IterationWorker._eval_job")
 def _closed(original: Original, worker: Any, env: Any, job: Any) -> None:
     """Close the job of an ended execution with ExecutionOver, because the Map waits for all its jobs."""
     try:
@@ -467,7 +458,7 @@ def _closed(original: Original, worker: Any, env: Any, job: Any) -> None:
         job.job_output = over
 
 
-@wraps(BranchWorker, "_thread_routine")
+@wraps("component.state.exec.state_parallel.branch_worker.BranchWorker._thread_routine")
 def _reporting(original: Original, worker: Any) -> None:
     """Report a branch that can't start (no thread, or the execution has ended) as failed: the Parallel waits for it."""
     try:

@@ -28,6 +28,7 @@ NAME = re.compile(r"[^\s.\[\]()*?,'\"]+")
 FILTER_NAME = re.compile(r"[^\s.\[\]()*?,'\"=!<>&|~/]+")
 ARGUMENT_NAME = re.compile(r"[\w\x80-\U0010ffff]+")
 ROOT = re.compile(r"\$(?:\$|[A-Za-z_]\w*)")
+SPACE = re.compile(r"\s*")
 QUOTED = re.compile(r"'((?:\\.|[^'\\])*)'|\"((?:\\.|[^\"\\])*)\"", re.DOTALL)
 INDEX = re.compile(r"-?\d{1,18}")
 SLICE = re.compile(r"\s*(-?\d{1,18})?\s*:\s*(-?\d{1,18})?\s*\]")
@@ -85,6 +86,9 @@ class Search:
         self._left -= 1
         if self._left < 0:
             raise PathBound(f"The path selects more than {MOST_NODES:,} values, which slslab does not evaluate")
+
+
+Test = Callable[[Any, Search], bool]
 
 
 @dataclass(frozen=True)
@@ -310,7 +314,7 @@ class Reader:
         return taken
 
     def _next(self, token: str) -> bool:
-        self._space()
+        self._match(SPACE)
         return self._take(token)
 
     def _match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
@@ -319,9 +323,14 @@ class Reader:
             self.position = match.end()
         return match
 
-    def _space(self) -> None:
-        while self.text[self.position : self.position + 1].isspace():
-            self.position += 1
+    def _expect(self, token: str) -> None:
+        if not self._next(token):
+            raise self._wrong(f"'{token}'")
+
+    def _need(self, pattern: re.Pattern[str], what: str) -> re.Match[str]:
+        if not (match := self._match(pattern)):
+            raise self._wrong(what)
+        return match
 
     def _wrong(self, expected: str) -> PathError:
         return PathError(f"Expected {expected} at position {self.position}: {self.text}")
@@ -329,13 +338,12 @@ class Reader:
     def _dotted(self) -> Step:
         if self._take("*"):
             return Step("wildcard", "[*]")
-        if not (name := self._match(self._name)):
-            raise self._wrong("a name")
+        name = self._need(self._name, "a name")
         if not self._take("("):
             return Step("names", f"['{name[0]}']", (name[0],))
         if name[0] not in FUNCTIONS:
             raise PathError(f"slslab does not evaluate the function {name[0]}() of a path: {self.text}")
-        self._space()
+        self._match(SPACE)
         arguments = [int(index[0])] if name[0] == "index" and (index := self._match(INDEX)) else []
         if not self._next(")") or len(arguments) != (name[0] == "index"):
             raise self._wrong(f"the end of {name[0]}()")
@@ -356,50 +364,43 @@ class Reader:
         else:
             indexes = tuple(self._listed(self._index))
             step = Step("indexes", "[" + ",".join(map(str, indexes)) + "]", indexes)
-        if not self._next("]"):
-            raise self._wrong("']'")
+        self._expect("]")
         return step
 
     def _listed(self, read: Callable[[], Any]) -> Iterator[Any]:
         while True:
-            self._space()
+            self._match(SPACE)
             yield read()
             if not self._next(","):
                 return
 
     def _quoted(self) -> str:
-        if not (match := self._match(QUOTED)):
-            raise self._wrong("a quoted name")
+        match = self._need(QUOTED, "a quoted name")
         return re.sub(r"\\(.)", r"\1", match[1] if match[1] is not None else match[2], flags=re.DOTALL)
 
     def _index(self) -> int:
-        if not (match := self._match(INDEX)):
-            raise self._wrong("an index")
-        return int(match[0])
+        return int(self._need(INDEX, "an index")[0])
 
-    def _filter(self) -> Callable[[Any, Search], bool]:
+    def _filter(self) -> Test:
         outside, self._name = self._name, FILTER_NAME
-        if not self._next("("):
-            raise self._wrong("'('")
+        self._expect("(")
         test = self._alternatives()
-        if not self._next(")"):
-            raise self._wrong("')'")
         self._name = outside
         return test
 
-    def _alternatives(self) -> Callable[[Any, Search], bool]:
-        tests = [self._conjunction()]
-        while self._next("||"):
-            tests.append(self._conjunction())
-        return lambda value, search: any(test(value, search) for test in tests)
+    def _alternatives(self) -> Test:
+        """Read from after a `(` to its `)`."""
+        test = self._joined("||", any, lambda: self._joined("&&", all, self._test))
+        self._expect(")")
+        return test
 
-    def _conjunction(self) -> Callable[[Any, Search], bool]:
-        tests = [self._test()]
-        while self._next("&&"):
-            tests.append(self._test())
-        return lambda value, search: all(test(value, search) for test in tests)
+    def _joined(self, operator: str, combined: Callable[[Iterator[bool]], bool], read: Callable[[], Test]) -> Test:
+        tests = [read()]
+        while self._next(operator):
+            tests.append(read())
+        return lambda value, search: combined(test(value, search) for test in tests)
 
-    def _test(self) -> Callable[[Any, Search], bool]:
+    def _test(self) -> Test:
         self._filters += 1
         if self._filters > MOST_FILTERS:
             raise PathError(f"slslab evaluates at most {MOST_FILTERS} tests in a path: {self.text[:SHOWN]}")
@@ -407,17 +408,14 @@ class Reader:
             test = self._test()
             return lambda value, search: not test(value, search)
         if self._take("("):
-            test = self._alternatives()
-            if not self._next(")"):
-                raise self._wrong("')'")
-            return test
+            return self._alternatives()
         left, is_path = self._operand()
-        self._space()
+        self._match(SPACE)
         if not (operator := self._match(OPERATOR)):
             if not is_path:
                 raise self._wrong("an operator")
             return lambda value, search: not _is_absent(left(value, search))
-        self._space()
+        self._match(SPACE)
         right, _ = self._operand()
         compare = OPERATORS[operator[0]]
         return lambda value, search: compare(left(value, search), right(value, search))
@@ -451,10 +449,10 @@ class Reader:
             except (re.error, KeyError) as error:
                 raise PathError(f"Could not parse the pattern {pattern[0]}: {error}") from error
         if self._take("["):
-            self._space()
-            values = [] if self._take("]") else [*self._listed(self._literal)]
-            if values and not self._take("]"):
-                raise self._wrong("']'")
+            if self._next("]"):
+                return []
+            values = [*self._listed(self._literal)]
+            self._expect("]")
             return values
         for word, value in WORDS.items():
             if self._take(word):

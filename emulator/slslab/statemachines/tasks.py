@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
-from moto.stepfunctions.parser.asl.component.state.exec.state_task import lambda_eval_utils, state_task_lambda
+from moto.stepfunctions.parser.asl.component.state.exec.state_task import lambda_eval_utils
 from moto.stepfunctions.parser.asl.component.state.exec.state_task.service import state_task_service_lambda
 
 from slslab.aws.limits import Limits
@@ -46,7 +46,7 @@ def connect(lambda_client: Any, limits: Limits) -> None:
     state_task_service_lambda._SUPPORTED_API_PARAM_BINDINGS["invoke"].add("InvocationType")
 
 
-@replaces(state_task_lambda, "is_within_size_quota")
+@replaces("component.state.exec.state_task.state_task_lambda.is_within_size_quota")
 def _fits(value: Any) -> bool:
     """Measure the result as the object of `function` above, and later the state's output."""
     is_result = isinstance(value, dict) and value.keys() == {"Payload"}

@@ -8,19 +8,12 @@ Assign and Output; the state's own belong to Default.
 from typing import Any
 
 from moto.stepfunctions.parser.asl.antlr.runtime.ASLParser import ASLParser
-from moto.stepfunctions.parser.asl.component.common.assign.assign_decl import AssignDecl
-from moto.stepfunctions.parser.asl.component.common.assign.assign_template_binding import (
-    AssignTemplateBindingStringExpressionSimple,
-)
-from moto.stepfunctions.parser.asl.component.state.choice.state_choice import StateChoice
-from moto.stepfunctions.parser.asl.eval.variable_store import VariableStore
-from moto.stepfunctions.parser.asl.parse.preprocessor import Preprocessor
 
 from slslab.statemachines.filters import compact
 from slslab.statemachines.moto_patches import Original, failure, fits, replaces, runtime_failure, wraps
 
 
-@replaces(AssignDecl, "_eval_body")
+@replaces("component.common.assign.assign_decl.AssignDecl._eval_body")
 def _assign(declaration: Any, env: Any) -> None:
     """Evaluate an Assign; its variables take effect at the end of the state."""
     values: dict[str, Any] = {}
@@ -38,26 +31,26 @@ def _assign(declaration: Any, env: Any) -> None:
     store.waiting = {**vars(store).get("waiting", {}), **values}
 
 
-@replaces(AssignTemplateBindingStringExpressionSimple, "_eval_value")
+@replaces("component.common.assign.assign_template_binding.AssignTemplateBindingStringExpressionSimple._eval_value")
 def _sample(binding: Any, env: Any) -> Any:
     env.next_field_name = f"{binding.identifier}.$"
     binding.string_expression_simple._eval_body(env)  # eval would name the field after its class
     return env.stack.pop()
 
 
-@replaces(VariableStore, "get_assigned_variables")
+@replaces("eval.variable_store.VariableStore.get_assigned_variables")
 def _assigned(store: Any) -> dict[str, str]:
     """Return the variables that a state has assigned, as in its exit event: JSON texts by name."""
     waiting = vars(store).get("waiting", {})
     return {name: compact(waiting[name]) for name in sorted(waiting)}
 
 
-@replaces(VariableStore, "reset_tracing")
+@replaces("eval.variable_store.VariableStore.reset_tracing")
 def _set(store: Any) -> None:
     store._inner_scope.update(vars(store).pop("waiting", {}))
 
 
-@replaces(StateChoice, "_eval_state")
+@replaces("component.state.choice.state_choice.StateChoice._eval_state")
 def _choose(state: Any, env: Any) -> None:
     """Evaluate the Assign and the Output of the first matching rule, or else the ones for Default."""
     for rule in state.choices_decl.rules:
@@ -77,7 +70,7 @@ def _choose(state: Any, env: Any) -> None:
     env.stack.append(following)
 
 
-@replaces(StateChoice, "_eval_state_output")
+@replaces("component.state.choice.state_choice.StateChoice._eval_state_output")
 def _lead_on(state: Any, env: Any) -> None:
     following = env.stack.pop()
     if state.output_path:
@@ -85,7 +78,7 @@ def _lead_on(state: Any, env: Any) -> None:
     env.next_state_name = following
 
 
-@wraps(Preprocessor, "visitChoice_rule_comparison_variable")
+@wraps("parse.preprocessor.Preprocessor.visitChoice_rule_comparison_variable")
 def _with_assign(original: Original, parsing: Any, rule: Any) -> Any:
     """Make a JSONPath rule keep its Assign, which moto drops."""
     made = original(parsing, rule)

@@ -14,7 +14,7 @@ from slslab.tensordb.replies import OK, Blob, CommandError, Reply, Simple
 from slslab.tensordb.scripts import Script
 from slslab.tensordb.session import SYNTAX, Session, command, find, whole
 from slslab.tensordb.store import ENTRY_BYTES, TYPE_NAMES, Store
-from slslab.tensordb.tensors import INVALID_LENGTH, Tensor, parse_header, parse_tensor
+from slslab.tensordb.tensors import Tensor, parse_tensor
 
 NO_TENSOR = "ERR tensor key is empty or in a different shard"
 # RedisAI's commands that tensordb doesn't have, with what to use instead.
@@ -55,14 +55,7 @@ def _store(session: Session, tensors: dict[bytes, Tensor]) -> None:
             store.put(key, tensor, tensor.bytes)
 
 
-def _check_length(arguments: list[Blob], count: int, length: int) -> None:
-    if len(arguments) == count - 1 >= 4:
-        header = parse_header(arguments[1:])
-        if header.format == "BLOB" and header.rest == len(arguments) - 1 and header.bytes != length:
-            raise CommandError(INVALID_LENGTH)
-
-
-@command("ai.tensorset", -4, grows=True, raw=True, unlocked=True, precheck=_check_length)
+@command("ai.tensorset", -4, grows=True, raw=True, unlocked=True)
 def _tensorset(session: Session, args: list[Blob]) -> Reply:
     _store(session, {bytes(args[0]): parse_tensor(args)})
     return OK

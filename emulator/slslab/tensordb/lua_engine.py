@@ -93,14 +93,14 @@ class Engine:
                 "UNKILLABLE Sorry the script already executed write commands against the dataset. You can either wait "
                 "the script termination or kill the server in a hard way using the SHUTDOWN NOSAVE command."
             )
-        run.reason = b"Script killed by user with SCRIPT KILL..."
+        run.reason = "Script killed by user with SCRIPT KILL..."
 
     def end(self) -> None:
         """End the running script, if any, and the scripts' process, because the peer closes."""
         self._ended = True
         run = self._run
         if run is not None:
-            run.reason = b"the database closes"
+            run.reason = "the database closes"
         else:
             self._close()
 

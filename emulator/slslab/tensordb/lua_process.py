@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from multiprocessing.connection import Connection
@@ -25,8 +25,6 @@ from slslab.tensordb.lua.arguments import OutOfMemory, ScriptError, Value
 from slslab.tensordb.replies import LINE_BREAKS, CommandError, NullArray, Reply, Simple
 
 LOOK_S = 0.1
-# If a script must end but doesn't within this time (in one of Lua's own functions), its process is ended.
-GRACE_S = 1.0
 # assumed: the most a script may send at once, its reply or a command's words.
 MESSAGE_BYTES = 2 * 1024**3
 SMALLEST, LARGEST = -(1 << 63), (1 << 63) - 1
@@ -43,7 +41,7 @@ class Run:
     wrote: bool = False
     given: int = 0
     cpu_ns: int = 0
-    reason: bytes | None = None
+    reason: str | None = None
 
     def execute(self, words: Sequence[bytes]) -> tuple[bool, Value]:
         """Execute a command; return whether it succeeded and its reply as Lua's value, or the text of its error."""
@@ -52,11 +50,11 @@ class Run:
             return False, str(reply).strip("\r\n").encode(errors="surrogateescape").translate(LINE_BREAKS)
         return True, to_lua(reply)
 
-    def over(self) -> bytes | None:
+    def over(self) -> str | None:
         """Return why the script must end, or None."""
         if self.reason is None and time.monotonic() - self.started > LIMIT_S:
             remains = "; its writes remain" if self.wrote else ""
-            self.reason = f"the script ran longer than {LIMIT_S:g} s{remains}".encode()
+            self.reason = f"the script ran longer than {LIMIT_S:g} s{remains}"
         return self.reason
 
 
@@ -125,9 +123,11 @@ class ScriptProcess(ConnectedProcess):
             self._compiled.add(sha)
 
     def run(self, sha: str, keys: Sequence[bytes], arguments: Sequence[bytes], run: Run) -> Reply:
-        """Run a compiled script; return its reply. ScriptError or OutOfMemory if it fails."""
+        """Run a compiled script; return its reply. ScriptError or OutOfMemory if it fails.
+
+        The process ends with a script that must end: no script can prevent that.
+        """
         self._send("run", sha, keys, arguments)
-        reason, told_s = None, 0.0
         while True:
             if self._arrival.poll(LOOK_S * 1000):
                 match self._receive():
@@ -138,12 +138,9 @@ class ScriptProcess(ConnectedProcess):
                     case "done", reply, given, cpu_ns:
                         run.given, run.cpu_ns = given, cpu_ns
                         return cast(Reply, reply)
-            elif reason is not None and time.monotonic() - told_s > GRACE_S:
+            if (reason := run.over()) is not None:
                 self.close()
-                raise ScriptError(f"ERR {reason.decode()} script: {sha}")
-            if reason is None and (reason := run.over()) is not None:
-                self._send("over", reason)
-                told_s = time.monotonic()
+                raise ScriptError(f"ERR {reason} script: {sha}")
 
     def _answer(self, run: Run, words: Sequence[bytes]) -> None:
         try:
@@ -151,7 +148,7 @@ class ScriptProcess(ConnectedProcess):
         except BaseException:  # the peer has closed, and the script waits for an answer
             self.close()
             raise
-        self._send("reply", *answer)
+        self._send(*answer)
 
     def _send(self, *message: Any) -> None:
         try:
@@ -170,85 +167,58 @@ class ScriptProcess(ConnectedProcess):
         raise OutOfMemory
 
 
-class Peer:
-    """The peer, as its scripts' process sees it."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self.reason: bytes | None = None
-
-    def receive(self) -> Any:
-        """Return the peer's next message."""
-        return pickle.loads(self._connection.recv_bytes())
-
-    def send(self, *message: Any) -> None:
-        """Send a message to the peer."""
-        self._connection.send_bytes(pickle.dumps(message))
-
-    def call(self, words: Sequence[bytes]) -> tuple[bool, Value]:
-        """Let the peer execute a command for a script."""
-        with _ending():
-            self.send("call", words)
-            while True:
-                match self.receive():
-                    case "reply", ok, value:
-                        return ok, value
-                    case "over", reason:
-                        self.reason = reason
-
-    def over(self) -> bytes | None:
-        """Return why the script must end, or None."""
-        with _ending():
-            while self.reason is None and self._connection.poll(0):
-                _, self.reason = self.receive()
-        return self.reason
-
-
-@contextmanager
-def _ending() -> Iterator[None]:
-    """End the process on an error in the block, which would reach the script as a Python object."""
-    try:
-        yield
-    except BaseException:
-        os._exit(1)
-
-
 def main() -> None:
     """Compile and run scripts until the socket closes, or a script runs out of memory."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the database handles Ctrl-C
     connection = Connection(int(sys.argv[1]))
-    peer = Peer(connection)
+    threading.Thread(target=_end_with_peer, args=(connection.fileno(),), daemon=True).start()
     with suppress(EOFError, OSError, MemoryError, OutOfMemory):
-        _serve(peer, *peer.receive())
+        _serve(connection, *pickle.loads(connection.recv_bytes()))
 
 
-def _serve(peer: Peer, memory: int) -> None:
+def _end_with_peer(descriptor: int) -> None:
+    """End the process when the peer closes the socket, also inside a script."""
+    hang_up = select.poll()
+    hang_up.register(descriptor, 0)
+    hang_up.poll()
+    os._exit(1)
+
+
+def _serve(connection: Connection, memory: int) -> None:
     from slslab.tensordb.lua.runtime import Runtime
+
+    def send(*message: Any) -> None:
+        connection.send_bytes(pickle.dumps(message))
+
+    def call(words: Sequence[bytes]) -> tuple[bool, Value]:
+        """Let the peer execute a command for a script."""
+        try:
+            send("call", words)
+            ok, value = pickle.loads(connection.recv_bytes())
+        except BaseException:  # it would reach the script as a Python object
+            os._exit(1)
+        return ok, value
 
     # Lua enforces its own limit; a message is also in Python's memory, as values and as bytes.
     resource.setrlimit(resource.RLIMIT_AS, (memory + 2 * MESSAGE_BYTES, resource.RLIM_INFINITY))
-    runtime = Runtime(peer.call, peer.over, memory)
+    runtime = Runtime(call, memory)
     functions: dict[str, Any] = {}
     while True:
-        match peer.receive():
+        match pickle.loads(connection.recv_bytes()):
             case "compile", sha, body:
                 try:
                     functions[sha], problem = runtime.compile(body), None
                 except ScriptError as error:
                     problem = str(error)
-                peer.send(problem)
+                send(problem)
             case "run", sha, keys, arguments:
-                peer.reason = None
                 began_ns = time.process_time_ns()
-                # Lua's own functions can't be interrupted, so the kernel ends them, even for a dead peer.
-                most_s = int(began_ns / 1e9 + LIMIT_S + 10)
-                resource.setrlimit(resource.RLIMIT_CPU, (most_s, resource.RLIM_INFINITY))
                 try:
                     reply = from_lua(iter(runtime.run(functions[sha], sha, keys, arguments)))
                 except ScriptError as error:
-                    peer.send("failed", str(error))
+                    send("failed", str(error))
                     continue
-                peer.send("done", reply, runtime.given, time.process_time_ns() - began_ns)
+                send("done", reply, runtime.given, time.process_time_ns() - began_ns)
 
 
 if __name__ == "__main__":

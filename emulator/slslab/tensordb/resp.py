@@ -1,4 +1,4 @@
-"""Read a connection's requests: RESP arrays of bulk strings, or inline commands without quotes.
+"""Read a connection's requests: RESP arrays of bulk strings.
 
 Limits and error texts are from Redis 7.0's networking.c. A large bulk string is received directly into memory that then
 becomes the value: it is never copied.
@@ -54,15 +54,15 @@ class Reader:
     """Reads the requests of one connection.
 
     `flush` is called before waiting for the client, which may itself wait for replies. `admit` is called before memory
-    is allocated for a large argument, with the request so far, its number of arguments and the length. If it raises
-    CommandError, the rest of the request is read and discarded.
+    is allocated for a large argument, with the request so far and the length. If it raises CommandError, the rest of
+    the request is read and discarded.
     """
 
     def __init__(
         self,
         connection: socket.socket,
         flush: Callable[[], None],
-        admit: Callable[[Request, int, int], None],
+        admit: Callable[[Request, int], None],
     ) -> None:
         self._socket = connection
         self._flush = flush
@@ -72,20 +72,18 @@ class Reader:
         self._ended = False
         self.trusted = False
 
-    def request(self, request: Request) -> bool:
-        """Read the next request; False if it is empty, such as an empty line.
+    def request(self, request: Request) -> None:
+        """Read the next request that isn't empty.
 
         Raises ProtocolError, and EOFError when the client has disconnected.
         """
-        if self._at == len(self._buffer):
-            self._fill()
-        if self._buffer[self._at] != ord("*"):
-            line = self._line("too big inline request", inline=True)
-            if b'"' in line or b"'" in line:
-                _fail("quotes in inline request")
-            request.arguments = list(line.split())
-            return bool(request.arguments)
-        count = self._count(self._line("too big mbulk count string"), MAX_ARGUMENTS, "invalid multibulk length")
+        count = 0
+        while count <= 0:
+            self._need(1)
+            # No inline commands: a web page can post lines of its choice to this port.
+            if self._buffer[self._at] != ord("*"):
+                _fail(f"expected '*', got '{chr(self._buffer[self._at])}'")
+            count = self._count(self._line("too big mbulk count string"), MAX_ARGUMENTS, "invalid multibulk length")
         if count > MAX_STRANGER_ARGUMENTS and not self.trusted:
             _fail("unauthenticated multibulk length")
         total = 0
@@ -94,8 +92,7 @@ class Reader:
             total += length
             if total > MAX_REQUEST:
                 _fail("too big request")
-            self._argument(request, count, length)
-        return count > 0
+            self._argument(request, length)
 
     def spill(self) -> bool:
         """Buffer the available input, as clients may send before they read replies; False at the end of the input."""
@@ -106,10 +103,10 @@ class Reader:
         self._buffer += data
         return not self._ended
 
-    def _argument(self, request: Request, count: int, length: int) -> None:
+    def _argument(self, request: Request, length: int) -> None:
         if request.refusal is None and length >= LARGE:
             try:
-                self._admit(request, count, length)
+                self._admit(request, length)
             except CommandError as error:
                 request.refusal = error
                 request.arguments = request.arguments[:1]
@@ -164,16 +161,15 @@ class Reader:
             self._at += passed
             length -= passed
 
-    def _line(self, complaint: str, *, inline: bool = False) -> bytes:
-        separator = b"\n" if inline else b"\r\n"
+    def _line(self, complaint: str) -> bytes:
         searched = 0
-        while (end := self._buffer.find(separator, self._at + searched)) < 0:
+        while (end := self._buffer.find(b"\r\n", self._at + searched)) < 0:
             if len(self._buffer) - self._at > MAX_LINE:
                 _fail(complaint)
             searched = max(0, len(self._buffer) - self._at - 1)
             self._fill()
         line = bytes(memoryview(self._buffer)[self._at : end])
-        self._at = end + len(separator)
+        self._at = end + 2
         return line
 
     def _need(self, length: int) -> None:

@@ -57,7 +57,6 @@ class Peer:
     ) -> None:
         self._ended = ended
         self._listener = socket.create_server((options.host, port), backlog=BACKLOG)
-        self._connections: dict[int, socket.socket] = {}
         self._lock = threading.Condition()  # notified when a connection has ended
         self.closed = False
         self._numbers = count(1)
@@ -86,9 +85,9 @@ class Peer:
             # The accepting thread may be inside accept, which only a shutdown ends.
             self._listener.shutdown(socket.SHUT_RDWR)
             self._listener.close()
-            for connection in self._connections.values():
+            for session in self.context.clients.values():
                 with suppress(OSError):  # the client has disconnected
-                    connection.shutdown(socket.SHUT_RDWR)
+                    session.socket.shutdown(socket.SHUT_RDWR)
         self.context.lua.end()
         self.context.store.close()
         self._ended()
@@ -96,7 +95,7 @@ class Peer:
     def left(self, limit_s: float) -> bool:
         """Wait until every connection has ended; False if one still runs a script at the limit."""
         with self._lock:
-            return self._lock.wait_for(lambda: not self._connections, limit_s)
+            return self._lock.wait_for(lambda: not self.context.clients, limit_s)
 
     def _accept(self) -> None:
         while True:
@@ -107,47 +106,40 @@ class Peer:
                     return
                 time.sleep(BREATH_S)  # no free descriptor until a client leaves
                 continue
-            number = next(self._numbers)
+            session = Session(self.context, next(self._numbers), connection, f"{address[0]}:{address[1]}")
             with self._lock:
                 if self.closed:
                     connection.close()
                     return
-                self._connections[number] = connection
+                self.context.clients[session.id] = session
+            name = f"peer-{self.context.peer}-{session.id}"
             try:
-                threading.Thread(
-                    target=self._serve,
-                    args=(connection, number, f"{address[0]}:{address[1]}"),
-                    name=f"peer-{self.context.peer}-{number}",
-                    daemon=True,
-                ).start()
+                threading.Thread(target=self._serve, args=(session,), name=name, daemon=True).start()
             except RuntimeError:  # no thread can be started, so disconnect this client
-                self._forget(number, connection)
+                self._forget(session)
 
-    def _serve(self, connection: socket.socket, number: int, address: str) -> None:
-        session = Session(self.context, number, address)
-        self.context.clients[number] = session
+    def _serve(self, session: Session) -> None:
         try:
-            Connection(connection, session).serve()
+            Connection(session).serve()
         finally:
-            del self.context.clients[number]
-            self._forget(number, connection)
+            self._forget(session)
 
-    def _forget(self, number: int, connection: socket.socket) -> None:
+    def _forget(self, session: Session) -> None:
         with self._lock:
-            del self._connections[number]
-            connection.close()
+            del self.context.clients[session.id]
+            session.socket.close()
             self._lock.notify_all()
 
 
 class Connection:
     """Reads requests and writes replies, in order, until either side ends the connection."""
 
-    def __init__(self, connection: socket.socket, session: Session) -> None:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._socket = connection
+    def __init__(self, session: Session) -> None:
+        session.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = session.socket
         self._session = session
         self._encoder = Encoder()
-        self._reader = Reader(connection, self._flush, lambda *request: admit(session, *request))
+        self._reader = Reader(session.socket, self._flush, lambda *request: admit(session, *request))
 
     def serve(self) -> None:
         """Serve until the connection ends."""
@@ -174,12 +166,10 @@ class Connection:
         self._reader.trusted = session.authenticated
         request = Request()
         try:
-            complete = self._reader.request(request)
+            self._reader.request(request)
         except BaseException:
             release(session.store, request)
             raise
-        if not complete:
-            return
         answer = execute(session, request)
         self._encoder.protocol = session.protocol
         self._encoder.add(self._wait(answer) if isinstance(answer, Waiter) else answer)

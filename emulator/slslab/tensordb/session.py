@@ -1,5 +1,6 @@
 """Hold a client's session and the table of commands; check and execute requests."""
 
+import socket
 import sys
 import threading
 import traceback
@@ -46,8 +47,9 @@ class Context:
 class Session:
     """One connection's state."""
 
-    def __init__(self, context: Context, number: int, address: str) -> None:
+    def __init__(self, context: Context, number: int, connection: socket.socket, address: str) -> None:
         self.context = context
+        self.socket = connection
         self.store = context.store
         self.id = number
         self.address = address
@@ -70,9 +72,8 @@ class Command:
 
     `handler` takes the session and the arguments. grows: refused when memory is full. raw: takes large arguments as
     memoryview instead of bytes. stranger: allowed before AUTH. unlocked: locks the store itself, and only where
-    necessary. immediate: not queued by MULTI. `precheck` may refuse a request before its large argument is received: it
-    takes the words before that, the count of all words, and its bytes. `subcommands` holds the entries of a command
-    such as CLIENT; a subcommand is named `client|id`, and its arguments follow its two `words`.
+    necessary. immediate: not queued by MULTI. `subcommands` holds the entries of a command such as CLIENT; a subcommand
+    is named `client|id`, and its arguments follow its two `words`.
     """
 
     name: str
@@ -83,7 +84,6 @@ class Command:
     stranger: bool = False
     unlocked: bool = False
     immediate: bool = False
-    precheck: Callable[[list[Blob], int, int], None] | None = None
     subcommands: "dict[bytes, Command]" = field(default_factory=dict)
     words: int = 1
 
@@ -145,10 +145,7 @@ def execute(session: Session, request: Request) -> "Reply | Waiter":
         session.context.lua.wait(entry.name)
     except CommandError as error:
         session.transaction_failed = True
-        name = bytes(request.arguments[0][:LONGEST_NAME]).lower()
-        # As in Redis: a web page can post commands of its choice to this port, one per line after these headers.
-        session.leaving = name in (b"post", b"host:")
-        if name == b"exec":
+        if bytes(request.arguments[0][:LONGEST_NAME]).lower() == b"exec":
             session.transaction = None
             return CommandError(f"EXECABORT Transaction discarded because of: {str(error).removeprefix('ERR ')}")
         return CommandError(str(error))
@@ -191,20 +188,14 @@ def call(session: Session, entry: Command, arguments: list[Any]) -> "Reply | Wai
         return CommandError(f"ERR internal error in '{entry.name}'")
 
 
-def admit(session: Session, request: Request, count: int, length: int) -> None:
-    """Check a request before its large argument is received, and reserve memory for the argument.
-
-    Raises CommandError, without reserving memory, if the request will be refused anyway.
-    """
+def admit(session: Session, request: Request, length: int) -> None:
+    """Reserve memory for a large argument before it is received; CommandError if there is too little."""
     arguments = request.arguments
     entry = TABLE.get(bytes(arguments[0]).lower()) if arguments else None
-    if entry is None or not entry.grows:
-        return
-    if entry.precheck is not None:
-        entry.precheck(arguments, count, length)
-    with session.store as store:
-        store.reserve(length)
-        request.reserved += length
+    if entry is not None and entry.grows:
+        with session.store as store:
+            store.reserve(length)
+            request.reserved += length
 
 
 def release(store: Store, request: Request) -> None:

@@ -35,7 +35,6 @@ MAX_DIMENSIONS = 32
 NUMBER = re.compile(rb"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|inf(?:inity)?|nan)", re.IGNORECASE)
 
 INVALID_SHAPE = "ERR invalid or negative value found in tensor shape"
-INVALID_LENGTH = "ERR data length does not match tensor shape and type"
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,19 +63,8 @@ class Tensor:
         return [int(value) for value in values] if self.array.dtype == np.bool_ else values  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True)
-class Header:
-    """The arguments of `AI.TENSORSET key dtype d0 [d1 …] [BLOB | VALUES …]` before the data; `rest` counts these."""
-
-    dtype: npt.DTypeLike
-    shape: tuple[int, ...]
-    bytes: int
-    format: str | None
-    rest: int
-
-
-def parse_header(arguments: Sequence[Blob]) -> Header:
-    """Parse dtype and shape; `arguments` begin with the key. CommandError if they aren't valid."""
+def parse_tensor(arguments: Sequence[Blob]) -> Tensor:
+    """Parse `AI.TENSORSET`'s arguments, `key dtype d0 [d1 …] [BLOB bytes | VALUES …]`; CommandError if invalid."""
     dtype = DTYPES.get(bytes(arguments[1][:8]).upper().decode("latin-1"))
     if dtype is None:
         raise CommandError("ERR invalid data type")
@@ -87,24 +75,19 @@ def parse_header(arguments: Sequence[Blob]) -> Header:
         raise CommandError(f"ERR invalid tensor shape: more than {MAX_DIMENSIONS} dimensions")
     if not shape:
         raise CommandError(INVALID_SHAPE)
-    return Header(dtype, shape, math.prod(shape) * dtype.itemsize, form, at + 1)
-
-
-def parse_tensor(arguments: Sequence[Blob]) -> Tensor:
-    """Parse the tensor in `AI.TENSORSET`'s arguments, which begin with the key. CommandError if they aren't valid."""
-    header = parse_header(arguments)
-    data = arguments[header.rest :]
-    if header.format == "BLOB":
-        if len(data) != 1 or len(data[0]) != header.bytes:
-            raise CommandError(INVALID_LENGTH)
-        return Tensor(np.frombuffer(_owned(data[0]), header.dtype).reshape(header.shape))
-    if header.bytes > MAX_BULK:
-        raise CommandError(f"ERR tensor of {header.bytes} bytes is larger than {MAX_BULK}")
-    if header.format is None:
-        return Tensor(np.zeros(header.shape, header.dtype))
-    if len(data) != math.prod(header.shape):
+    size = math.prod(shape) * dtype.itemsize
+    data = arguments[at + 1 :]
+    if form == "BLOB":
+        if len(data) != 1 or len(data[0]) != size:
+            raise CommandError("ERR data length does not match tensor shape and type")
+        return Tensor(np.frombuffer(_owned(data[0]), dtype).reshape(shape))
+    if size > MAX_BULK:
+        raise CommandError(f"ERR tensor of {size} bytes is larger than {MAX_BULK}")
+    if form is None:
+        return Tensor(np.zeros(shape, dtype))
+    if len(data) != math.prod(shape):
         raise CommandError("ERR wrong number of values was given in 'AI.TENSORSET' command")
-    return Tensor(_numbers(data, header.dtype).reshape(header.shape))
+    return Tensor(_numbers(data, dtype).reshape(shape))
 
 
 def _dimension(argument: Blob) -> int:

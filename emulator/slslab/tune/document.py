@@ -1,13 +1,13 @@
 """The answer to "which memory size?" as a document of JSON types, from new invocations or recorded ones."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from slslab.aws.limits import lambda_limits
 from slslab.errors import RequestError
-from slslab.predict.invocation import Record, Request, match_requests
+from slslab.predict.invocation import Request, match_requests
 from slslab.report.formats import listed
 from slslab.report.tuning import answers
 from slslab.run.bill import DEFAULT_BOOK, Book, load_book
@@ -18,9 +18,9 @@ from slslab.run.service import read_service
 from slslab.tune.decision import GOALS, Estimate, best, excess, in_time
 from slslab.tune.estimates import Estimator, Measured, Sample
 from slslab.tune.tuning import (
-    OUT_OF_MEMORY,
     SIZES,
-    TIMED_OUT,
+    TOO_SMALL,
+    Failed,
     Payload,
     Progress,
     Sizes,
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 MILLION = 1_000_000
-# Why a size is left out, by the error type of an invocation.
-TOO_SMALL = {OUT_OF_MEMORY: "it ran out of memory", TIMED_OUT: "it timed out"}
 # How many of the last warm invocations and cold starts of each size to use.
 LAST = 100
 
@@ -203,9 +201,8 @@ def describe_recorded(
         invoked = f"invoked were {listed(names)}" if names else "nothing was invoked"
         raise RequestError(f"Which function? In {directory.id} {invoked}.", "name one: --function NAME.")
     own = [record for record in service.invocations if record["function"] == name]
-    matched = match_requests(own, requests_of(service.events))
-    samples = [Sample(record, matched.get(index, ())) for index, record in enumerate(own)]
-    measured = measured_sizes([sample for sample in samples if _usable(sample.record)])
+    samples = map(Sample, own, match_requests(own, requests_of(service.events)))
+    measured = measured_sizes(sample for sample in samples if sample.record["error_type"] is None)
     if not measured:
         raise RequestError(
             f"{name} needs two successful warm invocations with the same memory size.",
@@ -222,16 +219,11 @@ def describe_recorded(
     )
     failed = {(int(record["memory_mb"]), record["error_type"]) for record in own if record["error_type"] in TOO_SMALL}
     for memory_mb, error_type in sorted(failed):
-        known.too_small(memory_mb, TOO_SMALL[error_type])
+        known.fail(memory_mb, Failed(error_type, ""))
     return describe(name, known, (), deadline_s, "cheapest", (), 0.0)
 
 
-def _usable(record: Record) -> bool:
-    """Return whether an invocation succeeded, and its record has init's CPU time on its own (since 0.2)."""
-    return record["error_type"] is None and (record["init_ms"] is None or record.get("init_cpu_ms") is not None)
-
-
-def measured_sizes(samples: Sequence[Sample]) -> dict[int, Measured]:
+def measured_sizes(samples: Iterable[Sample]) -> dict[int, Measured]:
     """Return the sizes with at least two warm invocations; each of these counts as a round."""
     sizes = {}
     for memory_mb, own in grouped((int(sample.record["memory_mb"]), sample) for sample in samples).items():

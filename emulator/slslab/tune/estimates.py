@@ -140,7 +140,6 @@ class Estimator:
 
     def _priced(self, sample: Sample, memory_mb: int | None) -> _Priced:
         model = self.predictor.model(sample.record, sample.requests, memory_mb, self.cores)
-        assert model is not None, "invocations of this version tell init apart"
         record = {**sample.record, "memory_mb": memory_mb or sample.record["memory_mb"]}
         time = Usage([{**record, "billed_ms": PRICED_MS, "requests": 0}])
         requests = Usage([{**record, "billed_ms": 0}], billed(sample.requests))

@@ -18,7 +18,8 @@ from slslab.run.metrics import Records
 from slslab.tune.decision import Estimate, may_win
 from slslab.tune.estimates import Estimator, Measured, Sample, student
 
-OUT_OF_MEMORY, TIMED_OUT = "Runtime.OutOfMemory", "Sandbox.Timedout"
+# Why a size is left out, by the error type of an invocation.
+TOO_SMALL = {"Runtime.OutOfMemory": "it ran out of memory", "Sandbox.Timedout": "it timed out"}
 LATEST = "$LATEST"
 # Returns the records of all invocations until now, and the requests of each function to S3 and SQS.
 Read = Callable[[], tuple[Records, Mapping[str, Sequence[Request]]]]
@@ -87,8 +88,7 @@ class TunedFunction:
         """Return the invocations with these request ids, in this order; RunError if one wasn't recorded."""
         records, requests = self._read()
         own = [record for record in records if record["function"] == self.name]
-        matched = match_requests(own, requests)
-        found = {str(record["request_id"]): Sample(record, matched.get(index, ())) for index, record in enumerate(own)}
+        found = {str(one.record["request_id"]): one for one in map(Sample, own, match_requests(own, requests))}
         if missing := [id_ for id_ in wanted if id_ not in found]:
             raise RunError(f"Invocation {missing[0]} of {self.name} wasn't recorded.", "see `slslab status`.")
         return [found[id_] for id_ in wanted]
@@ -166,21 +166,15 @@ class Sizes:
         return found
 
     def fail(self, size: int, failed: Failed) -> None:
-        """Leave out a size at which the function failed, and smaller ones if they would fail, too."""
-        reasons = {OUT_OF_MEMORY: "it ran out of memory", TIMED_OUT: f"it timed out after {self.timeout_s:g} s"}
-        if failed.error_type in reasons:
-            self.too_small(size, reasons[failed.error_type])
-        else:
-            self.left_out[size] = f"it failed: {failed.error_type}: {failed.message}"
-
-    def too_small(self, size: int, reason: str) -> None:
-        """Leave out a size, and smaller ones unless they were measured."""
-        self.left_out[size] = reason
-        self.left_out |= {
-            other: f"{reason} at {size:,} MB already"
-            for other in self.sizes
-            if other < size and other not in {*self.measured, *self.left_out}
-        }
+        """Leave out a size at which the function failed, and smaller ones that weren't measured, if they would fail."""
+        reason = TOO_SMALL.get(failed.error_type)
+        self.left_out[size] = reason or f"it failed: {failed.error_type}: {failed.message}"
+        if reason is not None:
+            self.left_out |= {
+                other: f"{reason} at {size:,} MB already"
+                for other in self.sizes
+                if other < size and other not in {*self.measured, *self.left_out}
+            }
 
     def _nearest(self, size: int) -> Measured:
         distances = {abs(math.log(size / measured)): measured for measured in sorted(self.measured)}

@@ -15,13 +15,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import redis
-
 from slslab.aws.arns import REGION
 from slslab.aws.keys import Keyring, Pair
 from slslab.compose.client import DEFAULT_PAIR, STATE, RemoteEmulator, emulator_url, kept_variables
 from slslab.compose.network import CHANNELS, localstack_variables
-from slslab.compose.services import server_information
+from slslab.compose.services import answering
 from slslab.errors import HostError, RequestError
 from slslab.host.state import make_state_directory, only_owner, state_directory
 from slslab.stack import Stack, without_passwords
@@ -127,7 +125,8 @@ def environment() -> dict[str, str] | None:
         services = {service["part"]: service["host"] for service in emulator.about()["services"]}
     except HostError:
         return None
-    stack = Stack(services["s3"], tuple(_answering(services["tensors"].split())), services["queue"])
+    # Other ports are reserved for a larger stack.
+    stack = Stack(services["s3"], tuple(answering(services["tensors"].split())), services["queue"])
     return {
         **stack.client_environment(),
         **localstack_variables(services["states"]),
@@ -158,7 +157,7 @@ def _for_compose(pair: Pair) -> dict[str, str]:
 def describe(about: dict[str, Any]) -> dict[str, Any]:
     """Return the document that `up` and `status` print, with the same keys as for the embedded stack."""
     services = {service["part"]: dict(service) for service in about["services"]}
-    services["tensors"]["host"] = " ".join(_answering(services["tensors"]["host"].split()))
+    services["tensors"]["host"] = " ".join(answering(services["tensors"]["host"].split()))
     for service in services.values():
         for side in ("inside", "host"):
             service[side] = without_passwords(service[side])
@@ -199,13 +198,3 @@ def _wait_healthy(say: Callable[[str], None], limit_s: float) -> dict[str, Any]:
         f"The stack is not healthy after {limit_s:.0f} s: {problem}.",
         "see `docker compose ps` and `docker compose logs`; `slslab down` stops the stack.",
     )
-
-
-def _answering(addresses: Sequence[str]) -> list[str]:
-    """Return the addresses where a tensor database answers; other ports are reserved for a larger stack."""
-    answering = []
-    for address in addresses:
-        with suppress(redis.RedisError):
-            server_information(address)
-            answering.append(address)
-    return answering

@@ -59,22 +59,21 @@ def recorded() -> Path | None:
 
     None if no service runs; HostError if it can't.
     """
-    from slslab.aws.clients import signed_headers
+    from slslab.aws.clients import send_signed
     from slslab.aws.keys import Pair
     from slslab.up.record import PATH
 
     running, variables = status(), environment()
     if running is None or variables is None:
         return None
-    url, pair = running["endpoints"]["lambda"] + PATH, Pair.of(variables)
+    url, pair = running["endpoints"]["lambda"], Pair.of(variables)
     assert pair is not None
     try:
         with closing(http.client.HTTPConnection(urlsplit(url).netloc, timeout=RECORD_LIMIT_S)) as connection:
-            connection.request("POST", PATH, b"", signed_headers(pair, "POST", url))
-            answer = connection.getresponse()
+            answer = send_signed(connection, pair, "POST", PATH)
             document = json.loads(answer.read())
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise HostError(f"The service does not answer at {url}: {error}.", "see `slslab status`.") from error
+        raise HostError(f"The service does not answer at {url}{PATH}: {error}.", "see `slslab status`.") from error
     if answer.status != http.HTTPStatus.OK:
         raise HostError(document["message"], document.get("hint", "see `slslab status`."))
     return Path(running["record"])

@@ -5,15 +5,13 @@ for each invocation, 0.4 KB for each state transition and each S3 request of a f
 each other kind of request to a store.
 """
 
-import fcntl
 import json
-import os
 import shutil
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
@@ -29,7 +27,7 @@ from slslab.errors import HostError, RequestError
 from slslab.processor.kept import load_processor
 from slslab.run.directory import RunDirectory, root
 from slslab.run.events import own_event
-from slslab.run.log import SERVICE, TraceWriter, replacing
+from slslab.run.log import SERVICE, TraceWriter, locked, replacing
 from slslab.run.records import InvocationRecord, launch_record
 from slslab.stack import Stack, without_passwords
 from slslab_workers.architecture import Requirements
@@ -223,7 +221,7 @@ def _make_directory(about: Mapping[str, Any]) -> tuple[RunDirectory, int]:
     folder = root()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _alone(folder):
+        with locked(folder):  # other services must not choose a directory at the same time
             directory = RunDirectory(folder.absolute() / NAME)
             directory.path.mkdir(exist_ok=True)
             if any(directory.path.iterdir()):
@@ -235,14 +233,3 @@ def _make_directory(about: Mapping[str, Any]) -> tuple[RunDirectory, int]:
             return directory, directory.lock()
     except OSError as error:
         raise RequestError(f"slslab can't record in {folder.absolute()}: {error.strerror}.", AWAY) from error
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Prevent other services from choosing a directory at the same time."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

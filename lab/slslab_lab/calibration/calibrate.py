@@ -89,9 +89,9 @@ def calibrate_cloudwatch(file: Path, run: str, function: str | None, base: str, 
 def _succeeded(found: Predicted, function: str) -> Invocations:
     """Return a function's successful invocations with their requests to S3; RequestError without any."""
     records = [
-        (record, found.requests.get(number, ()))
-        for number, (record, prediction) in enumerate(zip(found.records, found.predictions, strict=True))
-        if record["function"] == function and record["status"] == "success" and prediction is not None
+        (record, made)
+        for record, made in zip(found.records, found.requests, strict=True)
+        if record["function"] == function and record["status"] == "success"
     ]
     if not records:
         raise RequestError(f"No invocation of {function} succeeded here.", f"invoke {function} and calibrate again.")

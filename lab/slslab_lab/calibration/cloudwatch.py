@@ -151,11 +151,7 @@ def predicted_times(predictor: Predictor, invocations: Invocations, memory_mb: i
     """Predict invocations with this memory size; return their times."""
     moved = replace(predictor, profile=profile)
     found = [moved.predict({**record, "memory_mb": memory_mb}, made) for record, made in invocations]
-    return [
-        (each.duration_ms.value, None if each.init_ms is None else each.init_ms.value)
-        for each in found
-        if each is not None
-    ]
+    return [(each.duration_ms.value, None if each.init_ms is None else each.init_ms.value) for each in found]
 
 
 def fit_reports(

@@ -48,9 +48,9 @@ def calibrate_processor(progress: Progress) -> dict[str, Any]:
         # The error of the short form's ratio to the reference machine, relative to the whole form's.
         "short_forms": {
             name: (anchors.workloads[name].seconds("short") / short.least)
-            / (anchors.workloads[name].seconds("whole") / measurement.whole[name].least)
+            / (anchors.workloads[name].seconds("whole") / timings[name].least)
             - 1
-            for name, short in measurement.short.items()
+            for name, short in measurement.checks.items()
             if name in measurement.whole
         },
     }

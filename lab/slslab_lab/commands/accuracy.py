@@ -1,11 +1,9 @@
 """`slslab accuracy ARCH`: how accurate an architecture's training is, without its time."""
 
-import shlex
 from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from slslab.cli.terminal import Bar, json_option, print_document
 from slslab.errors import counted
@@ -45,11 +43,12 @@ class AccuracyGroup(RunGroup):
 
         def accuracy(out: Path | None, resume: bool, plot: Path | None, json_: bool, **values: Any) -> None:
             from slslab_lab.runs.accuracy.curve import make_curve
+            from slslab_lab.studies.kept import typed_command
 
             options = {name.replace("_", "-"): values[name] for name in specific if values[name] is not None}
             chosen, device = {name: values[name] for name in common}, str(values["device"] or "auto")
             with Bar() as bar:
-                made_of: dict[str, Any] = {"device": device, "out": out, "resume": resume, "command": command_line()}
+                made_of: dict[str, Any] = {"device": device, "out": out, "resume": resume, "command": typed_command()}
                 document = make_curve(cmd_name, chosen, options, watcher=bar, **made_of)
             _show(document, plot, json_)
 
@@ -80,21 +79,6 @@ def _show(document: dict[str, Any], plot: Path | None, json_: bool) -> None:
         state = f"{counted(kept, 'epoch')} kept, --resume continues" if kept else "no epoch was completed"
         click.echo(f"Interrupted: {state}.", err=True)
         raise click.Abort
-
-
-def command_line() -> str:
-    """Return the command as it was typed: its explicit options, in the order of the help."""
-    context = click.get_current_context()
-    words = ["slslab", *context.command_path.split()[-2:]]
-    for param in context.command.params:
-        assert param.name is not None
-        if context.get_parameter_source(param.name) is ParameterSource.COMMANDLINE:
-            value = context.params[param.name]
-            if isinstance(value, bool):
-                words.append(param.opts[0] if value else param.secondary_opts[0])
-            else:
-                words += [param.opts[0], str(value)]
-    return shlex.join(words)
 
 
 accuracy = AccuracyGroup(

@@ -19,11 +19,6 @@ DIGITS = {
     "s": 2, "min": 2, "MB": 0, "USD": 4, "%": 2, "ratio": 2, "×": 2,
     "epochs": 0, "steps": 0, "updates": 0,
 }  # fmt: skip
-# Titles of the horizontal axis of a curve by epoch, and by round of communication.
-EPOCHS, ROUNDS = "epochs", "rounds of communication"
-# Show all points of a curve with up to this many; otherwise points with these leading digits, and the last of each
-# line.
-POINTS, LEADING = 12, "125"
 # Sign after a recomputed figure: it differs from the printed one, or only by rounding.
 SIGNS = {"differs": "\u00a0≠", "rounding": "\u00a0~"}
 LEGEND = (
@@ -249,20 +244,17 @@ def model_errors(document: Document) -> Iterator[str]:
 
 
 def tables(document: Document) -> Iterator[Table]:
-    """Yield tables: orders, the paper's columns, where one pattern wins, curves by epoch or round, rankings, and bills
-    of each group and variant. A document with matrices only yields these."""
+    """Yield tables: orders, the paper's columns, where one pattern wins, rankings, and bills of each group and variant.
+    A document with matrices only yields these."""
     if "matrices" in document:
         yield from matrices(document)
         return
     columns = (column_table(document, column) for column in document["columns"])
     if "orders" in document:
-        # Where only orders were published, show them and the curves first; the columns are details.
+        # Where only orders were published, show them first; the columns are details.
         yield orders(document)
-        yield from _curve_tables(document)
     yield from (table for table in columns if table.rows)
     yield from thresholds(document)
-    if "orders" not in document:
-        yield from _curve_tables(document)
     yield from map(ranking_table, document["rankings"])
     yield from matrices(document)
     yield from bill_tables(document)
@@ -421,33 +413,6 @@ def matrices(document: Document) -> Iterator[Table]:
         yield Table(
             tuple(matrix["headings"]), tuple(map(tuple, matrix["rows"])), caption=matrix["title"], dispensable=()
         )
-
-
-def _curve_tables(document: Document) -> Iterator[Table]:
-    curves = [curve for curve in document["curves"] if curve["x"]["title"] in (EPOCHS, ROUNDS)]
-    for number, curve in enumerate(curves):
-        # Two variants may share all their curves.
-        if all(curve["lines"] != other["lines"] for other in curves[:number]):
-            yield _curve_table(curve)
-
-
-def _curve_table(curve: Document) -> Table:
-    lines = [dict(zip(line["x"], line["y"], strict=True)) for line in curve["lines"]]
-    values = sorted({value for line in lines for value in line})
-    if len(values) > POINTS:
-        last = {max(line) for line in lines}
-        values = [value for value in values if value in last or f"{value:.0f}".rstrip("0") in ("", *LEADING)]
-    unit = curve["y"]["unit"]
-    digits = DIGITS.get(unit, 4)
-    rows = [
-        (f"{value:.0f}", *(f"{line[value]:.{digits}f}" if line.get(value) is not None else MISSING for line in lines))
-        for value in values
-    ]
-    return Table(
-        (curve["x"]["title"], *(line["name"] for line in curve["lines"])),
-        rows,
-        caption=f"{curve['title']}: {curve['y']['title']} ({unit})" if unit else curve["title"],
-    )
 
 
 def bill_tables(document: Document) -> Iterator[Table]:

@@ -1,24 +1,23 @@
 """Run a plan on a running compose stack."""
 
+import base64
 import json
+import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote
+from typing import Any, Self
 
 import botocore.exceptions
-import redis
 
 from slslab.aws.accounts import DEFAULT
 from slslab.aws.clients import aws_client
 from slslab.aws.keys import Pair
 from slslab.compose.client import RemoteEmulator, RemoteRecording, emulator_url
-from slslab.compose.instances import RemoteLauncher
-from slslab.compose.services import server_information
+from slslab.compose.services import answering
 from slslab.errors import HostError, RequestError, counted
 from slslab.installation import __version__
 from slslab.run.events import clock_domain
@@ -27,7 +26,9 @@ from slslab.statemachines.history import labels, read_transitions, transition_ev
 from slslab_lab.runs.recorder import Recorder
 from slslab_lab.runs.system import Running, System, host_meter
 from slslab_lab.runs.watch import Watch
-from slslab_workers.architecture import Cloud, Requirements, RunFailed
+from slslab_workers.architecture import Cloud, Fleet, Requirements, RunFailed
+from slslab_workers.driver.deployment import package
+from slslab_workers.models import own_packages
 from slslab_workers.plan import Plan
 from slslab_workers.trace.event import Event
 
@@ -70,14 +71,15 @@ class ComposeSystem(System):
     def running(self, recorder: Recorder, logs: Path) -> Iterator[Running]:
         """Record what the stack does for the run in this context."""
         requirements, about = self._requirements, self._about
-        began = time.process_time()
-        received, databases = _Received(recorder), requirements.tensor_databases
+        began, watch = time.process_time(), Watch(logs)
+        recorder.broken = watch.fail
+        received, databases = (
+            Received(recorder, logs, requirements.instances, watch.check),
+            requirements.tensor_databases,
+        )
         asked = (self._plan.run, received.record, databases, requirements.channel)
-        with Watch(logs) as watch, self._emulator.record(*asked) as recording:
-            recorder.broken = watch.fail
+        with watch, self._emulator.record(*asked) as recording:
             _check_replicas(databases, len(recording.tensors))
-            if requirements.instances is not None:
-                received.launcher = RemoteLauncher(requirements.instances, recording, watch.check)
             clients = _Clients(self._services, self._emulator.pair, recording)
             record_hosts = host_meter(requirements, recorder.event)
 
@@ -88,7 +90,6 @@ class ComposeSystem(System):
                 for execution in clients.executions:
                     for event in received.transitions(*execution):
                         recorder.event(event)
-                received.fetch_logs(self._emulator, logs)
                 seconds = {"emulator": end["cpu_seconds"], "driver": round(time.process_time() - began, 3)}
                 return {"package": end["package"], "own_cpu_seconds": seconds}
 
@@ -100,9 +101,11 @@ class ComposeSystem(System):
                 "channel" if part == requirements.channel else part: self._services[part]["name"]
                 for part in self._parts()
             }
-            if received.launcher is not None:
-                host["stack"]["instances"] = f"containers of {self._about['image']}"
-            cloud = Cloud(clients.client, recorder.driver_event, stack.worker_environment(), received.launcher)
+            launcher = None
+            if requirements.instances is not None:
+                received.recording, launcher = recording, received
+                host["stack"]["instances"] = f"containers of {about['image']}"
+            cloud = Cloud(clients.client, recorder.driver_event, stack.worker_environment(), launcher)
             yield Running(cloud, host, finish, partial(watch.watched, {}))
 
     def _parts(self) -> list[str]:
@@ -219,35 +222,70 @@ class _Clients:
             self.executions.append((execution["name"], input_, transitions))
 
 
-class _Received:
-    """Passes records to the run's recorder and its launcher, and keeps those by which transitions find invocations."""
+class Received:
+    """Passes a recording's records to the trace and the logs, and keeps those by which transitions find invocations.
 
-    launcher: RemoteLauncher | None = None
+    It is also an `InstanceLauncher` of the `recording`, and `Instances` of its latest launch. An instance has ended
+    when its metered record is received. `check` raises the run's first failure: the recording has a record `failed` for
+    an instance that fails.
+    """
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-        self._environments: dict[str, None] = {}
+    recording: RemoteRecording
+
+    def __init__(self, recorder: Recorder, logs: Path, fleet: Fleet | None, check: Callable[[], None]) -> None:
+        self._recorder, self._logs, self._fleet, self.check = recorder, logs, fleet, check
+        # Of instances that haven't ended.
+        self._left = 0
+        self._changed = threading.Condition()
         self._workers: dict[str, int] = {}
         self._invocations: list[dict[str, Any]] = []
 
     def record(self, record: dict[str, Any]) -> None:
-        """Pass on a record."""
+        """Take a record."""
         kind = record["record"]
         if kind == "failed":
             self._recorder.broken(RunFailed(*(record[name] for name in ("type", "message", "worker", "log_tail"))))
             return
+        if kind == "log":
+            self._logs.mkdir(parents=True, exist_ok=True)
+            log = record["text"].encode(errors="surrogateescape")
+            (self._logs / f"{record['environment']}.log").write_bytes(log)
+            return
         self._recorder.event(record)
         if kind == "instance":
-            assert self.launcher is not None
-            self.launcher.ended()
-        if name := record.get("environment") or record.get("id"):  # an instance's log has its id
-            self._environments[name] = None
-        if kind != "event":
-            return
-        if record["worker"] >= 0:
+            with self._changed:
+                self._left -= 1
+                self._changed.notify_all()
+        elif kind == "event" and record["worker"] >= 0:
             self._workers.setdefault(record["invocation"], record["worker"])
-        elif record["op"] == "invoke":
+        elif kind == "event" and record["op"] == "invoke":
             self._invocations.append(record)
+
+    @contextmanager
+    def launch(self, module: str, events: Sequence[Mapping[str, Any]], variables: Mapping[str, str]) -> Iterator[Self]:
+        """Launch one instance per event, in containers of the worker's image."""
+        self._left, plan = len(events), events[0].get("plan")
+        others = own_packages(Plan.from_document(plan)) if plan else ()
+        code, fleet = base64.b64encode(package(module, *others)).decode(), vars(self._fleet)
+        launch = {"fleet": fleet, "module": module, "code": code, "events": events, "variables": variables}
+        self.recording.ask("POST", "/instances", **launch)
+        try:
+            yield self
+        finally:
+            self.recording.ask("DELETE", "/instances")
+            self._wait()
+
+    def join(self) -> None:
+        """Wait until all instances have succeeded; raises RunFailed as soon as one of them fails."""
+        self._wait()
+        self.check()
+
+    def _wait(self) -> None:
+        """Wait until all instances have ended, or the emulator has."""
+        with self._changed:
+            # Bounded waits, so that Ctrl-C takes effect.
+            while self._left and self.recording.receives():
+                self._changed.wait(0.5)
 
     def transitions(self, name: str, input_: Any, transitions: list[Event]) -> Iterator[dict[str, Any]]:
         """Yield the trace's events of an execution.
@@ -268,14 +306,6 @@ class _Received:
                     break
             yield transition_event(name, input_, entry)
 
-    def fetch_logs(self, emulator: RemoteEmulator, logs: Path) -> None:
-        """Save the logs of all environments of the run."""
-        logs.mkdir(parents=True, exist_ok=True)
-        for environment in self._environments:
-            status, body = emulator.ask("GET", f"/slslab/logs/{quote(environment)}")
-            if status == 200:
-                (logs / f"{environment}.log").write_bytes(body)
-
 
 def _check_replicas(needed: int, there: int) -> None:
     if there < needed:
@@ -292,10 +322,7 @@ def _host_addresses(tensors: Mapping[str, str], service: Mapping[str, Any], need
     """
     if not needed:
         return ()
-    addresses: dict[str, str] = {}
-    for address in service["host"].split():
-        with suppress(redis.RedisError):  # not a tensor database
-            addresses[server_information(address)["run_id"]] = address
+    addresses = {run: address for address, run in answering(service["host"].split()).items()}
     reached = [addresses[run] for run in tensors.values() if run in addresses]
     if len(reached) < len(tensors):
         raise HostError(

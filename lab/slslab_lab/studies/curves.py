@@ -14,7 +14,6 @@ from slslab.errors import RequestError, RunError, counted
 from slslab.report.formats import percent
 from slslab_lab.runs.accuracy.directory import DOCUMENT, SCHEMA
 from slslab_lab.runs.planning import architectures
-from slslab_lab.studies import COMMITTED
 from slslab_lab.studies.experiments import BATCH_SIZE, BATCHES, WORKERS, Experiment
 from slslab_lab.studies.kept import read_entries
 from slslab_workers.architecture import read_plan
@@ -184,7 +183,7 @@ def read_curves(directory: Path) -> tuple[Curve, ...]:
     """Return all curves in the subdirectories, by name; RunError without curves, RequestError for a wrong one."""
     curves = tuple(read_curve(path) for path in sorted(directory.glob(f"*/{DOCUMENT}")))
     if not curves:
-        raise RunError(f"{directory} has no accuracy curves.", COMMITTED["accuracy"][1])
+        raise RunError(f"{directory} has no accuracy curves.", "make them: slslab accuracy ARCH, such as allreduce.")
     return curves
 
 

@@ -12,7 +12,7 @@ from slslab_lab.replay.measured import Measured, read_measured
 from slslab_lab.runs.planning import architectures, make_plan
 from slslab_lab.runs.sweeps.sweep import LOCAL
 from slslab_lab.studies import committed
-from slslab_lab.studies.recording import Recording, describe_done, is_done, make_missing, small_run
+from slslab_lab.studies.recording import Recording, is_done, make_missing, small_run
 from slslab_lab.studies.study import Setup
 from slslab_workers.architecture import read_plan
 
@@ -23,11 +23,6 @@ ARCHITECTURES = ("spirt", "scatterreduce", "allreduce", "mlless", GPU)
 # Memory size of the recorded functions in MB. It is more than Table 2's, at which today's PyTorch is killed, and gives
 # two threads as nearly all of Table 2's sizes do. The model replays with Table 2's own sizes.
 RECORDED_MB = {"mobilenet": 3008, "resnet18": 3538}
-# Failures that are results: a row may only fail at a limit of Lambda.
-ENDED = {
-    "Runtime.OutOfMemory": "its functions were killed at their memory limit of {memory:,} MB",
-    "Sandbox.Timedout": "its functions reached their time-out",
-}
 # SPIRT's functions all start cold in the first epoch, so its time isn't typical.
 EPOCHS = {"spirt": 2}
 # MLLess's filter holds back the first updates; in the others' number of minibatches it would send none.
@@ -63,11 +58,9 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Runs:
-    """Runs that are `done`, why others `failed` at a limit of Lambda, and `again` further sets of recordings of the
-    finished runs, each made by one host."""
+    """Runs that are `done`, and `again` further sets of recordings of them, each made by one host."""
 
     done: Mapping[Experiment, Measured]
-    failed: Mapping[Experiment, str]
     again: Sequence[Mapping[Experiment, Measured]] = ()
 
 
@@ -89,28 +82,22 @@ def read(setup: Setup) -> Runs:
 
 
 def measure(setup: Setup) -> Runs:
-    """Make the missing runs of the chosen models. A run that ends at a limit of Lambda is a result."""
+    """Make the missing runs of the chosen models; RunError if one fails."""
     options = setup.options
     sample = setup.effort or options["batches"], options["dataset"]
     # On this host they are made one after another, too.
     where = None if options.get("on") == LOCAL else options.get("on")
     rows = experiments(options["models"])
     runs = [Recording(row.name, row.architecture, row.values(*sample)) for row in rows]
-    make_missing(setup.out, runs, setup.watcher, is_kept, describe_end, where)
+    make_missing(setup.out, runs, setup.watcher, is_kept, on=where)
     return read_all(setup.out, rows)
 
 
 def read_all(directory: Path, rows: Iterable[Experiment]) -> Runs:
     """Return the recorded runs in a directory, and the same of further sets next to it: DIRECTORY-2, DIRECTORY-3 and so
     on. RunError if no run is finished, or a further set lacks one."""
-    done: dict[Experiment, Measured] = {}
-    failed: dict[Experiment, str] = {}
-    for experiment in rows:
-        folder = directory / experiment.name
-        if (why := _ended(folder)) is not None:
-            failed[experiment] = why
-        elif folder.is_dir():
-            done[experiment] = read_measured(folder)
+    folders = {experiment: directory / experiment.name for experiment in rows}
+    done = {experiment: read_measured(folder) for experiment, folder in folders.items() if folder.is_dir()}
     if not done:
         raise RunError(f"{directory} has no recordings of Table 2.", "record them with --fidelity sampled.")
     further = (directory.with_name(f"{directory.name}-{number}") for number in itertools.count(2))
@@ -120,22 +107,7 @@ def read_all(directory: Path, rows: Iterable[Experiment]) -> Runs:
         if absent := [folder for folder in folders.values() if not is_done(folder)]:
             raise RunError(f"{absent[0]} has no finished run.", f"record it, or move {one} elsewhere.")
         again.append({experiment: read_measured(folder) for experiment, folder in folders.items()})
-    return Runs(done, failed, again)
-
-
-def _ended(folder: Path) -> str | None:
-    run = RunDirectory(folder)
-    document = run.document() if folder.is_dir() and run.status() == "failed" else None
-    kind = (document["error"] or {}).get("type") if document else None
-    return ENDED[kind].format(memory=int(run.plan()["memory_mb"])) if kind in ENDED else None
-
-
-def describe_end(folder: Path, document: Mapping[str, Any]) -> str:
-    """Return how a run ended, in words, and on which node; RunError if it failed for another reason than a limit."""
-    why = _ended(folder)
-    ended = describe_done(folder, document) if why is None else f"failed, {why}"
-    node = document.get("host", {}).get("name")
-    return f"{ended} on {node}" if node else ended
+    return Runs(done, again)
 
 
 def is_kept(folder: Path, recording: Recording) -> bool:

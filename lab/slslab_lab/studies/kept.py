@@ -47,8 +47,12 @@ class Kept(Entry):
 
 def made_now() -> dict[str, Any]:
     """Return the common entries of results that this command measures now."""
-    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-    return {"measured": datetime.now(UTC).date(), "command": command, "host": host(), "versions": versions()}
+    return {"measured": datetime.now(UTC).date(), "command": typed_command(), "host": host(), "versions": versions()}
+
+
+def typed_command() -> str:
+    """Return this command as it was typed."""
+    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
 
 
 def host() -> dict[str, str | int]:

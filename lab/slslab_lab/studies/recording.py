@@ -78,9 +78,10 @@ def check_done(document: Mapping[str, Any], name: Path | str) -> None:
 
 
 def describe_done(directory: Path, document: Mapping[str, Any]) -> str:
-    """Return how long a run took, in words; RunError if it failed."""
+    """Return how long a run took, and on which node if not here, in words; RunError if it failed."""
     check_done(document, directory)
-    return f"{document['seconds']['measured']:.0f} s"
+    node = document.get("host", {}).get("name")
+    return f"{document['seconds']['measured']:.0f} s{f' on {node}' if node else ''}"
 
 
 def make_missing(

@@ -115,11 +115,6 @@ def find_row(paper: Paper, name: str, **inputs: str) -> Row:
     return next(row for row in table.rows if inputs.items() <= table.inputs_of(row).items())
 
 
-def row_of(paper: Paper, experiment: Experiment) -> Row:
-    """Return the row of an architecture with a model."""
-    return find_row(paper, "table2", architecture=experiment.architecture, model=experiment.model)
-
-
 @dataclass(frozen=True)
 class EpochTime:
     """Modelled wall seconds of a steady epoch, and the USD of its whole bill; or None, with a `reason`.
@@ -153,7 +148,10 @@ class Recordings:
 
 def prepare(paper: Paper, recorded: Mapping[Experiment, Measured], profile: Profile, book: Book) -> Recordings:
     """Fit the speed; RunError if no run of functions was recorded."""
-    played = {run: Played(run, measured, row_of(paper, run)) for run, measured in recorded.items()}
+    played = {
+        run: Played(run, measured, find_row(paper, "table2", architecture=run.architecture, model=run.model))
+        for run, measured in recorded.items()
+    }
     if all(run.architecture == GPU for run in played):
         raise RunError(
             "No run of functions was recorded, so the speed of processors can't be fitted.",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from slslab.errors import RequestError
-from slslab_lab.studies import MODELS, find_committed
+from slslab_lab.studies import MODELS, committed
 
 if TYPE_CHECKING:
     from slslab.predict.profiles.profile import Profile
@@ -154,7 +154,7 @@ class Study:
 
         file = f"{self.kept}.json"
         if directory is None:
-            directory = find_committed(f"{self.name}/{file}", f"{self.kept} of {self.name}", HINT).parent
+            directory = committed(f"{self.name}/{file}").parent
         kind = _module(self.source or self.document).RESULTS
         return read_entries(directory / file, kind, SCHEMA, f"file of {self.kept}", HINT)
 

@@ -30,10 +30,10 @@ from slslab_lab.studies.documents import (
     mixed_hosts,
 )
 from slslab_lab.studies.epoch_bill import BillLine, bill
-from slslab_lab.studies.experiments import BATCHES, GPU, Experiment, Runs, experiments
+from slslab_lab.studies.experiments import BATCHES, GPU, Runs
 from slslab_lab.studies.minibatches import estimate, measured_calls, played_calls
 from slslab_lab.studies.rankings import Standing, by_variant, rank_rows
-from slslab_lab.studies.replayed_rows import MEMORY, TIME, Calibration, Played, prepare, row_of
+from slslab_lab.studies.replayed_rows import MEMORY, TIME, Calibration, Played, prepare
 from slslab_lab.studies.study import Setup
 from slslab_workers.plan import PlanError
 
@@ -50,7 +50,7 @@ COLUMNS = (
 
 
 def build(setup: Setup, runs: Runs) -> dict[str, Any]:
-    """Return the document of the table, made from these runs; rows of failed runs have no figures of ours."""
+    """Return the document of the table, made from these runs."""
     paper, profile, table = setup.paper, setup.profile, setup.paper.table(TABLE)
     # Each set is fitted with its own host's speed.
     sets = [prepare(paper, of_set, profile, setup.book) for of_set in (runs.done, *runs.again)]
@@ -58,15 +58,11 @@ def build(setup: Setup, runs: Runs) -> dict[str, Any]:
     recordings = grouped(
         (experiment, (run, of_set.platform)) for of_set in sets for experiment, run in of_set.played.items()
     )
-    results: dict[Experiment, tuple[ReproducedRow, tuple[tuple[BillLine, ...], str]]] = {
-        experiment: (_row(paper, of_row), _bill(*of_row[0], setup.book))
-        for experiment, of_row in setup.watched("playing runs", recordings.items())
-    }
-    for experiment, why in runs.failed.items():
-        results[experiment] = _failed_row(paper, experiment, why), ((), f"The run is missing: {why}.")
-    order = [run for run in experiments(dict.fromkeys(run.model for run in results)) if run in results]
-    bills = [results[run][1] for run in order]
-    rows = [results[run][0] for run in order]
+    rows: list[ReproducedRow] = []
+    bills: list[tuple[tuple[BillLine, ...], str]] = []
+    for of_row in setup.watched("playing runs", recordings.values()):
+        rows.append(_row(paper, of_row))
+        bills.append(_bill(*of_row[0], setup.book))
     return make_document(
         setup,
         table,
@@ -185,16 +181,6 @@ def _together(estimates: Sequence[Estimate]) -> Estimate:
     return Estimate(
         mean, min([mean - half, *within]), max([mean + half, *within]), sum(one.samples for one in estimates)
     )
-
-
-def _failed_row(paper: Paper, experiment: Experiment, why: str) -> ReproducedRow:
-    row = row_of(paper, experiment)
-    again = recompute_row(paper, TABLE, row)
-    cells = {
-        name: cell_of(row, again, name, missing=f"The run is missing: {why}." if name in row.published else "")
-        for name, *_ in COLUMNS
-    }
-    return ReproducedRow(row.name, row.group, experiment.variant, cells, row.note)
 
 
 def _costs(paper: Paper, run: Played, seconds: Estimate) -> dict[str, Estimate]:

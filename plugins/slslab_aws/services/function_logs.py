@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from moto.logs.models import logs_backends
 
 from slslab.aws.arns import ACCOUNT, REGION
-from slslab.aws.clients import signed_headers
+from slslab.aws.clients import send_signed
 from slslab.aws.errors import ServiceError
 from slslab.aws.keys import Pair
 
@@ -39,10 +39,8 @@ class FunctionLogs:
             _store(document["events"])
 
     def _read(self) -> dict[str, Any]:
-        url = f"{self._endpoint}{PATH}?since={self._cursor}"
-        with closing(http.client.HTTPConnection(urlsplit(url).netloc)) as connection:
-            connection.request("GET", url.removeprefix(self._endpoint), None, signed_headers(self._owner, "GET", url))
-            answer = connection.getresponse()
+        with closing(http.client.HTTPConnection(urlsplit(self._endpoint).netloc)) as connection:
+            answer = send_signed(connection, self._owner, "GET", f"{PATH}?since={self._cursor}")
             if answer.status != http.HTTPStatus.OK:
                 raise OSError(f"status {answer.status}")
             document: dict[str, Any] = json.loads(answer.read())

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from jsonpath_ng.ext.parser import parse as jsonpath
-
+from slslab.statemachines.paths import NoSuchPath, PathError, parse
 from slslab_aws.services import RULE_TARGETS
 
 # documented: API_PutTargets.html; rules use the first ones, and only store the last two.
@@ -29,18 +28,13 @@ def target_problems(target: Mapping[str, Any]) -> Iterator[str]:
         json.loads(target.get("Input", "null"))
     except (TypeError, ValueError, RecursionError):
         yield f"the Input of the target {name} is not JSON"
-    if not _is_path(path := target.get("InputPath", "$")):
+    path = target.get("InputPath", "$")
+    try:
+        parse(str(path))
+    except PathError:
         yield f"the target {name} reads {json.dumps(path)}, which is not a path such as $.detail"
     for member in sorted(target.keys() - MEMBERS):
         yield f"slslab does not emulate {member} of a target ({name})"
-
-
-def _is_path(path: Any) -> bool:
-    try:
-        jsonpath(path)
-    except Exception:  # the parser raises many kinds, even plain Exception
-        return False
-    return str(path).startswith("$")
 
 
 def target_input(target: Mapping[str, Any], event: Mapping[str, Any]) -> Any:
@@ -54,6 +48,8 @@ def target_input(target: Mapping[str, Any], event: Mapping[str, Any]) -> Any:
     told = {name: value for name, value in event.items() if name != "ingestion-time"}
     told["time"] = f"{datetime.fromtimestamp(float(event['time']), UTC):%Y-%m-%dT%H:%M:%SZ}"
     if "InputPath" in target:
-        matches = jsonpath(target["InputPath"]).find(told)
-        return matches[0].value if matches else None
+        try:
+            return parse(target["InputPath"]).read(told)
+        except NoSuchPath:
+            return None
     return told

@@ -3,11 +3,9 @@
 https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-scheduled-rule-pattern.html. Times are in UTC.
 """
 
-import calendar
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 
 RATE = re.compile(r"rate\((\d{1,6}) (minute|hour|day)(s?)\)")
 CRON = re.compile(r"cron\(\s*(\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s*\)")
@@ -35,49 +33,35 @@ def read_schedule(expression: str) -> Next:
     if (found := CRON.fullmatch(expression)) is None:
         raise ScheduleError(f"{expression} is neither rate(VALUE UNIT) nor cron(MINUTES HOURS DAY MONTH WEEKDAY YEAR)")
     try:
-        return _cron(*found.groups()).next
+        return _cron(*found.groups())
     except ValueError as error:
         raise ScheduleError(f"{expression} is not a schedule: {error}") from error
 
 
-@dataclass(frozen=True)
-class _Cron:
-    minutes: list[int]
-    hours: list[int]
-    months: list[int]
-    years: list[int]
-    fits: Callable[[date], bool]
-
-    def next(self, after: datetime) -> datetime | None:
-        """Return the next time after one, to the minute, or None."""
-        first = (after + timedelta(minutes=1)).replace(second=0, microsecond=0)
-        for year in (year for year in self.years if year >= first.year):
-            for month in (month for month in self.months if (year, month) >= (first.year, first.month)):
-                for day in range(1, calendar.monthrange(year, month)[1] + 1):
-                    if date(year, month, day) < first.date() or not self.fits(date(year, month, day)):
-                        continue
-                    for hour in self.hours:
-                        for minute in self.minutes:
-                            found = datetime(year, month, day, hour, minute, tzinfo=UTC)
-                            if found >= first:
-                                return found
-        return None
-
-
-def _cron(minutes: str, hours: str, day: str, month: str, weekday: str, year: str) -> _Cron:
+def _cron(minutes: str, hours: str, day: str, month: str, weekday: str, year: str) -> Next:
     if (day == "?") == (weekday == "?"):
         raise ValueError("one of day of month and day of week is ?, and the other is not")
     if {"L", "W"} & set(day) or "#" in weekday or weekday.endswith("L"):
         raise ValueError("slslab does not emulate L, W and #")
     days = _values(day, 1, 31) if weekday == "?" else []
     weekdays = _values(weekday, 1, 7, DAYS) if day == "?" else []  # Sunday is 1
-    return _Cron(
-        _values(minutes, 0, 59),
-        _values(hours, 0, 23),
-        _values(month, 1, 12, MONTHS),
-        _values(year, 1970, LAST_YEAR),
-        lambda date: date.day in days or date.isoweekday() % 7 + 1 in weekdays,
-    )
+    years, months = _values(year, 1970, LAST_YEAR), _values(month, 1, 12, MONTHS)
+    times = [time(hour, minute, tzinfo=UTC) for hour in _values(hours, 0, 23) for minute in _values(minutes, 0, 59)]
+
+    def following(after: datetime) -> datetime | None:
+        """Return the next time after one, to the minute, or None."""
+        first = (after + timedelta(minutes=1)).replace(second=0, microsecond=0)
+        date = first.date()
+        while date.year <= years[-1]:
+            is_day = date.day in days or date.isoweekday() % 7 + 1 in weekdays
+            if is_day and date.month in months and date.year in years:
+                for found in (datetime.combine(date, each) for each in times):
+                    if found >= first:
+                        return found
+            date += timedelta(days=1)
+        return None
+
+    return following
 
 
 def _values(text: str, least: int, most: int, names: list[str] | None = None) -> list[int]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from slslab.compose.control import Following
+from slslab.compose.recording import Following
 from slslab.stack.channels import EmbeddedParameterServer
 from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.parameter_server import ParameterServer

@@ -45,7 +45,7 @@ def lease(leases: Concurrency, name: str) -> Iterator[None]:
 
 
 def test_functions_share_what_the_account_has() -> None:
-    leases = Concurrency(make_functions("one", "two", limits=LIMITS), LIMITS)
+    leases = Concurrency(make_functions("one", "two", limits=LIMITS))
     with ExitStack() as stack:
         for name in ("one", "two", "one", "two"):
             stack.enter_context(lease(leases, name))
@@ -59,7 +59,7 @@ def test_functions_share_what_the_account_has() -> None:
 def test_a_reservation_is_a_limit_of_its_function_and_not_for_others() -> None:
     functions = make_functions("one", "two", limits=LIMITS)
     functions.entry("one").reserved = 2
-    leases = Concurrency(functions, LIMITS)
+    leases = Concurrency(functions)
     with ExitStack() as stack:
         for name in ("two", "two"):
             stack.enter_context(lease(leases, name))
@@ -76,14 +76,14 @@ def test_a_reservation_is_a_limit_of_its_function_and_not_for_others() -> None:
 def test_a_reservation_of_none_admits_none() -> None:
     functions = make_functions("one", limits=LIMITS)
     functions.entry("one").reserved = 0
-    with pytest.raises(ServiceError) as error, lease(Concurrency(functions, LIMITS), "one"):
+    with pytest.raises(ServiceError) as error, lease(Concurrency(functions), "one"):
         pytest.fail("it has a lease")
     assert throttle_reason(error) == RESERVED
 
 
 def test_executions_of_a_deleted_function_do_not_count() -> None:
     functions = make_functions("one", "two", limits=LIMITS)
-    leases = Concurrency(functions, LIMITS)
+    leases = Concurrency(functions)
     with ExitStack() as stack:
         for _ in range(3):
             stack.enter_context(lease(leases, "one"))
@@ -94,7 +94,7 @@ def test_executions_of_a_deleted_function_do_not_count() -> None:
 
 def test_environments_start_at_once_up_to_the_limit_and_then_at_the_rate(clock: SimpleNamespace) -> None:
     limits = lambda_limits().changed(scaling_environments=10, scaling_period_s=5)
-    leases = Concurrency(make_functions("one", "two"), limits)
+    leases = Concurrency(make_functions("one", "two", limits=limits))
     for _ in range(10):
         leases.take_start("one")
     with pytest.raises(ServiceError) as error:
@@ -171,7 +171,7 @@ def test_all_that_wait_for_memory_wake_up_when_some_is_released() -> None:
 def test_ten_requests_a_second_for_each_unit_of_concurrency(clock: SimpleNamespace) -> None:
     functions = make_functions("one", "two", limits=LIMITS)
     functions.entry("one").reserved = 1
-    leases = Concurrency(functions, LIMITS)
+    leases = Concurrency(functions)
     for name, most, reason in (
         ("one", 10, "ReservedFunctionInvocationRateLimitExceeded"),
         ("two", 30, "FunctionInvocationRateLimitExceeded"),

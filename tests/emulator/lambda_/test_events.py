@@ -6,18 +6,17 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.emulator.lambda_.registry import make_functions
 
 from slslab.aws.errors import ServiceError, invalid, throttled
-from slslab.aws.limits import lambda_limits
 from slslab.lambda_ import events
 from slslab.lambda_.events import Asynchronous, EventInvokeConfigs, Request, Response
 from slslab.lambda_.functions import Functions, Target
 from slslab.lambda_.references import function_arn
-from slslab.lambda_.stack_client import Attributes
+from slslab.lambda_.stack_client import Attributes, StackClient
 
 BUCKET = {"DestinationConfig": {"OnFailure": {"Destination": "arn:aws:s3:::failures"}}}
 THROTTLED = throttled("ConcurrentInvocationLimitExceeded", 1)
@@ -35,7 +34,7 @@ class Platform:
         self.stored: list[tuple[str, str, dict[str, Any]]] = []
         self.sent: list[tuple[str, bytes, Attributes, str]] = []
         self.slept: list[float] = []
-        self.queue = Asynchronous(functions, lambda_limits(), self.invoke, self.store, self.send)
+        self.queue = Asynchronous(functions, self.invoke, cast(StackClient, self))
 
     async def invoke(self, request: Request) -> Response:
         self.invoked.append((request.target.function.name, request.payload))
@@ -165,9 +164,7 @@ def test_throttled_events_take_turns_as_soon_as_one_has_ended() -> None:
             done.append(request.payload)
             return DONE
 
-        queue = Asynchronous(
-            functions, lambda_limits(), invoke, lambda *_: pytest.fail("stored"), lambda *_: pytest.fail("sent")
-        )
+        queue = Asynchronous(functions, invoke, cast(StackClient, None))  # neither stores nor sends
         for number in range(15):
             queue.accept(functions.resolve("f"), b"%d" % number, "Root=1-0-0")
         async with asyncio.timeout(10):

@@ -36,7 +36,7 @@ def refused(budget_mb: int, holding: list[Request], waiting: list[Request], coun
     hosts = [Somewhere(budget_mb) for _ in range(count)]
 
     async def check() -> list[str]:
-        queue, found = MemoryQueue(lambda: hosts, lambda: ()), []
+        queue, found = MemoryQueue(lambda: hosts, ()), []
         with ExitStack() as stack:
             queue.holding.update(
                 {held.request_id: (held, host) for held, host in zip(holding, cycle(hosts), strict=False)}

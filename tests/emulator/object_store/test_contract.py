@@ -968,6 +968,8 @@ def test_access_control_lists_are_refused_as_by_new_buckets_of_s3(s3: Any, bucke
         "AccessControlListNotSupported",
     )
     assert refused(s3.put_bucket_acl, Bucket=bucket, ACL="public-read") == (400, "AccessControlListNotSupported")
+    for granted in ({"ACL": "public-read"}, {"GrantRead": 'uri="http://acs.amazonaws.com/groups/global/AllUsers"'}):
+        assert refused(s3.create_bucket, Bucket="granted", **granted) == (400, "InvalidBucketAclWithObjectOwnership")
     s3.put_object(Bucket=bucket, Key="k", Body=b"", ACL="bucket-owner-full-control")
     grants = s3.get_bucket_acl(Bucket=bucket)["Grants"]
     assert [grant["Permission"] for grant in grants] == ["FULL_CONTROL"]

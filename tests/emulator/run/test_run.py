@@ -127,7 +127,7 @@ def test_a_service_that_was_copied_and_torn_is_the_same(tmp_path: Path) -> None:
     (tmp_path / "up" / SERVICE).write_text(json.dumps({**ABOUT, "ended_at": "2026-11-28T10:05:00.000+00:00"}))
     with TraceWriter(tmp_path / "up" / LOG, "up") as writer:
         for record in (
-            metered(0, 1000, 2000.0, 40.0),
+            metered(0, 1000, 2000.0, 40.0) | {"init_cpu_ms": 40.0},
             launch_record("host", "0", "m5.large", 1),
             own_event("object.put", 5, "", resource="bucket/key", function="own") | {"end_ns": 2_500_000_001},
         ):

@@ -10,7 +10,7 @@ import pytest
 from tests.channels import PROGRAMS
 
 from slslab.errors import HostError
-from slslab.host.server_process import free_ports
+from slslab.host.server_process import free_port
 from slslab.stack import channels
 from slslab.stack.channels import EmbeddedMemcached, EmbeddedParameterServer, EmbeddedRedis, channel_server, find_server
 from slslab_workers.channels.events import Tracer
@@ -72,8 +72,8 @@ def test_a_taken_port_is_tried_again(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         first = taken.getsockname()[1]
-        ports = iter([first, *free_ports(2)])
-        monkeypatch.setattr(channels, "free_ports", lambda _count: [next(ports)])
+        ports = iter([first, free_port(), free_port()])
+        monkeypatch.setattr(channels, "free_port", lambda: next(ports))
         # What listens there does not end the wait: the server has exited.
         answers = type(server)._answers
         monkeypatch.setattr(type(server), "_answers", lambda self: self._port != first and answers(self))

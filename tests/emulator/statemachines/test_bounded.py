@@ -96,7 +96,7 @@ def test_an_expression_ends_with_its_execution() -> None:
     execution = begin(definition)
     assert f"execution-{execution.name}" in {thread.name for thread in threading.enumerate()}
     deadline = time.monotonic() + bounded.START_LIMIT_S
-    while not any(ask.slow_s < math.inf for ask in bounded.POOL._asks):  # its process has begun
+    while not any(evaluator.slow_s < math.inf for evaluator in bounded.POOL._busy):  # its process has begun
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert ends(execution)
@@ -135,7 +135,7 @@ def test_a_slow_expression_gives_its_place_to_the_next(monkeypatch: pytest.Monke
     for thread in threads:
         thread.start()
     end = time.monotonic() + 30
-    while (len(pool._asks) < len(threads) or pool._wait_s()) and time.monotonic() < end:
+    while (len(pool._busy) < len(threads) or pool._wait_s()) and time.monotonic() < end:
         time.sleep(0.01)
     asked = len(looked)
     assert pool.ask({"expression": "1 + 1", "variables": {}}, going.is_set) == 2
@@ -147,7 +147,7 @@ def test_a_slow_expression_gives_its_place_to_the_next(monkeypatch: pytest.Monke
     for thread in threads:
         thread.join(10)
     # All places are free again, and one process is kept.
-    assert pool._asks == []
+    assert pool._busy == []
     assert len(pool._free) == 1
     pool.close()
 
@@ -273,7 +273,7 @@ FAILING: Definition = {
 def test_an_execution_that_ends_by_itself_ends_its_expressions(state: Definition, machine: Definition) -> None:
     finish(begin(chain(state, QueryLanguage="JSONata", **machine)))
     deadline = time.monotonic() + bounded.LIMIT_S / 3
-    while bounded.POOL._asks:
+    while bounded.POOL._busy:
         assert time.monotonic() < deadline
         time.sleep(0.01)
 

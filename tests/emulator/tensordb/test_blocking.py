@@ -123,6 +123,6 @@ def test_the_end_of_a_peer_ends_who_waits(peer: Callable[[Options], str], blocke
     url = peer(Options())
     with Wire(url) as wire:
         (client,) = blocked(url, wire, ("BLPOP", "q", 0))
-        wire.send(b"SHUTDOWN NOSAVE\r\n")
+        wire.send(encode("SHUTDOWN", "NOSAVE"))
         assert (wire.rest(), client.rest()) == (b"", b"")
         client.close()

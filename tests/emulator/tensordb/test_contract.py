@@ -4,7 +4,7 @@ import os
 
 import numpy as np
 import pytest
-from tests.emulator.tensordb.wire import AVERAGE, Wire, error
+from tests.emulator.tensordb.wire import AVERAGE, Wire, encode, error
 
 ENGINES = ["tensordb", *(["redisai"] if "REDISAI_URL" in os.environ else [])]
 
@@ -229,7 +229,7 @@ def test_expiry(wire: Wire) -> None:
 
 def test_transactions(wire: Wire) -> None:
     assert [wire("MULTI"), wire("INCR", "a"), wire("LPUSH", "a", 1), wire("BLPOP", "q", 0)] == ["OK", *["QUEUED"] * 3]
-    wire.send(b"EXEC\r\n")
+    wire.send(encode("EXEC"))
     one, wrong, nothing = wire.read()
     assert (one, nothing) == (1, None)
     assert str(wrong).startswith("WRONGTYPE")

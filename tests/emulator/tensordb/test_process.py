@@ -58,16 +58,16 @@ def test_one_peer_ends_and_the_others_go_on() -> None:
             assert second("CONFIG", "GET", "maxmemory") == [b"maxmemory", b"1073741824"]
             second("AI.TENSORSET", "t", "FLOAT", 25_000_000, "BLOB", bytes(100_000_000))
             assert resident().rss > 100_000_000
-            second.send(b"SHUTDOWN\r\n")
+            second.send(encode("SHUTDOWN"))
             assert second.rest() == b""
             with pytest.raises(ConnectionRefusedError):
                 Wire(endpoints[1])
             assert until(lambda: resident().rss < 100_000_000)
             assert first("GET", "own") == b"1"
-            first.send(b"SHUTDOWN\r\n")
+            first.send(encode("SHUTDOWN"))
         assert process.poll() is None
         with Wire(endpoints[2]) as third:
-            third.send(b"SHUTDOWN\r\n")  # the last one
+            third.send(encode("SHUTDOWN"))  # the last one
         assert process.wait(20) == 0
 
 
@@ -106,7 +106,7 @@ def test_torchscript_that_does_not_end_ends_the_process_with_a_sentence() -> Non
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signals_end_it_cleanly(number: int) -> None:
     with started(stderr=subprocess.PIPE) as (process, endpoints), Wire(endpoints[0]) as wire:
-        wire.send(b"BLPOP a 0\r\n")
+        wire.send(encode("BLPOP", "a", 0))
         process.send_signal(number)
         assert process.wait(20) == 0
         # A socket that is closed before its last command was read resets the connection.
@@ -185,7 +185,7 @@ def long(tensors: List[Tensor], keys: List[str], args: List[str]):
         assert wire("AI.INFO")[4:] == [b"INTRA_OP_PARALLELISM", 2]
         assert wire("AI.INFO", "s")[3] == b"SCRIPT"
         with Wire(endpoints[0]) as other:
-            other.send(b"AI.SCRIPTEXECUTE s long INPUTS 0 OUTPUTS 1 o\r\n")
+            other.send(encode("AI.SCRIPTEXECUTE", "s", "long", "INPUTS", 0, "OUTPUTS", 1, "o"))
             # The next one waits for its turn, for a time.
             add = ("AI.SCRIPTEXECUTE", "s", "add", "INPUTS", 1, "t", "OUTPUTS", 1, "o", "TIMEOUT", 1)
             while wire(*add) != "TIMEDOUT":
@@ -243,6 +243,16 @@ def test_it_dies_with_a_killed_parent() -> None:
         pid = int(parent.stdout.readline())
         os.kill(parent.pid, signal.SIGKILL)
     assert until(lambda: not psutil.pid_exists(pid))
+
+
+def test_a_script_that_never_ends_dies_with_a_killed_database() -> None:
+    with started() as (process, endpoints), Wire(endpoints[0]) as wire:
+        wire.send(encode("EVAL", "while true do end", 0))
+        database = psutil.Process(process.pid)
+        assert until(lambda: any(child.cpu_times().user > 1 for child in database.children()))
+        (script,) = database.children()
+        process.kill()
+        assert until(lambda: not script.is_running())
 
 
 def test_one_that_does_not_start_is_an_error_with_its_last_words() -> None:

@@ -170,6 +170,7 @@ def test_the_fields_of_info_are_those_of_redis(pair: tuple[Wire, Wire]) -> None:
     found = []
     for wire in pair:
         wire("SET", "k", "v")
+        wire("INFO")  # it counts itself from the next one on
         sections: dict[str, dict[str, bool]] = {}
         for line in wire("INFO", "everything").decode().splitlines():
             if line.startswith("#"):
@@ -180,6 +181,7 @@ def test_the_fields_of_info_are_those_of_redis(pair: tuple[Wire, Wire]) -> None:
         found.append(sections)
     ours, theirs = found
     del ours["# Server"]["tensordb_version"]
-    ours["# Commandstats"].pop("cmdstat_client|setinfo", None)  # of Redis 7.2
+    # Other tests may have sent only one of them other commands.
+    ours["# Commandstats"] = {name: ours["# Commandstats"][name] for name in ("cmdstat_set", "cmdstat_info")}
     for section, fields in ours.items():
         assert fields.items() <= theirs[section].items()

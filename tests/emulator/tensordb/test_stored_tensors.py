@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.emulator.tensordb.wire import AVERAGE, Wire, error, info
+from tests.emulator.tensordb.wire import AVERAGE, Wire, encode, error, info
 
 from slslab.tensordb.replies import CommandError
 from slslab.tensordb.scripts import compile_script
@@ -69,7 +69,7 @@ def test_a_script_that_returns_its_input_or_a_view_of_it_is_refused(wire: Wire, 
 
 def test_writing_through_data_which_torch_does_not_count_changes_nothing(wire: Wire) -> None:
     store(wire, "tensors[0].data.add_(1)\n    return tensors[0] * 1")
-    wire.send(b"AI.SCRIPTEXECUTE s f INPUTS 1 t OUTPUTS 1 o\r\n")
+    wire.send(encode("AI.SCRIPTEXECUTE", "s", "f", "INPUTS", 1, "t", "OUTPUTS", 1, "o"))
     wire.read()
     assert wire("AI.TENSORGET", "t", "BLOB") == DATA
 

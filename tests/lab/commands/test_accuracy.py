@@ -2,6 +2,7 @@
 
 import csv
 import json
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -52,8 +53,10 @@ def interrupt(monkeypatch: pytest.MonkeyPatch, epoch: int) -> None:
     monkeypatch.setattr(Replicas, "judge", judge_or_end)
 
 
-def test_a_curve_in_two_forms(slslab: Slslab, tmp_path: Path) -> None:
-    done = slslab("mlless", *SMALL, "--epochs", "3", "--threshold", "0.1", "--seed", "4", "--json", "--plot", "c.svg")
+def test_a_curve_in_two_forms(slslab: Slslab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("mlless", *SMALL, "--epochs", "3", "--threshold", "0.1", "--seed", "4", "--json", "--plot", "c.svg")
+    monkeypatch.setattr(sys, "argv", ["/bin/slslab", "accuracy", *words])
+    done = slslab(*words)
     assert done.code == 0, done.err
     document = done.document
     directory = tmp_path / "results" / "accuracy" / "mlless-lenet-digits"
@@ -61,10 +64,7 @@ def test_a_curve_in_two_forms(slslab: Slslab, tmp_path: Path) -> None:
         "checkpoint.bin", "curve.csv", "curve.json",
     ]  # fmt: skip
     assert json.loads((directory / "curve.json").read_text()) == document
-    assert document["command"] == (
-        "slslab accuracy mlless --dataset digits --workers 2 --batch-size 8 --batches 2 --epochs 3 --seed 4 "
-        "--threshold 0.1 --plot c.svg --json"
-    )
+    assert document["command"] == " ".join(("slslab", "accuracy", *words))
     assert (document["schema"], document["status"], document["ended"]) == (1, "done", "epochs")
     assert document["plan"]["options"]["threshold"] == 0.1
     assert document["device"]["kind"] == "cpu"

@@ -93,7 +93,7 @@ def test_a_directory_without_curves_says_how_to_make_them(tmp_path: Path) -> Non
 
 def test_a_wheel_without_curves_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("slslab_lab.studies.FOLDERS", (tmp_path,))
-    with pytest.raises(RunError, match="no accuracy curves"):
+    with pytest.raises(RunError, match="project's own accuracy is missing"):
         committed("accuracy")
     (tmp_path / "accuracy").mkdir()
     assert committed("accuracy") == tmp_path / "accuracy"

@@ -313,4 +313,4 @@ def test_wrong_requests_are_refused(slslab: Run, monkeypatch: pytest.MonkeyPatch
     assert (code, "The file of measurements" in err) == (2, True)
     monkeypatch.setattr("slslab_lab.studies.FOLDERS", ())
     code, _, err = slslab("reproduce", "in-database", "--fidelity", "replayed")
-    assert (code, "There are no measurements of in-database." in err) == (1, True)
+    assert (code, "The project's own in-database/measurements.json is missing." in err) == (1, True)

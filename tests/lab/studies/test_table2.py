@@ -29,13 +29,12 @@ NAMES = ("spirt", "scatterreduce", "allreduce", "mlless", "gpu")
 
 @cache
 def document(*released: str) -> dict[str, Any]:
-    """All canonical, and these as released, too; without any, SPIRT's run as released has failed."""
+    """All canonical, and these as released, too."""
     done = {Experiment(name, "lenet", released=False): read_measured(TRACES / name) for name in NAMES}
     for name in released:
         done[Experiment(name, "lenet", released=True)] = read_measured(TRACES / f"{name}-as-released")
-    failed = {} if released else {Experiment("spirt", "lenet", released=True): "it was killed"}
     given = beside("replayed")
-    found = build(given, Runs(done, failed))
+    found = build(given, Runs(done))
     assert cast(Watching, given.watcher).reported[-1][1:] == (len(done), len(done))
     return found
 
@@ -51,24 +50,6 @@ def rows() -> Mapping[str, Any]:
 
 def bills() -> list[Any]:
     return [one for one in document()["bills"] if one["variant"] == "canonical"]
-
-
-def test_a_run_that_failed_is_a_row_without_figures_of_ours() -> None:
-    """Published and recomputed figures are still there, and each published one says why the other is missing."""
-    (row,) = (row for row in document()["rows"] if row["variant"] == "as released")
-    (canonical,) = (one for one in document()["rows"] if (one["name"], one["variant"]) == (row["name"], "canonical"))
-    assert document()["bills"][1] | {"lines": None} == {
-        "name": row["name"],
-        "group": row["group"],
-        "variant": "as released",
-        "lines": None,
-        "reason": "The run is missing: it was killed.",
-    }
-    for name, cell in row["cells"].items():
-        assert (cell["measured"], cell["modelled"], cell["verdict"]) == (None, None, "")
-        assert cell["published"] == canonical["cells"][name]["published"]
-        assert cell["recomputed"] == canonical["cells"][name]["recomputed"]
-        assert cell["reason"] == ("The run is missing: it was killed." if cell["published"] else "")
 
 
 def test_document_is_json() -> None:
@@ -179,7 +160,7 @@ def test_peers_that_were_declared_failed_are_named() -> None:
     recorded = read_measured(TRACES / "spirt")
     details = {"deaths": [{"worker": 1, "epoch": 0, "time": 0.0, "found_by": 0}]}
     run = recorded.replace(document={**recorded.document, "details": details})
-    found = build(beside("replayed"), Runs({Experiment("spirt", "lenet", released=False): run}, {}))
+    found = build(beside("replayed"), Runs({Experiment("spirt", "lenet", released=False): run}))
     assert any("spirt, LeNet, canonical: 1 of 2 peers were declared failed" in note for note in found["notes"])
     assert not any("declared failed" in note for note in document()["notes"])
 
@@ -190,7 +171,7 @@ def test_rows_of_several_hosts_are_named() -> None:
         recorded = read_measured(TRACES / name)
         host = {**recorded.document["host"], "name": node, "processors": "2 × Fast"}
         done[Experiment(name, "lenet", released=False)] = recorded.replace(document={**recorded.document, "host": host})
-    found = build(beside("sampled"), Runs(done, {}))
+    found = build(beside("sampled"), Runs(done))
     mixed, fitted = found["notes"][-2:]
     assert mixed.startswith("The `measured` column mixes 2 hosts, so its seconds aren't comparable: 1 run on a, ")
     assert fitted.startswith("One speed of processors is fitted to a set even so")
@@ -203,7 +184,6 @@ def test_printed_and_saved() -> None:
     text = console.export_text()
     assert "Counted by the paper, and left out" in text
     assert "oversubscribed" in text
-    assert "The run is missing: it was killed." in text
     records = list(cells(document()))
     assert all(set(record) <= set(FIELDS) for record in records)
     assert {record["column"] for record in records} == {column["name"] for column in document()["columns"]}
@@ -224,7 +204,7 @@ def recorded_again() -> dict[str, Any]:
         for experiment, run in done.items()
         if experiment.architecture in ("allreduce", "scatterreduce")
     }
-    return build(beside("replayed"), Runs(done, {}, [again]))
+    return build(beside("replayed"), Runs(done, [again]))
 
 
 def test_several_recordings_of_a_row_are_its_mean_and_widen_its_interval() -> None:

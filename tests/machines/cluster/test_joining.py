@@ -52,7 +52,7 @@ with Session() as session:
         for call in calls:
             call.join()
         pool = emulator.service.pool
-        print(len({pool.host(environment).name for environment in pool.environments()}))
+        print(len({environment.host.name for environment in pool.environments()}))
 """
 
 

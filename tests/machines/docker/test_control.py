@@ -14,14 +14,12 @@ import pytest
 
 from slslab.aws.keys import Keyring, Pair
 from slslab.compose import client
-from slslab.compose import control as control_module
+from slslab.compose import recording as recording_module
 from slslab.compose.client import RemoteEmulator, RemoteRecording
 from slslab.compose.control import Control
-from slslab.compose.instances import RemoteLauncher
 from slslab.compose.network import Network
 from slslab.host.docker_engine import MARK_LABEL
 from slslab.lambda_.emulator import Emulator
-from slslab_workers.architecture import Fleet, RunFailed
 
 MODULE = "import time\ntime.sleep(600)\n"
 KEYS = Keyring(Pair(*client.DEFAULT_PAIR.values()), temporary=False)
@@ -79,7 +77,7 @@ def launch(composed: Emulator, recording: RemoteRecording, body: Any) -> tuple[i
 
 
 def end(composed: Emulator, recording: RemoteRecording) -> None:
-    assert RemoteEmulator(composed.endpoint).ask("DELETE", f"{recording.path}/instances")[0] == 204
+    assert RemoteEmulator(composed.endpoint).ask("DELETE", f"{recording.path}/instances")[0] == 200
 
 
 def containers(composed: Emulator) -> list[Any]:
@@ -89,25 +87,9 @@ def containers(composed: Emulator) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        ([], "A launch needs"),
-        ({}, "A launch needs"),
-        (wanted(module=None), "A launch needs"),
-        (wanted(events={}), "A launch needs"),
-        (wanted(events=[1]), "A launch needs"),
-        (wanted(variables={"A": 1}), "A launch needs"),
-        (wanted(fleet={"instance_type": "g4dn.xlarge"}), "A launch needs"),
-        (wanted(fleet={"instance_type": "g4dn.xlarge", "device": "cpu", "more": "x"}), "A launch needs"),
-        (wanted(code=1), "A launch needs"),
-        (wanted(code="~"), "not a zip archive"),
-        (wanted(code=base64.b64encode(b"text").decode()), "not a zip archive"),
-    ],
-)
-def test_what_is_no_launch_is_refused(body: Any, message: str, composed: Emulator, recording: RemoteRecording) -> None:
-    status, answer = launch(composed, recording, body)
-    assert (status, message in answer["message"]) == (400, True), answer
+def test_code_that_is_no_archive_leaves_nothing(composed: Emulator, recording: RemoteRecording) -> None:
+    status, answer = launch(composed, recording, wanted(code=base64.b64encode(b"text").decode()))
+    assert (status, "not a zip archive" in answer["message"]) == (409, True), answer
     assert list((composed.home / "instances").glob("*")) == []
 
 
@@ -168,7 +150,7 @@ def test_a_recording_whose_client_dies_during_a_launch_ends_all_of_it(
         asking.start()
         assert starting.wait(30)
     deadline = time.monotonic() + 30
-    while control._recording is not None and control._recording.ending is None:
+    while control._recording is not None and not control._recording.leaving.is_set():
         assert time.monotonic() < deadline
         time.sleep(0.01)
     goes_on.set()
@@ -198,7 +180,7 @@ def test_an_end_may_take_longer_than_an_answer(composed: Emulator, monkeypatch: 
 def test_a_service_that_hangs_does_not_hold_the_stack(
     control: Control, composed: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control_module, "REMOVAL_ANSWER_S", 0.5)
+    monkeypatch.setattr(recording_module, "REMOVAL_ANSWER_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
         monkeypatch.setitem(composed._variables, "AWS_ENDPOINT_URL_SFN", url)
@@ -206,25 +188,4 @@ def test_a_service_that_hangs_does_not_hold_the_stack(
             recording.name("machine", "m")
             monkeypatch.setattr(client, "WORK_S", 20.0)
             recording.finish()
-    assert control._recording is None
-
-
-def test_instances_of_an_emulator_that_died_are_waited_for_no_longer(
-    recording: RemoteRecording, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def check() -> None:
-        raise RunFailed("StackFailed", "the emulator ended")
-
-    monkeypatch.setattr(recording, "ask", lambda *_: (200, b"{}"))
-    launcher = RemoteLauncher(Fleet("g4dn.xlarge", "cpu"), recording, check)
-    ended = threading.Event()
-
-    def launch() -> None:
-        with launcher.launch("slslab_workers.gpu.instance", [{}], {}), pytest.raises(RunFailed, match="emulator ended"):
-            launcher.join()
-        ended.set()
-
-    threading.Thread(target=launch).start()
-    assert not ended.wait(1)
-    recording.close()
-    assert ended.wait(10)
+    assert control._running() is None

@@ -423,7 +423,7 @@ def test_an_idle_environment_of_another_node_ends_where_there_is_no_room_at_home
 
     def rests_on(name: str, number: int) -> bool:
         (environment,) = [each for each in pool.environments() if each.function.name == name]
-        return pool.host(environment) is hosts.remote[number] and pool._held_mb[environment] < 512
+        return environment.host is hosts.remote[number] and environment.held_mb < 512
 
     client.invoke(FunctionName="f", Payload=b'"one"')
     wait_until(lambda: rests_on("f", 0))
@@ -432,7 +432,7 @@ def test_an_idle_environment_of_another_node_ends_where_there_is_no_room_at_home
     hanging = Hanging(client, "busy")
     wait_until(lambda: is_busy(hosts, "busy"))
     client.invoke(FunctionName="f", Payload=b'"two"')
-    assert {pool.host(each) for each in pool.environments() if each.function.name == "f"} >= {hosts.remote[1]}
+    assert {each.host for each in pool.environments() if each.function.name == "f"} >= {hosts.remote[1]}
     assert not [each for each in pool.environments() if each.function.name == "holding"]
     far.wait_for(pool.end({"busy"}))
     hanging.end()

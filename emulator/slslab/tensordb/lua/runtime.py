@@ -35,16 +35,10 @@ class Runtime:
     """Compiles and runs scripts, one at a time.
 
     `call` executes a command for a script, given the words. It returns whether it succeeded, and its reply as a Lua
-    value or the text of its error. `over` returns why the script must end, or None. `memory` is in bytes. `given`
-    counts the bytes of the replies to the last script.
+    value or the text of its error. `memory` is in bytes. `given` counts the bytes of the replies to the last script.
     """
 
-    def __init__(
-        self,
-        call: Callable[[Sequence[bytes]], tuple[bool, Value]],
-        over: Callable[[], bytes | None],
-        memory: int,
-    ) -> None:
+    def __init__(self, call: Callable[[Sequence[bytes]], tuple[bool, Value]], memory: int) -> None:
         self._call = call
         self.given = 0
         self._lua: Any = lua51.LuaRuntime(
@@ -61,7 +55,6 @@ class Runtime:
         self._compile, self._run = self._part("sandbox")(
             self._invoke,
             lambda data: hashlib.sha1(data).hexdigest().encode(),
-            over,
             self._part("cjson")(self._read_numbers, self._write_numbers, settings),
             self._library(structs.FUNCTIONS),
             settings,

@@ -1,12 +1,11 @@
 -- A script's environment: Lua 5.1's own functions without files, modules and `debug`, Redis's functions, and read-only
 -- tables. Returns the functions for Python.
-local invoke, sha1hex, over, cjson, struct, settings = ...
+local invoke, sha1hex, cjson, struct, settings = ...
 
 local OWN = { ["=sandbox"] = true, ["=cjson"] = true }
-local WATCH_EVERY = 100000
 local NO_MEMORY = "not enough memory"
 local READ_ONLY = "Attempt to modify a readonly table"
-local getinfo, sethook = debug.getinfo, debug.sethook
+local getinfo = debug.getinfo
 local collectgarbage, error, getmetatable, loadstring, next = collectgarbage, error, getmetatable, loadstring, next
 local pcall, rawget, rawset, select, setfenv, setmetatable = pcall, rawget, rawset, select, setfenv, setmetatable
 local tonumber, tostring, type, unpack, xpcall = tonumber, tostring, type, unpack, xpcall
@@ -136,25 +135,6 @@ local function integer_argument(value, place, name)
   return number < 0 and -floor(-number) or floor(number)
 end
 
--- The watch: a hook that ends the script, then at every instruction again, so that no pcall can stop it.
-
-local function watch()
-  local reason = over()
-  if reason then
-    sethook(watch, "", 1)
-    if not OWN[getinfo(2, "S").source] then
-      error(reason, 0)
-    end
-  end
-end
-
-local function watched(body)
-  return function(...)
-    sethook(watch, "", WATCH_EVERY)
-    return body(...)
-  end
-end
-
 -- Lua's own functions that a script must not call directly.
 
 local globals = {}
@@ -190,26 +170,13 @@ end
 
 for _, name in ipairs({
   "assert", "error", "gcinfo", "ipairs", "next", "rawequal", "select", "setmetatable", "tonumber",
-  "tostring", "type", "_VERSION",
+  "tostring", "type", "xpcall", "_VERSION",
 }) do
   globals[name] = _G[name]
 end
 
 function globals.pcall(...)
   return caught(pcall(...))
-end
-
--- The handler is called after the error, where the watch sees it: Lua would call it inside, with all hooks off. A
--- script can't tell the difference.
-function globals.xpcall(body, handler)
-  local function kept(ok, ...)
-    if ok then
-      return ok, ...
-    end
-    local _, handled = pcall(handler, ...)
-    return ok, handled
-  end
-  return kept(pcall(body))
 end
 
 function globals.pairs(...)
@@ -287,23 +254,10 @@ function globals.load(pieces, name)
   return compiled(concat(parts), name or "=(load)")
 end
 
-local routines = {}
-for name, member in pairs(coroutine) do
-  routines[name] = member
-end
-
-function routines.create(body)
-  return coroutine.create(type(body) == "function" and watched(body) or body)
-end
-
-function routines.wrap(body)
-  return coroutine.wrap(type(body) == "function" and watched(body) or body)
-end
-
 globals.string = freeze(string)
 globals.table = freeze(table)
 globals.math = freeze(math)
-globals.coroutine = freeze(routines)
+globals.coroutine = freeze(coroutine)
 globals.redis = freeze(redis)
 globals.cjson = freeze(cjson)
 globals.struct = freeze(library(struct))
@@ -378,7 +332,6 @@ end
 local function run(script, keys, arguments)
   rawset(globals, "KEYS", keys)
   rawset(globals, "ARGV", arguments)
-  sethook(watch, "", WATCH_EVERY)
   local ok, result = xpcall(script, locate)
   if ok then
     local value = result
@@ -386,7 +339,6 @@ local function run(script, keys, arguments)
       return flatten(value, {}, 1)
     end, locate)
   end
-  sethook()
   rawset(globals, "KEYS", nil)
   rawset(globals, "ARGV", nil)
   if ok then

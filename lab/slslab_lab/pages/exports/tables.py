@@ -35,7 +35,7 @@ TABLES: Mapping[str, pa.Schema] = {
         "oversubscribed": FLAG, "torch": TEXT,
     }),
     "epochs": pa.schema({
-        "run": TEXT, "epoch": INTEGER, "loss": NUMBER, "accuracy": NUMBER, "updates": INTEGER, "end_s": NUMBER,
+        "run": TEXT, "epoch": INTEGER, "loss": NUMBER, "accuracy": NUMBER, "end_s": NUMBER,
     }),
     "invocations": pa.schema({
         "run": TEXT, "request_id": TEXT, "worker": INTEGER, "function": TEXT, "version": TEXT, "environment": TEXT,
@@ -131,26 +131,14 @@ def _runs(run: Run) -> Iterator[Row]:
 def _epochs(run: Run) -> Iterator[Row]:
     document = run.summary()
     began, _ = run.span_ns()
-    updates = _updates(run)
     accuracy = document["accuracy"]
     for epoch, (loss, end) in enumerate(zip(document["loss"], epoch_ends_ns(run), strict=True)):
         yield {
             "epoch": epoch,
             "loss": loss,
             "accuracy": accuracy[epoch] if epoch < len(accuracy) else None,
-            "updates": updates[epoch] if updates else None,
             "end_s": None if end is None else (end - began) / 1e9,
         }
-
-
-def _updates(run: Run) -> list[int]:
-    """Return updates of rank 0's model in each epoch from the trace; empty if the worker reported another sum."""
-    updates = [0] * len(run.summary()["loss"])
-    for event in run.events:
-        own = event["phase"] == "update" and event["worker"] == 0 and not event["failed"]
-        if own and 0 <= event["epoch"] < len(updates):
-            updates[event["epoch"]] += 1
-    return updates if sum(updates) == run.summary()["updates"] else []
 
 
 def _invocations(run: Run) -> Iterator[Row]:

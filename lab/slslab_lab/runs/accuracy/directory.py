@@ -9,14 +9,14 @@ import io
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from slslab.errors import RequestError, RunError, writable
-from slslab.run.log import replacing
+from slslab.run.log import locked, replacing
 
 DOCUMENT, TABLE, CHECKPOINT = "curve.json", "curve.csv", "checkpoint.bin"
 SCHEMA = 1
@@ -36,12 +36,11 @@ class CurveDirectory:
 
         RequestError if another command uses it, or it can't be made.
         """
-        with writable(self.path, "choose another --out.", done="made"):
-            self.path.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
+        with ExitStack() as stack:
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                with writable(self.path, "choose another --out.", done="made"):
+                    self.path.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(locked(self.path, fcntl.LOCK_NB))
             except BlockingIOError:
                 raise RequestError(
                     f"Another command is making the curve in {self.path}.", "wait for it, or choose another --out."
@@ -54,8 +53,6 @@ class CurveDirectory:
             finally:
                 with suppress(OSError):
                     self.path.rmdir()
-        finally:
-            os.close(descriptor)
 
     def check_empty(self) -> None:
         """Raise RequestError if the directory is not empty."""

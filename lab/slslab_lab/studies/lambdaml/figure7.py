@@ -10,7 +10,6 @@ from typing import Any
 from slslab.errors import counted
 from slslab.report.formats import percent
 from slslab.run.metrics import grouped
-from slslab_lab.pages.reproduction import ROUNDS
 from slslab_lab.studies import committed
 from slslab_lab.studies.curves import LOWEST_TARGET, Curve, Point, read_curves
 from slslab_lab.studies.documents import Cell, ReproducedRow, make_curve, make_document, middle
@@ -220,7 +219,7 @@ def _network_pictures(networks: Sequence[Curve]) -> Iterator[dict[str, Any]]:
 def _by_rounds(
     of: str, what: str, unit: str, lines: Iterable[tuple[str, Sequence[Any], Sequence[Any]]]
 ) -> dict[str, Any]:
-    x, y = ("rounds", ROUNDS, ""), ("loss", what, unit)
+    x, y = ("rounds", "rounds of communication", ""), ("loss", what, unit)
     return make_curve(f"{of}: {what} by rounds of communication", of, x, y, lines)
 
 

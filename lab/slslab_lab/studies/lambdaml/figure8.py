@@ -8,7 +8,6 @@ from typing import Any
 
 from slslab.errors import counted
 from slslab.run.metrics import grouped
-from slslab_lab.pages.reproduction import EPOCHS
 from slslab_lab.runs.accuracy.curve import Unwatched
 from slslab_lab.studies.documents import Cell, ReproducedRow, make_curve, make_document, middle
 from slslab_lab.studies.lambdaml.losses import RATE, Losses, Series, Training, by_epoch, collect, run
@@ -96,7 +95,7 @@ def _picture(members: Sequence[Series]) -> dict[str, Any]:
         (SYNCHRONISATIONS[each.synchronisation], range(1, len(each.losses[seed]) + 1), each.losses[seed])
         for each in members
     ]
-    of, axes = _of(members[0]), (("epochs", EPOCHS, ""), ("loss", "training loss", ""))
+    of, axes = _of(members[0]), (("epochs", "epochs", ""), ("loss", "training loss", ""))
     return make_curve(f"{of}: loss by epoch", of, *axes, lines)
 
 

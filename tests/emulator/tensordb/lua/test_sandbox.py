@@ -96,7 +96,7 @@ def running(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Set when a script has run for a while."""
     began, over = threading.Event(), lua_process.Run.over
 
-    def watched(run: lua_process.Run) -> bytes | None:
+    def watched(run: lua_process.Run) -> str | None:
         began.set()
         return over(run)
 
@@ -382,6 +382,6 @@ def test_the_error_of_a_tail_call_has_no_line_and_in_parentheses_it_has(url: str
 )
 def test_what_a_script_has_taken_is_given_back(monkeypatch: pytest.MonkeyPatch, script: bytes) -> None:
     monkeypatch.setattr(runtime, "LITTER", 1 << 20)
-    lua = runtime.Runtime(lambda *_: (True, b""), lambda: None, 1 << 30)
+    lua = runtime.Runtime(lambda *_: (True, b""), 1 << 30)
     lua.run(lua.compile(script), "name", [], [])
     assert lua._lua.get_memory_used() < runtime.LITTER
