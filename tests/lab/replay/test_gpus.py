@@ -98,7 +98,7 @@ def test_a_longer_job_waits_to_be_stopped_once() -> None:
 
 def test_workers_that_wait_for_others_without_a_gpu_are_fewer_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: object) -> None:
-        raise ReplayError("stuck")
+        raise ReplayError("stuck", "")
 
     monkeypatch.setattr(whatif, "play", never)
     with pytest.raises(RequestError) as refused:
