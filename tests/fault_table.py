@@ -30,6 +30,7 @@ from slslab.run.log import load, replacing
 from slslab.run.run import read_run
 from slslab_lab.runs.execution import run_plan
 from slslab_workers.faults.plan import CUT, DEATHS, LOSSES, OBJECTS, PHASES
+from slslab_workers.plan import PlanError
 
 DATA = Path(__file__).parents[1] / "results" / "faults.json"
 SCHEMA = 1
@@ -173,7 +174,7 @@ def fill(key: Key, without: Cell, scratch: Path) -> Cell:
         try:
             place = scratch / "-".join((*key, str(attempt))).replace(" ", "-").replace("/", "-")
             document, _ = _run(system, fault, place)
-        except RequestError as error:
+        except (RequestError, PlanError) as error:
             return {**cell, "status": "not applicable", "reason": error.message}
         [happened] = document["faults"]
         if happened["times"]:

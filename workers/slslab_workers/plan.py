@@ -42,7 +42,9 @@ def _option(name: str) -> str:
 
 
 class PlanError(ValueError):
-    """A plan that can't run. `message` says what is wrong, and `hint` what to do."""
+    """A plan that can't run. `message` says what is wrong, and `hint` what to do; `exit_code` is the command line's."""
+
+    exit_code = 2
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)

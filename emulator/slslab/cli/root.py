@@ -11,6 +11,7 @@ import click
 from slslab.cli.terminal import printable
 from slslab.errors import HostError, RequestError, SlslabError
 from slslab.installation import COMMANDS, EXTRAS, __version__, entry_point, lacking, plugins
+from slslab_workers.plan import PlanError
 
 # Headings of `slslab --help`, by the commands' package.
 SECTIONS = {"slslab_lab": "Runs", "slslab": "The emulator"}
@@ -73,7 +74,7 @@ def execute(arguments: Sequence[str] | None) -> int:
     try:
         given = list(arguments) if arguments is not None else None
         code = root.main(args=given, prog_name="slslab", standalone_mode=False)
-    except SlslabError as error:
+    except (SlslabError, PlanError) as error:
         _print_error(error)
         return error.exit_code
     except click.ClickException as error:
@@ -97,5 +98,5 @@ def execute(arguments: Sequence[str] | None) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _print_error(error: SlslabError) -> None:
+def _print_error(error: SlslabError | PlanError) -> None:
     click.echo(printable(f"Error: {error.message}\nHint: {error.hint}"), err=True)

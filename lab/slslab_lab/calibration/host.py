@@ -20,19 +20,17 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class StepTime:
-    """CPU and wall seconds of a training step, by its number of threads.
+    """The quickest of a training step's repetitions by its number of threads: wall, CPU and held-up seconds.
 
-    For `held_s` of these seconds its threads were ready to run but the host gave them no processor.
+    While it was held up, its threads were ready to run but the host gave them no processor.
     """
 
-    cpu_s: Mapping[int, float]
-    wall_s: Mapping[int, float]
-    held_s: Mapping[int, float]
+    quickest: Mapping[int, tuple[float, float, float]]
 
     @property
     def busy(self) -> bool:
         """Whether the host was so busy that even the quickest steps were delayed."""
-        return any(self.held_s[threads] > BUSY * wall for threads, wall in self.wall_s.items())
+        return any(held_s > BUSY * wall_s for wall_s, _, held_s in self.quickest.values())
 
     @property
     def parallel(self) -> float | None:
@@ -40,10 +38,11 @@ class StepTime:
 
         A step of C CPU seconds takes C × ((1 − f) + f ÷ T) on T threads. This is f, from the largest T measured.
         """
-        threads = max(self.wall_s)
+        threads = max(self.quickest)
         if threads == 1 or self.busy:
             return None
-        serial = self.wall_s[threads] / self.cpu_s[threads]
+        wall_s, cpu_s, _ = self.quickest[threads]
+        serial = wall_s / cpu_s
         return min(1.0, max(0.0, (1 - serial) * threads / (threads - 1)))
 
 
@@ -76,9 +75,7 @@ def measure_step(progress: Progress, steps: int = STEPS) -> StepTime:
             progress("measuring training steps", number + 1, steps)
     finally:
         torch.set_num_threads(threads_before)
-    quickest = {count: min(of_count) for count, of_count in times.items()}
-    wall_s, cpu_s, held_s = ({count: best[part] for count, best in quickest.items()} for part in range(3))
-    return StepTime(cpu_s, wall_s, held_s)
+    return StepTime({count: min(of_count) for count, of_count in times.items()})
 
 
 def _sample() -> Sample:

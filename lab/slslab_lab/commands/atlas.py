@@ -92,11 +92,9 @@ def atlas(
 
 
 def _parameters(model: str, dataset: str) -> int:
-    from slslab_lab.runs.planning import refused_plans
     from slslab_workers.training import datasets, fitting
 
-    with refused_plans():
-        return fitting.fit(model, dataset, datasets.find(dataset), {}).parameters
+    return fitting.fit(model, dataset, datasets.find(dataset), {}).parameters
 
 
 def _refuse(recordings: Path | None, out: Path | None, on: str | None, *, record: bool, check: bool) -> None:

@@ -123,15 +123,9 @@ class Amount(click.FloatRange):
 
 @contextmanager
 def replayable(run: str) -> Iterator[None]:
-    """Raise RunError if a replay can't finish, RequestError for options that a pattern doesn't cover."""
-    from slslab_lab.replay.kernel.kernel import ReplayError
-    from slslab_lab.runs.planning import refused_plans
-
+    """Raise RunError if a replay can't finish."""
     try:
-        with refused_plans():
-            yield
-    except ReplayError as error:
-        raise RunError(f"{run} cannot be replayed: {error}", "run the plan again.") from error
+        yield
     except OverflowError as error:
         raise RunError(f"{run} cannot be replayed: its figures are too large.", "run the plan again.") from error
 

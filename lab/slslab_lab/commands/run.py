@@ -108,7 +108,7 @@ class RunOrPlanGroup(RunGroup):
             others: tuple[str, ...], out: Path | None, prices: str | None, json_: bool, strict_packages: bool
         ) -> None:
             from slslab_lab.runs import execution
-            from slslab_lab.runs.planning import load_plan, refused_plans
+            from slslab_lab.runs.planning import load_plan
 
             if others:
                 raise RequestError(
@@ -116,8 +116,7 @@ class RunOrPlanGroup(RunGroup):
                     "change the plan's file, or leave that out: only --out, --prices, --json and "
                     "--strict-packages can be given.",
                 )
-            with refused_plans():
-                plan = load_plan(Path(cmd_name), prices)
+            plan = load_plan(Path(cmd_name), prices)
             given: Any = {"out": out, "strict": strict_packages}
             _run(lambda bar: execution.run(plan, progress=bar, say=bar.say, **given), json_)
 

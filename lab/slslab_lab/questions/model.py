@@ -1,6 +1,6 @@
 """Compare LambdaML's analytic model of a run with the closed form, the replay and the measurement."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import takewhile
 from typing import Any
@@ -12,6 +12,7 @@ from slslab_lab.replay.analytic import LEFT_OUT, Constants, analytic, closed_for
 from slslab_lab.replay.ranges import play_with_ranges
 from slslab_lab.replay.whatif import LARGEST_FLEET, ImpossibleError, vary_profile
 from slslab_workers.architecture import with_chains
+from slslab_workers.patterns import Chain
 from slslab_workers.training.algorithms import is_asynchronous
 
 FLEETS = (1, 2, 4, 8, 16, 32, 64)
@@ -36,7 +37,7 @@ def model(asked: Asked, workers: str | None) -> dict[str, Any]:
     fleets = read_numbers("--workers", workers, 1, LARGEST_FLEET) or tuple(sorted({*FLEETS, plan.workers}))
     timeline, _ = setup.simulate(setup.platform.profile)
     known, profile = constants(setup.run, timeline), vary_profile(setup.run, setup.variant, setup.platform.profile)
-    rows = asked.play("playing numbers of workers", fleets, partial(_row, setup, known, profile))
+    rows = asked.play("playing numbers of workers", fleets, partial(_row, setup, chain, known, profile))
     return {
         "transfers": "published" if chain(plan.workers).published else "derived",
         "constants": _constants(known, profile),
@@ -47,10 +48,9 @@ def model(asked: Asked, workers: str | None) -> dict[str, Any]:
     }
 
 
-def _row(setup: ReplaySetup, known: Constants, profile: Profile, workers: int) -> dict[str, Any]:
-    plan = setup.run.plan
-    chain = setup.run.costs.architecture.longest_chain
-    assert chain is not None
+def _row(
+    setup: ReplaySetup, chain: Callable[[int], Chain], known: Constants, profile: Profile, workers: int
+) -> dict[str, Any]:
     estimate = analytic(chain(workers), known, profile)
     formula = closed_form(setup.run.costs, workers, known, profile)
     return {
@@ -58,7 +58,7 @@ def _row(setup: ReplaySetup, known: Constants, profile: Profile, workers: int) -
         "model": _figures(estimate),
         "closed_form": _figures(formula),
         **_replayed(setup.vary(workers=workers), estimate),
-        "measured": _measured(setup) if workers == plan.workers else None,
+        "measured": _measured(setup) if workers == setup.run.plan.workers else None,
     }
 
 
@@ -87,9 +87,8 @@ def _replayed(setup: ReplaySetup, estimate: Mapping[str, float]) -> dict[str, An
         return {"seconds": result.seconds, "communication": communication(timeline)}
 
     row: dict[str, Any] = {"label": setup.variant.label, "trouble": None, "replay": None, "model_error": None}
-    like = {"communication": "seconds"}
     try:
-        figures, errors = play_with_ranges(play, dict, setup.platform.profile, setup.run, like)
+        figures, errors = play_with_ranges(play, dict, setup.platform.profile, setup.run)
     except ImpossibleError as error:
         return row | {"trouble": error.message}
     if warnings := setup.run.warnings(setup.variant.workers):

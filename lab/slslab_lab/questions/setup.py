@@ -134,12 +134,11 @@ def read_setup(
     measured = read_measured(resolve(run).path)
     chosen = choose(platform, profile, measured)
     plan, containers, is_own = measured.plan, chosen.containers, chosen == measured.platform
-    if containers is not None:
-        _check_functions(measured, **{"profile" if platform is None else "platform": chosen.name})
     _check_functions(measured, arch=arch, concurrency=concurrency, timeout=timeout)
     book = load_book(DEFAULT_BOOK)
     usual_s: float = min(plan.timeout, lambda_limits().timeout_s.maximum)
     if containers is not None:
+        _check_functions(measured, **{"profile" if platform is None else "platform": chosen.name})
         if arch not in (None, "x86_64"):
             raise RequestError(f"{chosen.name} has only x86_64 processors.", "leave out --arch.")
         if prices is not None:

@@ -37,10 +37,9 @@ def replay(asked: Asked, memory: str | None, workers: str | None) -> dict[str, A
 
 def _rows(asked: Asked, variants: Sequence[tuple[int | None, int | None]]) -> list[Row]:
     setup, platform, plain = asked.setup, asked.setup.platform, Variant()
-    containers = platform.profile.containers
-    rows = [measured_row(setup.run, platform.book, platform.timeout_s, containers)]
+    rows = [measured_row(setup.run, platform)]
     if setup.prices != platform.book:
-        rows.append(priced(measured_row(setup.run, setup.prices, platform.timeout_s, containers), setup.prices))
+        rows.append(priced(measured_row(setup.run, replace(platform, book=setup.prices)), setup.prices))
     rows.append(evaluate(setup.run, plain, platform))
     if (setup.variant, setup.prices) != (plain, platform.book) or variants != [(None, None)]:
         rows += asked.play("playing variants", variants, setup.row)
@@ -98,7 +97,7 @@ def _alone(rows: Sequence[Row], cheapest: Row | None) -> dict[str, Any]:
 
 
 def _size(row: Row | None) -> int | None:
-    return None if row is None or row.variant is None else row.variant.memory_mb
+    return None if row is None else row.variant.memory_mb
 
 
 def _sizes(rows: Sequence[Row]) -> list[int]:

@@ -11,7 +11,7 @@ modelled.
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean
 
 from slslab.predict.environment import NS
@@ -21,7 +21,7 @@ from slslab_lab.replay.kernel.timeline import Timeline
 from slslab_lab.replay.measured import Measured
 from slslab_lab.replay.programs.step_costs import StepCosts, name_of, unit_of
 from slslab_workers.channels.choice import moved_bytes
-from slslab_workers.patterns import MINIBATCH, Activity, Chain, Pattern, Role, Slot, Workload, activities, slots
+from slslab_workers.patterns import MINIBATCH, Activity, Chain, Role, Slot, Workload, activities, slots
 from slslab_workers.trace.operations import MOVES
 from slslab_workers.training.algorithms import exchange_every, message_length
 
@@ -121,7 +121,7 @@ def closed_form(costs: StepCosts, workers: int, known: Constants, profile: Profi
     Each step takes the longest way through the requests that wait for each other. Then all workers begin the next step
     together.
     """
-    pattern = _pattern(costs, workers)
+    pattern = costs.pattern(workers=workers)
     steps: dict[tuple[int, int], list[tuple[Role, list[Activity]]]] = defaultdict(list)
     for role in pattern.roles:
         for at, each in _steps(role, pattern.workload):
@@ -134,16 +134,10 @@ def closed_form(costs: StepCosts, workers: int, known: Constants, profile: Profi
     return {"seconds": known.start_s + known.compute_s + total_ns / NS, "communication": exchanged_ns / NS}
 
 
-def _pattern(costs: StepCosts, workers: int) -> Pattern:
-    pattern = costs.architecture.pattern(replace(costs.workload, workers=workers))
-    assert pattern is not None, "costs need a pattern"
-    return pattern
-
-
 def _channel(costs: StepCosts) -> tuple[str, str]:
     """Return the operations that put messages into the channel and get them: the first of a round each."""
     # A single worker may not read any message.
-    roles, slot = _pattern(costs, 2).roles, Slot(0, 0, 0, 1)
+    roles, slot = costs.pattern(workers=2).roles, Slot(0, 0, 0, 1)
     exchanged = [each for role in roles for step in role.steps for each in activities(step, slot) if each.protocol]
     moves = {MOVES.get(activity.op, ""): activity.op for activity in reversed(exchanged)}
     return moves["in"], moves["out"]

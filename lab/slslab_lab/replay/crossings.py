@@ -30,13 +30,8 @@ MOST_EPOCHS = 1_000_000
 
 
 def step_seconds(timeline: Timeline) -> float:
-    """Return the mean seconds of a training step, from the start of the first step to the end of the last.
-
-    RequestError if the timeline has no training step.
-    """
+    """Return the mean seconds of a training step, from the start of the first step to the end of the last."""
     within = [entry for entry, step in enumerate(timeline.steps) if step.epoch >= 0 and step.step >= 0]
-    if not within:
-        raise RequestError("The run has no training step.", "replay one of at least one epoch.")
     begin, end = min(timeline.begin[entry] for entry in within), max(timeline.end[entry] for entry in within)
     return (end - begin) / NS / (timeline.program.epochs * timeline.program.batches)
 
@@ -157,15 +152,8 @@ def _longer(hosts: Hosts, factor: float) -> Hosts:
 
 
 def course(timeline: Timeline, played: Totals, usage: Usage) -> Course:
-    """Extend a timeline to more epochs: each takes the mean of those after the first.
-
-    RequestError for a timeline of one epoch, since it doesn't show the start and an epoch separately.
-    """
+    """Extend a timeline of at least two epochs to more: each takes the mean of those after the first."""
     ends = grouped((step.epoch, end) for step, end in zip(timeline.steps, timeline.end, strict=True) if step.epoch >= 0)
-    if len(ends) < 2:
-        raise RequestError(
-            "One epoch doesn't show how long further epochs take.", "replay a run of at least two: --epochs 2."
-        )
     first, last, epochs = min(ends), max(ends), timeline.program.epochs
     epoch_s = (max(ends[last]) - max(ends[first])) / NS / (last - first)
     return Course(played.seconds - epochs * epoch_s, epoch_s, epochs, usage)

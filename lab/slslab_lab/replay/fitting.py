@@ -8,7 +8,6 @@ ignores the slowest tenth.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import date
 from statistics import fmean, median
 from typing import Any
@@ -16,7 +15,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from slslab.errors import RequestError
 from slslab.predict.invocation import FORMER_PERIOD_MS
 from slslab.predict.profiles.profile import Channel, Compute, Figure, Functions, Instances, Operation, Profile
 from slslab.run.metrics import lambda_clock_ns
@@ -25,7 +23,10 @@ from slslab_lab.replay.kernel.kernel import TRANSITION
 from slslab_lab.replay.programs.recording import BESIDE, Databases, Event, find_calls, operation
 from slslab_workers.plan import VCPU_MB
 
+# A request: bytes, wall ms on the Lambda clock, and wall ms of CPU time.
 Sample = tuple[int, float, float]
+# An operation's requests: the first ones of each environment, and the rest.
+Samples = tuple[list[Sample], list[Sample]]
 NAME = "this-host"
 KEPT = 0.9
 # Bandwidths to try, in 10⁶ bytes a second: from a slow disk's to memory's.
@@ -37,7 +38,7 @@ MOVING = ("put", "get", "set")
 def fit(recordings: Sequence[Run], epochs: int, on: date, parallel: Figure | None = None) -> Profile:
     """Return the profile of the host of these recordings, fitted to what happened before epoch `epochs` of each.
 
-    RequestError without any request to fit to. `parallel` is the share of a training step that threads do in parallel,
+    `parallel` is the share of a training step that threads do in parallel,
     which one run can't show; without it the whole step counts as parallel.
     """
     source = f"fitted to epochs 0 to {epochs - 1} of {', '.join(recording.plan.run for recording in recordings)}"
@@ -59,8 +60,6 @@ def fit(recordings: Sequence[Run], epochs: int, on: date, parallel: Figure | Non
     shares = {record["request_id"]: (record["cpu_share"], _period_ms(record)) for record in records}
     # Fit an operation that the first epochs lack (an update, while none is significant) to all epochs.
     samples = _samples(events, shares) | _samples((each for each in events if each[0]["epoch"] < epochs), shares)
-    if not samples:
-        raise RequestError("There is no request to fit a profile to.", "fit it to a run with at least one epoch.")
     around = _around(recordings, epochs)
     channels = _channels(samples, figure)
     channels["lambda"] = Channel(
@@ -95,24 +94,8 @@ def fit(recordings: Sequence[Run], epochs: int, on: date, parallel: Figure | Non
     )
 
 
-@dataclass
-class Samples:
-    """An operation's requests: bytes, wall ms on the Lambda clock, and wall ms of CPU time.
-
-    `first` are the first requests of each environment, `later` the rest.
-    """
-
-    first: list[Sample] = field(default_factory=list)
-    later: list[Sample] = field(default_factory=list)
-
-    @property
-    def usual(self) -> list[Sample]:
-        """The samples to which the operation's latency is fitted."""
-        return self.later or self.first
-
-
 def _samples(events: Iterable[tuple[Event, int]], shares: Mapping[str, tuple[float, int]]) -> dict[str, Samples]:
-    samples: dict[str, Samples] = defaultdict(Samples)
+    samples: dict[str, Samples] = defaultdict(lambda: ([], []))
     seen = set()
     for event, server_ns in events:
         op = operation(event)
@@ -121,8 +104,7 @@ def _samples(events: Iterable[tuple[Event, int]], shares: Mapping[str, tuple[flo
             wall_ms = (lambda_clock_ns(event) - server_ns) / 1e6
             cpu_ms = _busy_ms(event["cpu_ns"], *shares.get(event["invocation"], (1.0, FORMER_PERIOD_MS)))
             of_environment = (op, event["environment"])
-            requests = samples[op].later if of_environment in seen else samples[op].first
-            requests.append((event["bytes"], wall_ms, cpu_ms))
+            samples[op][of_environment in seen].append((event["bytes"], wall_ms, cpu_ms))
             seen.add(of_environment)
     return samples
 
@@ -132,13 +114,13 @@ def _channels(samples: Mapping[str, Samples], figure: Any) -> dict[str, Channel]
     for channel in sorted({op.partition(".")[0] for op in samples}):
         by_name = {op.partition(".")[2]: requests for op, requests in samples.items() if op.startswith(f"{channel}.")}
         # Operations with a single size can't show a bandwidth, so they share the other operations' bandwidth.
-        bandwidth = _bandwidth([requests.usual for name, requests in by_name.items() if name in MOVING])
-        for name, requests in by_name.items():
+        bandwidth = _bandwidth([later or first for name, (first, later) in by_name.items() if name in MOVING])
+        for name, (first, later) in by_name.items():
             per_byte = 1e3 / bandwidth if bandwidth and name in MOVING else 0.0
-            latency = _beyond_cpu(requests.usual, per_byte, _trimmed_mean)
+            latency = _beyond_cpu(later or first, per_byte, _trimmed_mean)
             channels[channel][name] = Operation(
                 latency_ms=figure(latency),
-                first_ms=figure(_beyond_cpu(requests.first, per_byte, median) - latency),
+                first_ms=figure(_beyond_cpu(first, per_byte, median) - latency),
                 bandwidth_mb_s=figure(bandwidth) if per_byte else None,
             )
     return {

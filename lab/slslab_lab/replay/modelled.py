@@ -16,7 +16,7 @@ from slslab.run.document import Crossing, ModelledWorker, Range, not_modelled
 from slslab.run.metrics import Records
 from slslab.run.run import Run
 from slslab_lab.replay.gpus import with_gpus
-from slslab_lab.replay.kernel.kernel import ReplayError, play
+from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.kernel.timeline import Timeline
 from slslab_lab.replay.outcome import Totals, outcome
 from slslab_lab.replay.path import critical_path, describe
@@ -38,7 +38,7 @@ def model(recording: Run, book: Book) -> dict[str, Any]:
     """
     try:
         return _model(recording, book)
-    except (SlslabError, ReplayError) as error:
+    except SlslabError as error:
         return {**not_modelled(str(error))}
     except Exception as error:
         # A finished run keeps its results even if its model fails for an unknown reason.
@@ -68,9 +68,8 @@ def _model(recording: Run, book: Book) -> dict[str, Any]:
     plain, calls = figures_of(played, bill), longest(played.invocations)
     # Only Lambda limits init.
     limited = calls if profile.containers is None else {name: calls[name] for name in calls if INIT not in name}
-    like = dict.fromkeys(calls, "seconds")
     uncertainties = find_uncertainties(
-        {**plain, **calls}, play_figures, profile, processor_of(recording), bool(recording.instances), like
+        {**plain, **calls}, play_figures, profile, processor_of(recording), bool(recording.instances)
     )
     return {
         "status": "modelled",

@@ -5,7 +5,7 @@ Every figure depends on the timeline's profile, so it is modelled; counts, round
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import groupby
 from operator import itemgetter
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from slslab.aws.limits import billed_ms
 from slslab.predict.environment import NS
-from slslab.run.bill import Hosts, Usage
+from slslab.run.bill import Usage
 from slslab.run.containers import container_usage
 from slslab.run.document import ModelledWorker
 from slslab.run.metrics import Records, gb_seconds, summed
@@ -34,11 +34,10 @@ class Totals:
     """The totals of a timeline.
 
     `makespan_ns` lasts from the first acceptance to the last end. `gb_seconds` (1 GB = 1,024 MB) are the functions'.
-    `requests` counts requests to stores, databases and queues by op, including polls that found nothing. `billed`
-    counts how many of them AWS charges for; for DynamoDB, request units. `invocations` and `instances` are records with
-    what bills and limits read from metered ones, their `worker`, and the number of their `track` in the program. On a
-    platform that bills containers, `containers` and `idle` are a bill's (`Usage`), and invocations cost nothing
-    themselves.
+    `requests` counts requests to stores, databases and queues by op, including polls that found nothing. `invocations`
+    and `instances` are records with what bills and limits read from metered ones, their `worker`, and the number of
+    their `track` in the program. `usage` is what the timeline's own tracks use; on a platform that bills containers,
+    invocations cost nothing themselves.
 
     `workers` have the seconds of their invocations and instances; executions aren't billed by time, so they are left
     out. `seconds` are waiting + transfer + compute: `waiting` is time blocked by other workers, including polls and
@@ -52,12 +51,9 @@ class Totals:
     cold_starts: int
     workers: Sequence[ModelledWorker]
     requests: Mapping[str, int]
-    billed: Mapping[str, int]
-    transitions: int
     invocations: Records
     instances: Records
-    containers: Hosts = ()
-    idle: Hosts = ()
+    usage: Usage
 
     @property
     def seconds(self) -> float:
@@ -79,17 +75,9 @@ class Totals:
         makespan, rounded up to milliseconds. `driver` counts the driver's own requests to the object store by op, since
         timelines don't contain them."""
         span = Decimal(-(-self.makespan_ns // MS)) / 1000
-        objects = Counter(self.billed)
+        objects = Counter(self.usage.object_requests)
         objects.update(driver or {})
-        return Usage(
-            () if self.containers else self.invocations,
-            objects,
-            self.transitions,
-            hosts=tuple((instance["type"], seconds_used(instance)) for instance in self.instances),
-            service_hosts=tuple((host, span) for host in hosts),
-            containers=self.containers,
-            idle=self.idle,
-        )
+        return replace(self.usage, object_requests=objects, service_hosts=tuple((host, span) for host in hosts))
 
 
 def outcome(timeline: Timeline, architecture: str = "x86_64") -> Totals:
@@ -98,7 +86,6 @@ def outcome(timeline: Timeline, architecture: str = "x86_64") -> Totals:
     accepted = min((call.accepted for call in timeline.calls), default=0)
     spent = _spend(timeline)
     asked = tuple(_requests(timeline))
-
     billed_containers, running, idle = container_usage(timeline.profile.containers, lives(timeline))
     return Totals(
         makespan_ns=timeline.end_ns - accepted,
@@ -108,12 +95,16 @@ def outcome(timeline: Timeline, architecture: str = "x86_64") -> Totals:
         cold_starts=sum(record["init_ms"] is not None for record in invocations),
         workers=tuple(_workers(spent, invocations, instances, timeline)),
         requests=summed((op, number) for op, number, _ in asked),
-        billed=summed((op, billed_requests(op, number, size)) for op, number, size in asked if op in BILLED),
-        transitions=sum(max(1, step.requests) for step in timeline.steps if step.op == TRANSITION),
         invocations=invocations,
         instances=instances,
-        containers=running,
-        idle=idle,
+        usage=Usage(
+            () if running else invocations,
+            summed((op, billed_requests(op, number, size)) for op, number, size in asked if op in BILLED),
+            sum(max(1, step.requests) for step in timeline.steps if step.op == TRANSITION),
+            hosts=tuple((instance["type"], seconds_used(instance)) for instance in instances),
+            containers=running,
+            idle=idle,
+        ),
     )
 
 

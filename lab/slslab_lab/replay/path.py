@@ -70,8 +70,6 @@ def parts(path: Sequence[Stretch]) -> list[dict[str, Any]]:
 
 def describe(path: Sequence[Stretch]) -> str:
     """Describe the longest parts in one sentence, each with its worker if one has more than half of it."""
-    if not path:
-        return "The run takes no time."
     shares = []
     for part in parts(path)[:NAMED]:
         most = part["workers"][0]
@@ -88,8 +86,6 @@ def _before(timeline: Timeline, index: int, end: int) -> Iterator[Stretch]:
 
 
 def _follow(timeline: Timeline) -> Iterator[Stretch]:
-    if not timeline.calls:
-        return
     first = set(np.unique(np.array(timeline.track, np.int64), return_index=True)[1].tolist())
     last = {index: entry for entry, index in enumerate(timeline.track)}
     index = max(range(len(timeline.calls)), key=lambda number: timeline.calls[number].ended)

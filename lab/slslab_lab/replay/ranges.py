@@ -86,13 +86,14 @@ def find_uncertainties(
     """Return the uncertainty of each figure in `plain`, the result of `play` on the profile.
 
     The profile already has the processor's speeds (`with_processor`). `instances` says whether instances are billed.
-    `like` maps a figure of another name to seconds, billed_seconds or cost, the one with the same mean errors.
+    `like` maps a figure of another name to seconds, billed_seconds or cost, the one with the same mean errors: by
+    default seconds.
     """
-    like = {**{name: name for name in plain}, **(like or {})}
     # A platform whose starts have ranges is tested by nothing; it errs at least as much as the profile it is based on.
     untested = profile.containers is not None or any(each.boot_s.half_range for each in profile.instances.values())
     tested = profile_errors(DEFAULT_PROFILE if untested else profile.name, instances=instances)
     replayed = replay_errors(instances=instances)
+    like = {**{name: name if name in replayed else "seconds" for name in plain}, **(like or {})}
     compute = profile.compute
     speeds = {kind: compute.kinds.get(kind, compute.speed) for kind in KINDS}
     own_speeds = profile.model_copy(update={"compute": compute.model_copy(update={"kinds": speeds})})

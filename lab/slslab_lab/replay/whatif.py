@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from slslab.aws.accounts import NEW, account_limits
 from slslab.errors import RequestError
-from slslab.predict.profiles.profile import Containers, Figure, Profile, with_figures
+from slslab.predict.profiles.profile import Figure, Profile, with_figures
 from slslab.predict.uncertainty import Uncertainty
 from slslab.run.bill import METERS, OBJECT_OPERATIONS, Bill, Book, Usage, compute_bill
 from slslab.run.metrics import Records
@@ -100,7 +100,7 @@ class Row:
     bases: Mapping[str, Basis] | None = None
     late: tuple[tuple[str, int, float], ...] = ()
     trouble: str = ""
-    variant: Variant | None = None
+    variant: Variant = Variant()
     uncertainties: Mapping[str, Uncertainty] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
@@ -284,11 +284,11 @@ def evaluate(run: Measured, variant: Variant, platform: Platform) -> Row:
     )
 
 
-def measured_row(run: Measured, book: Book, timeout_s: float, containers: Containers | None = None) -> Row:
-    """Return the run as measured on its host, priced by a book: its invocations, or a platform's containers."""
+def measured_row(run: Measured, platform: Platform) -> Row:
+    """Return the run as measured on its host, priced by the platform's book: its invocations, or containers."""
     document = run.document
-    bill = compute_bill(run.usage(containers), book)
-    late = over_timeout(run.invocations, timeout_s)
+    bill = compute_bill(run.usage(platform.profile.containers), platform.book)
+    late = over_timeout(run.invocations, platform.timeout_s)
     figures: dict[str, Valued] = {
         "seconds": Valued(run.span_s, "measured"),
         "billed_seconds": Valued(document["billed_seconds"], "measured"),
@@ -323,12 +323,12 @@ def _line_bases(bill: Bill, timeline: Timeline, invocations: Basis) -> dict[str,
 def as_document(row: Row) -> dict[str, Any]:
     """Return a row for JSON: money and GB-seconds as decimal strings, everything else as numbers."""
     variant = row.variant
-    changes = {} if variant is None else {name: value for name, value in vars(variant).items() if value is not None}
-    if variant is not None and variant.network is not None:
+    changes = {name: value for name, value in vars(variant).items() if value is not None}
+    if variant.network is not None:
         changes["network"] = variant.network.name
-    if variant is not None and variant.straggler is not None:
+    if variant.straggler is not None:
         changes["straggler"] = dict(zip(("worker", "factor"), variant.straggler, strict=True))
-    if variant is not None and variant.memory_mb is not None:
+    if variant.memory_mb is not None:
         changes["threads"] = thread_count(variant.memory_mb)
     document: dict[str, Any] = {"label": row.label, "variant": changes, "trouble": row.trouble or None}
     document |= {name: one.as_document() for name, one in row.figures.items()}

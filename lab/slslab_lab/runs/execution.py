@@ -27,7 +27,7 @@ from slslab_lab.runs import alone
 from slslab_lab.runs.admission import Say, admit, admit_concurrency, admit_hosts, print_warning
 from slslab_lab.runs.embedded import EmbeddedSystem
 from slslab_lab.runs.on_lambda import play
-from slslab_lab.runs.planning import architectures, make_plan, refused_plans, settle
+from slslab_lab.runs.planning import architectures, make_plan, settle
 from slslab_lab.runs.platforms import check_limits
 from slslab_lab.runs.processor import ProcessorWatch
 from slslab_lab.runs.recorder import Recorder
@@ -64,11 +64,10 @@ def run_plan(
 
     `named` has the name and processor of a host other than the command's; with `reuse`, a solo profile of the same work
     is used again; with `strict`, functions don't see this host's packages. Without a `book` the bill has AWS's
-    prices, or the platform's. `say` receives a warning before the run. RequestError or
-    HostError if the run can't begin.
+    prices, or the platform's. `say` receives a warning before the run. RequestError, PlanError or HostError if the run
+    can't begin.
     """
-    with refused_plans():
-        plan = make_plan(architectures()[name], {**values, "prices": book}, options)
+    plan = make_plan(architectures()[name], {**values, "prices": book}, options)
     return run(plan, out=out, progress=progress, named=named, reuse=reuse, strict=strict, say=say)
 
 
@@ -84,19 +83,18 @@ def run(
 ) -> RunDocument:
     """Run a plan; see `run_plan`."""
     architecture, prices = architectures()[plan.architecture], load_book(plan.prices)
-    with refused_plans():
-        check_limits(plan, architecture)
-        check_hosts(architecture.requirements(plan), prices)
-        if plan.platform is not None and (containers := load_platform(plan.platform).containers):
-            check_book(containers, prices)
-        admit_concurrency(plan, architecture)
-        admit_hosts(plan, architecture, say)
-        datasets.find(plan.dataset).check()
-        system = find_system(plan, architecture, strict=strict)
-        admit(plan, architecture, system.budgets_mb)
-        directory = RunDirectory.create(out if out is not None else root() / plan.run)
-        plan = settle(plan, system.automatic)
-        return execute(plan, architecture, directory, progress, prices, system, named, reuse)
+    check_limits(plan, architecture)
+    check_hosts(architecture.requirements(plan), prices)
+    if plan.platform is not None and (containers := load_platform(plan.platform).containers):
+        check_book(containers, prices)
+    admit_concurrency(plan, architecture)
+    admit_hosts(plan, architecture, say)
+    datasets.find(plan.dataset).check()
+    system = find_system(plan, architecture, strict=strict)
+    admit(plan, architecture, system.budgets_mb)
+    directory = RunDirectory.create(out if out is not None else root() / plan.run)
+    plan = settle(plan, system.automatic)
+    return execute(plan, architecture, directory, progress, prices, system, named, reuse)
 
 
 def check_hosts(requirements: Requirements, book: Book) -> None:

@@ -1,7 +1,6 @@
 """Make a complete plan from the command line's values, or from the file of a plan that was run before."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -19,22 +18,13 @@ from slslab_workers.plan import SCHEMA, Plan, PlanError, Value
 from slslab_workers.training import datasets, fitting
 from slslab_workers.training.datasets import Source
 
-__all__ = ["architectures", "find_file", "load_plan", "make_plan", "read_plan_file", "refused_plans", "settle"]
+__all__ = ["architectures", "find_file", "load_plan", "make_plan", "read_plan_file", "settle"]
 
 USUAL_BATCHES = (512, 24)
 # The first of these batch sizes that gives each worker enough minibatches of a file's samples is used.
 BATCH_SIZES, FEWEST_BATCHES = (64, 16, 4), 4
 # What functions run in by default on each stack.
 ENVIRONMENTS = {"embedded": "process", "compose": "docker"}
-
-
-@contextmanager
-def refused_plans() -> Iterator[None]:
-    """Raise RequestError for a plan that cannot be carried out (PlanError)."""
-    try:
-        yield
-    except PlanError as error:
-        raise RequestError(error.message, error.hint) from error
 
 
 def make_plan(architecture: Architecture, values: Mapping[str, Any], options: Mapping[str, Value]) -> Plan:
@@ -51,9 +41,8 @@ def make_plan(architecture: Architecture, values: Mapping[str, Any], options: Ma
     batch_size, batches = usual_batches(
         source, filled.get("workers", Plan.workers), filled.get("early_stopping", Plan.early_stopping)
     )
-    filled.setdefault("batch_size", batch_size)
-    filled.setdefault("batches", batches)
-    filled.setdefault("environment", ENVIRONMENTS[filled.get("stack", Plan.stack)])
+    environment = ENVIRONMENTS[filled.get("stack", Plan.stack)]
+    filled = {"batch_size": batch_size, "batches": batches, "environment": environment, **filled}
     if "prices" in filled:
         filled["prices"] = find_file(filled["prices"], book_names())
     if "faults" in filled:

@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from slslab.aws.errors import throttled
@@ -16,6 +17,7 @@ from slslab_workers.faults.plan import FaultPlan
 RANKS = ("rank", "function")
 
 
+@dataclass
 class Throttling:
     """Throttles the first attempts of invocations that a fault plan chooses.
 
@@ -23,29 +25,27 @@ class Throttling:
     an event for each fault.
     """
 
-    def __init__(self, plan: FaultPlan, run: str, retry_after_s: int, record: Callable[[dict[str, Any]], None]) -> None:
-        self._seed = plan.seed
-        self._faults = plan.of_kinds("throttle")
-        self._run = run
-        self._retry_after_s = retry_after_s
-        self._record = record
-        self._met: Counter[object] = Counter()
+    plan: FaultPlan
+    run: str
+    retry_after_s: int
+    record: Callable[[dict[str, Any]], None]
+    met: Counter[object] = field(default_factory=Counter)
 
     def check(self, request: Request) -> None:
         """Raise TooManyRequestsException if the plan says so."""
         function, numbers = request.target.function.name, _numbers(request.payload)
         worker = next((numbers[name] for name in RANKS if name in numbers), -1)
-        identity = (function.replace(self._run, ""), sorted(numbers.items()))
-        for fault in self._faults:
-            if fault.worker not in (None, worker) or not fault.is_drawn(self._seed, *identity):
+        identity = (function.replace(self.run, ""), sorted(numbers.items()))
+        for fault in self.plan.of_kinds("throttle"):
+            if fault.worker not in (None, worker) or not fault.is_drawn(self.plan.seed, *identity):
                 continue
-            self._met[fault.number, str(identity)] += 1
-            if self._met[fault.number, str(identity)] <= fault.count:
+            self.met[fault.number, str(identity)] += 1
+            if self.met[fault.number, str(identity)] <= fault.count:
                 event = own_event(
                     "fault", time.monotonic_ns(), "", resource=f"{fault.number} throttle", function=function
                 )
-                self._record({**event, "worker": worker})
-                raise throttled("ConcurrentInvocationLimitExceeded", self._retry_after_s)
+                self.record({**event, "worker": worker})
+                raise throttled("ConcurrentInvocationLimitExceeded", self.retry_after_s)
 
 
 def _numbers(payload: bytes) -> dict[str, int]:

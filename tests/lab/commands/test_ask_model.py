@@ -2,12 +2,10 @@
 
 import json
 import shutil
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import tomli_w
 from tests import commands
 from tests.lab.commands.test_replay import OTHERS
 from tests.lab.replay.recordings import TRACES, write_run
@@ -111,9 +109,9 @@ def test_other_architectures_are_refused(slslab: Slslab, name: str) -> None:
 def test_an_asynchronous_run_is_refused(slslab: Slslab, tmp_path: Path) -> None:
     run = tmp_path / "asynchronous"
     shutil.copytree(TRACES / "allreduce", run)
-    plan = tomllib.loads((run / "plan.toml").read_text())
-    plan.setdefault("options", {})["synchronisation"] = "s-asp"
-    (run / "plan.toml").write_text(tomli_w.dumps(plan))
+    document = json.loads((run / "run.json").read_text())
+    document["plan"].setdefault("options", {})["synchronisation"] = "s-asp"
+    (run / "run.json").write_text(json.dumps(document))
     done = slslab("ask", "model", str(run))
     assert (done.code, done.out) == (2, "")
     assert "the analytic model assumes that all workers wait" in done.err

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from tests.lab.replay.platform import platform
 from tests.lab.replay.recordings import MS
 
-from slslab.errors import RequestError
 from slslab.run.bill import Usage, load_book
 from slslab_lab.replay.crossings import (
     FACTORS,
@@ -47,8 +46,6 @@ def requests(number: int, size: int, epochs: int = 1) -> Program:
 def test_seconds_of_a_step() -> None:
     # 2 gets of 5 ms and 10 ms for 10⁶ bytes each, in each of 3 epochs.
     assert step_seconds(play(requests(2, 1_000_000, 3), platform())) == pytest.approx(0.03)
-    with pytest.raises(RequestError, match="no training step"):
-        step_seconds(play(requests(1, 1, 0), platform()))
 
 
 def test_latency_times_bandwidth_over_size() -> None:
@@ -110,8 +107,6 @@ def test_further_epochs_take_what_those_after_the_first_do() -> None:
     way = course(timeline, found, found.as_usage())
     assert (way.fixed_s, way.epoch_s) == pytest.approx((0.14, 0.015))
     assert way.seconds(100) == pytest.approx(1.64)
-    with pytest.raises(RequestError, match="One epoch doesn't show"):
-        course(play(requests(1, 1), platform()), found, found.as_usage())
 
 
 def instances(fixed_s: float, epoch_s: float) -> Course:

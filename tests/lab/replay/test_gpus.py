@@ -69,15 +69,14 @@ def test_a_container_is_billed_from_its_start_to_its_stop() -> None:
     steps = program(("compute",), ("update",))
     played = outcome(play(steps, with_step(on_gpus(), "T4", ANCHOR, 2.0)))
     # 100 ms of a cold start and what follows, 0.2 or 2 s of work, rounded up with 60 s of idle time.
-    assert dict(played.idle) == {"gpu.T4": 60, "container.vcpu": 240, "container.memory": 480}
-    assert dict(played.containers) == {"gpu.T4": 1, "container.vcpu": 2 * (1 + 3), "container.memory": 4 * (1 + 3)}
-    assert played.billed_seconds == 61 + 63
     usage = played.as_usage()
+    assert dict(usage.idle) == {"gpu.T4": 60, "container.vcpu": 240, "container.memory": 480}
+    assert dict(usage.containers) == {"gpu.T4": 1, "container.vcpu": 2 * (1 + 3), "container.memory": 4 * (1 + 3)}
+    assert played.billed_seconds == 61 + 63
     assert usage.invocations == ()
-    assert (usage.containers, usage.idle) == (played.containers, played.idle)
     # The start isn't billed everywhere, and some bill a minimum.
     late = with_step(on_gpus(start_billed=0, unit_s=0.001, idle_s=0), "T4", ANCHOR, 2.0)
-    assert dict(outcome(play(program(("compute",)), late)).containers)["gpu.T4"] == Decimal("0.2")
+    assert dict(outcome(play(program(("compute",)), late)).usage.containers)["gpu.T4"] == Decimal("0.2")
     least = with_step(on_gpus(least_s=600), "T4", ANCHOR, 2.0)
     assert outcome(play(steps, least)).billed_seconds == 1200
 
@@ -99,7 +98,7 @@ def test_a_longer_job_waits_to_be_stopped_once() -> None:
 
 def test_workers_that_wait_for_others_without_a_gpu_are_fewer_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: object) -> None:
-        raise ReplayError("stuck")
+        raise ReplayError("stuck", "")
 
     monkeypatch.setattr(whatif, "play", never)
     with pytest.raises(RequestError) as refused:

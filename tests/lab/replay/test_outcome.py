@@ -111,7 +111,7 @@ def test_a_warm_environment_has_no_init_and_executions_are_transitions() -> None
     found = outcome(play(Program("spirt", 1, (first, second, execution), (1, 1, 1, 1)), platform()))
     assert [one["init_ms"] for one in found.invocations] == [0.0, None]
     assert found.cold_starts == 1
-    assert found.transitions == 2
+    assert found.usage.transitions == 2
     assert found.as_usage().transitions == 2
     assert found.makespan_ns == (30 + 100 + 10 + 30 + 10) * MS
     (worker,) = found.workers

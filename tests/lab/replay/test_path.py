@@ -9,7 +9,6 @@ from tests.lab.replay.small_programs import MS, handing_over, programs
 
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.kernel.program import Program, Step, Track
-from slslab_lab.replay.kernel.timeline import Timeline
 from slslab_lab.replay.outcome import outcome
 from slslab_lab.replay.path import Stretch, critical_path, describe, parts
 
@@ -107,12 +106,6 @@ def test_an_instance_boots() -> None:
     track = Track("g4dn.xlarge", "instance", 0, (Step("compute", "compute", 1000 * MS),), 1769)
     path = critical_path(play(Program("gpu", 1, (track,), ()), platform()))
     assert [(stretch.op, stretch.ns // MS) for stretch in path] == [("boot", 30_000), ("compute", 100)]
-
-
-def test_nothing_played_has_no_path() -> None:
-    path = critical_path(Timeline(Program("none", 0, (), ()), platform(), []))
-    assert path == ()
-    assert describe(path) == "The run takes no time."
 
 
 @given(programs())

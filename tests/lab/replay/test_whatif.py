@@ -58,7 +58,7 @@ def with_arm(profile: Profile, speed: float) -> Profile:
 
 
 def test_the_run_as_measured(run: Measured) -> None:
-    row = measured_row(run, BOOK, 0.3)
+    row = measured_row(run, rounded(timeout_s=0.3))
     # From 1000 to 1470, the end of worker 1; billed are 270 and 470.
     assert row.number("seconds") == pytest.approx(0.47)
     assert row.number("billed_seconds") == pytest.approx(0.74)
@@ -239,7 +239,7 @@ def test_a_host_with_too_little_memory(run: Measured, monkeypatch: pytest.Monkey
         "cache.t3.medium",
         "--channel-host",
         Kept(certain * 4 * 10**9, 4 * 10**9),
-        {kind: BOOK.prices[f"host.{kind}"] for kind in ("cache.t3.medium", "cache.m5.large")},
+        {"cache.t3.medium": 3.09 * 2**30, "cache.m5.large": 6.38 * 2**30},
     )
     monkeypatch.setattr(Measured, "shortages", lambda _self, workers: [short] * (workers == 2))
     row = evaluate(run, Variant(), rounded())
@@ -272,8 +272,9 @@ def test_who_would_be_over_a_time_out(run: Measured) -> None:
 
 def test_other_prices(run: Measured) -> None:
     book = load_book("paper-2025")
-    assert measured_row(run, book, 900).figures["cost"].value == Decimal(740 * 1769) / 10**6 * Decimal("0.0000166667")
-    row = evaluate(run, Variant(), replace(rounded(), book=book))
+    priced = replace(rounded(), book=book)
+    assert measured_row(run, priced).figures["cost"].value == Decimal(740 * 1769) / 10**6 * Decimal("0.0000166667")
+    row = evaluate(run, Variant(), priced)
     assert row.figures["cost"].value == Decimal(770 * 1769) / 10**6 * Decimal("0.0000166667")
 
 

@@ -14,6 +14,7 @@ from slslab_lab.runs.execution import check_hosts, run_plan
 from slslab_lab.runs.planning import architectures, make_plan
 from slslab_lab.runs.system import host_meter
 from slslab_workers.architecture import Requirements
+from slslab_workers.plan import PlanError
 
 
 def requirements(name: str, **options: Any) -> Requirements:
@@ -68,7 +69,7 @@ def test_what_cannot_run_is_refused_before_anything_starts(
 ) -> None:
     monkeypatch.setenv("SLSLAB_DATASETS", str(tmp_path))
     monkeypatch.setattr(execution, "find_system", lambda *_: pytest.fail("the system was looked for"))
-    with pytest.raises(RequestError, match=says):
+    with pytest.raises((RequestError, PlanError), match=says):
         run_plan(
             name,
             {"dataset": "digits", "workers": 2, **values},

@@ -14,6 +14,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
 
+from slslab.errors import RunError
 from slslab.predict.environment import NS, Environment
 from slslab.predict.profiles.profile import Profile, to_ns
 from slslab_lab.replay.kernel.environment import Pool
@@ -26,7 +27,7 @@ from slslab_workers.trace.operations import ALL_REDUCE
 TRANSITION = "transition"
 
 
-class ReplayError(RuntimeError):
+class ReplayError(RunError):
     """A program can't be played to its end, because its steps wait for each other."""
 
 
@@ -101,7 +102,8 @@ class _Kernel:
         if stuck:
             raise ReplayError(
                 f"{len(stuck)} of {len(self.states)} tracks never end, the first being {stuck[0].name} of worker "
-                f"{stuck[0].worker}: the trace doesn't contain what it waits for."
+                f"{stuck[0].worker}: the trace doesn't contain what it waits for.",
+                "run the plan again.",
             )
         return self.timeline
 
@@ -236,9 +238,8 @@ class _Kernel:
 
     def _finish(self, state: _TrackState, call: Call, now: int) -> None:
         call.ended = now
-        if state.track.kind == "invocation":
-            assert state.environment is not None
-            self.pool.give_back(state.track.name, now, state.environment)
+        if call.environment is not None:
+            self.pool.give_back(state.track.name, now, call.environment)
             heappush(self.heap, (now, NEVER))
         self._signal(state.track.opens, now, state.last)
 

@@ -11,9 +11,8 @@ from slslab.predict.processor import Processor
 from slslab.run import metrics
 from slslab.run.directory import RunDirectory
 from slslab.run.oversubscription import delayed
-from slslab.run.run import Run
+from slslab.run.run import Run, read_run
 from slslab_lab.replay.programs.disturbance import widen
-from slslab_workers.architecture import read_plan
 from slslab_workers.channels.scripts import PREFIX
 from slslab_workers.faults.plan import kinds_left_out
 
@@ -27,12 +26,12 @@ SUMMING = ("parameter.deserialise", "parameter.merge", "parameter.serialise")
 
 
 def read_recording(directory: Path) -> Run:
-    """Read a run directory; RunError, naming the record, if the trace is incomplete or contradicts itself."""
-    run = Run(RunDirectory(directory))
-    name = run.directory.id
-    if run.directory.service() is not None:
-        raise RunError(f"{name} was recorded by `slslab up`, so it has no plan.", "replay a run: slslab runs")
-    document = run.document
+    """Read a run directory; RunError, naming the record, if the trace is incomplete or contradicts itself.
+
+    RequestError as `read_run` raises it.
+    """
+    run = read_run(RunDirectory(directory))
+    name, document = run.directory.id, run.document
     if document is None or document["status"] != "done":
         status = "failed" if document is not None and document["status"] == "failed" else "was interrupted"
         raise RunError(f"{name} {status}, so its trace is incomplete.", "replay a finished run.")
@@ -40,8 +39,6 @@ def read_recording(directory: Path) -> Run:
         raise RunError(
             f"Faults were injected into {name}: {', '.join(kinds)}.", "leave out all faults except stragglers."
         )
-    run.directory.verify(document)
-    run = run.replace(plan=read_plan(run.directory.plan()))
     if run.torn:
         raise RunError(f"The trace of {name} breaks off in its last line.", "run the plan again.")
     check(run)

@@ -22,10 +22,7 @@ BEFORE, AFTER = ("start", "init"), ("return", "other")
 
 def generate(costs: StepCosts, workers: int, batches: int, epochs: int) -> Program:
     """Return the program for these numbers of workers, batches per worker and epoch, and epochs."""
-    workload = replace(costs.workload, workers=workers, batches=batches, epochs=epochs)
-    pattern = costs.architecture.pattern(workload)
-    assert pattern is not None
-    return _Generator(pattern, costs).program()
+    return _Generator(costs.pattern(workers=workers, batches=batches, epochs=epochs), costs).program()
 
 
 def transfer(costs: StepCosts, architecture: Architecture, plan: Plan) -> StepCosts:

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 
@@ -60,6 +61,12 @@ class StepCosts:
     left_out: frozenset[tuple[str, str, str]]
     polls: tuple[float, float, float]
     poll_cpu_ns: Mapping[str, int]
+
+    def pattern(self, **sizes: Any) -> Pattern:
+        """Return the architecture's pattern with other `workers`, `batches` or `epochs`."""
+        pattern = self.architecture.pattern(replace(self.workload, **sizes))
+        assert pattern is not None, "costs need a pattern"
+        return pattern
 
     def of(self, function: str, op: str, phase: str, first: bool) -> Cost:
         """Return the cost of an operation, or of the most similar one, of the same phase or function; RequestError

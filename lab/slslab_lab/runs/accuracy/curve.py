@@ -20,7 +20,7 @@ from slslab.installation import __version__
 from slslab.report.formats import percent
 from slslab.stack.instances.fleet import choose_devices
 from slslab_lab.runs.accuracy.directory import SCHEMA, CurveDirectory
-from slslab_lab.runs.planning import architectures, make_plan, refused_plans
+from slslab_lab.runs.planning import architectures, make_plan
 from slslab_workers.architecture import Progress, read_plan
 from slslab_workers.driver.stopping import Stopping
 from slslab_workers.plan import Plan
@@ -168,8 +168,8 @@ def make_curve(
     command: str,
     watcher: Watcher,
 ) -> dict[str, Any]:
-    """Do what `slslab accuracy` does; RequestError or HostError if it cannot begin. The document of an interrupted
-    curve says so."""
+    """Do what `slslab accuracy` does; RequestError, PlanError or HostError if it cannot begin. The document of an
+    interrupted curve says so."""
     architecture = architectures()[name]
     kind: type[Replicas] | None = architecture.replicas()
     if kind is None:
@@ -177,30 +177,29 @@ def make_curve(
             f"The architecture {name} does not say what its workers compute in one process.",
             f"`slslab run {name}` trains it too; to support `slslab accuracy`, set `learns` (docs/architectures.md).",
         )
-    with refused_plans():
-        plan = make_plan(architecture, values, options)
-        architecture.requirements(plan)
-        kind.check(plan)
-        curve = Curve(plan, describe_device(device), command, Stopping(plan))
-        directory = CurveDirectory(out if out is not None else Path("results", "accuracy", curve_name(plan)))
-        with ExitStack() as held:
-            bodies: Iterator[bytearray] | None = None
-            if resume:
-                document, bodies = held.enter_context(directory.checkpoint())
-                held.enter_context(directory.held())
+    plan = make_plan(architecture, values, options)
+    architecture.requirements(plan)
+    kind.check(plan)
+    curve = Curve(plan, describe_device(device), command, Stopping(plan))
+    directory = CurveDirectory(out if out is not None else Path("results", "accuracy", curve_name(plan)))
+    with ExitStack() as held:
+        bodies: Iterator[bytearray] | None = None
+        if resume:
+            document, bodies = held.enter_context(directory.checkpoint())
+            held.enter_context(directory.held())
+            with directory.reading():
+                curve.resume(document, directory)
+        else:
+            held.enter_context(directory.held())
+            directory.check_empty()
+        progress = _Progress(plan, len(curve.rows), watcher)
+        with _enough_memory():
+            samples = Samples(plan, lambda done, total: watcher.report("load", done, total))
+            replicas = kind(plan, samples, curve.device["kind"], progress.count_minibatch)
+            if bodies is not None:
                 with directory.reading():
-                    curve.resume(document, directory)
-            else:
-                held.enter_context(directory.held())
-                directory.check_empty()
-            progress = _Progress(plan, len(curve.rows), watcher)
-            with _enough_memory():
-                samples = Samples(plan, lambda done, total: watcher.report("load", done, total))
-                replicas = kind(plan, samples, curve.device["kind"], progress.count_minibatch)
-                if bodies is not None:
-                    with directory.reading():
-                        replicas.restore(bodies)
-                return _train(curve, replicas, directory, progress)
+                    replicas.restore(bodies)
+            return _train(curve, replicas, directory, progress)
 
 
 def _train(curve: Curve, replicas: "Replicas", directory: CurveDirectory, progress: "_Progress") -> dict[str, Any]:

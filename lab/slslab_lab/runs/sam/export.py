@@ -20,7 +20,7 @@ from slslab_lab.replay.measured import find_architecture
 from slslab_lab.replay.modelled import model
 from slslab_lab.replay.programs.recording import read_recording
 from slslab_lab.runs.accuracy.curve import Unwatched
-from slslab_lab.runs.planning import read_plan_file, refused_plans
+from slslab_lab.runs.planning import read_plan_file
 from slslab_lab.runs.platforms import check_limits
 from slslab_lab.runs.sam.readme import Cost, make_readme
 from slslab_lab.runs.sam.template import CODE, IMAGE_PYTHON, PYTHON, make_template
@@ -106,7 +106,7 @@ def write_export(plan: Plan, cost: Cost, imported: set[str] | None, out: Path) -
 
     Return the files' names, and the `imported` packages that the functions' code lacks; None if these aren't known.
 
-    RequestError if the folder holds anything, or the architecture cannot be exported.
+    RequestError if the folder holds anything, or the architecture cannot be exported; PlanError if the plan can't run.
     """
     architecture = find_architecture(plan.architecture)
     if plan.faults is not None:
@@ -115,22 +115,18 @@ def write_export(plan: Plan, cost: Cost, imported: set[str] | None, out: Path) -
         raise RequestError(
             f"The plan is for {plan.platform}, and SAM templates are for Lambda.", "export a run without --platform."
         )
-    with refused_plans():
-        check_limits(plan, architecture)
-        requirements = architecture.requirements(plan)
-        deployment = architecture.deployment(plan, Cloud(lambda _: None, lambda _: None), Unwatched())
+    check_limits(plan, architecture)
+    requirements = architecture.requirements(plan)
+    deployment = architecture.deployment(plan, Cloud(lambda _: None, lambda _: None), Unwatched())
     if deployment is None:
         raise RequestError(
             f"No SAM template can be made of {plan.architecture}: its `deployment` names no functions.",
             "export a run of another architecture, or write its `deployment` (docs/own.md).",
         )
     if requirements.channel:
-        has_s3 = any(option.name == "channel" and "s3" in option.choices for option in architecture.options)
         raise RequestError(
             f"No template can be made for the channel {requirements.channel}: its server runs in your own network.",
-            "export a run with --channel s3."
-            if has_s3
-            else "export a run of an architecture that requires no channel.",
+            "export a run with --channel s3, or of an architecture that requires no channel.",
         )
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise RequestError(f"{out} already exists.", "choose another --out, or remove it.")

@@ -75,9 +75,5 @@ def _source(package: str) -> str:
 
 
 def _digest(*texts: str) -> str:
-    total = sha256()
-    for text in texts:
-        # Add the length, so that different lists of texts give different bytes.
-        data = text.encode()
-        total.update(len(data).to_bytes(8, "little") + data)
-    return total.hexdigest()
+    # Different lists of texts have different reprs.
+    return sha256(repr(texts).encode()).hexdigest()

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from slslab_lab.runs.planning import architectures, make_plan, refused_plans
+from slslab_lab.runs.planning import architectures, make_plan
 from slslab_lab.studies.kept import Entry, Kept, made_now
 from slslab_lab.studies.recording import check_done, make_run
 from slslab_lab.studies.trainings import train
@@ -102,8 +102,7 @@ class Training:
 
     def plan(self) -> Plan:
         """Return the complete plan."""
-        with refused_plans():
-            return make_plan(architectures()[ARCHITECTURE], self.values, self.options)
+        return make_plan(architectures()[ARCHITECTURE], self.values, self.options)
 
 
 def by_round(training: Training) -> tuple[float, ...]:
@@ -129,8 +128,7 @@ def by_epoch(training: Training) -> tuple[float, ...]:
 
 def _replicas(training: Training) -> Replicas:
     plan = training.plan()
-    with refused_plans():
-        Replicas.check(plan)
+    Replicas.check(plan)
     return Replicas(plan, Samples(plan))
 
 

@@ -13,6 +13,7 @@ from slslab.errors import RequestError, RunError
 from slslab_lab.studies import recording
 from slslab_lab.studies.catalogue import STUDIES
 from slslab_lab.studies.lambdaml.losses import Training, by_epoch, by_round, collect, run
+from slslab_workers.plan import PlanError
 
 STUDY = STUDIES["lambdaml-fig7"]
 
@@ -68,7 +69,7 @@ def test_a_run_that_fails_or_is_interrupted_ends_the_figure(monkeypatch: pytest.
 
 
 def test_s_asp_is_not_computed_in_one_process() -> None:
-    with pytest.raises(RequestError, match="depends on which worker is faster"):
+    with pytest.raises(PlanError, match="depends on which worker is faster"):
         by_epoch(Training("lr", "breast-cancer", "ga", 1, 0, "s-asp"))
 
 
