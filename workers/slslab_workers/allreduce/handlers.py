@@ -1,13 +1,11 @@
 """AllReduce's Lambda handler: rank 0 merges the gradients of all workers."""
 
 from functools import partial
-from types import MappingProxyType
 
 import torch
 
 from slslab_workers.channels.choice import adds_up
 from slslab_workers.training.exchange import ObjectWorker
-from slslab_workers.training.released_log import LogLines, computed
 from slslab_workers.training.state import WorkerState
 from slslab_workers.training.worker import handle
 
@@ -16,19 +14,11 @@ class AllReduceWorker(ObjectWorker):
     """Every worker puts its gradient; rank 0 merges all and puts the result; the others wait for it."""
 
     logged_as = "all_reduce"
-    # Each step of the released AllReduce writes more lines to the log: five on rank 0, six on any other.
-    log_lines: LogLines = MappingProxyType(
-        {
-            "compute": computed,
-            "put_gradient": lambda worker, *_: ("gradient put", "waiting for the merged gradient")[
-                : 1 + (worker.rank > 0)
-            ],
-            "merge": lambda worker, *_: (f"{worker.plan.workers} gradients merged",),
-            "publish_merged": lambda *_: ("merged gradient put, expired ones deleted",),
-            "get_merged": lambda *_: ("merged gradient gotten",),
-            "update": lambda worker, *_: ("model updated", "step ended")[: 1 + (worker.rank > 0)],
-        }
-    )
+    logged = ("compute", "put_gradient", "merge", "publish_merged", "get_merged", "update")
+
+    def lines_after(self, method: str) -> int:
+        """Return 1, and for all ranks except 0 sometimes 2: they write six lines a step, and rank 0 five."""
+        return 2 if self.rank and method in ("put_gradient", "update") else 1
 
     def exchange(self, state: WorkerState, vector: torch.Tensor) -> torch.Tensor:
         """Return the aggregate of all workers' vectors, after rank 0, or a parameter server, has merged them."""

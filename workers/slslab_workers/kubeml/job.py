@@ -71,7 +71,7 @@ class Job(Companion[Task]):
 
     def _receive(self) -> dict[str, Any] | None:
         """Return the next new message; None if time is too short, TimeoutError after an hour without messages."""
-        queue, silent = settings.job_queue(self.plan), f"Nothing was reported in epoch {self._epoch}"
+        queue, silent = settings.job_queue(self.plan), lambda: f"Nothing was reported in epoch {self._epoch}"
         while message := self.receive(queue, self._heard, silent, self._is_no_report):
             acknowledge(message)
             content: dict[str, Any] = json.loads(message.body)

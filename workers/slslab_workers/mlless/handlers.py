@@ -6,7 +6,6 @@ A removed worker stores its model for the others and exits.
 import json
 from contextlib import ExitStack
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -21,7 +20,6 @@ from slslab_workers.mlless.schedule import Schedule
 from slslab_workers.plan import Assignment
 from slslab_workers.training import aggregation, gradients
 from slslab_workers.training.lifetime import remaining_s
-from slslab_workers.training.released_log import LogLines, computed
 from slslab_workers.training.state import WorkerState
 from slslab_workers.training.worker import Worker, handle
 
@@ -37,22 +35,8 @@ REMOVALS = "removals"
 class MLLessWorker(Worker):
     """A worker in one invocation."""
 
-    # The released MLLess writes seven more lines a step to a worker's log, even if nothing is sent.
-    log_lines: LogLines = MappingProxyType(
-        {
-            "compute": computed,
-            "filter_gradient": lambda _worker, update, *_: (f"{'no ' * (update is None)}significant update",),
-            "send": lambda _worker, _result, _state, update: (
-                "nothing announced" if update is None else "update stored and announced",
-            ),
-            "report": lambda *_: ("reported to the supervisor",),
-            "await_updates": lambda _worker, decision, *_: (f"{len(decision['updates'])} updates announced by all",),
-            "get_updates": lambda _worker, received, *_: (f"{len(received)} updates gotten",),
-            "update": lambda _worker, _result, _state, aggregate: (
-                "no update" if aggregate is None else "model updated",
-            ),
-        }
-    )
+    # Seven lines a step, even if nothing is sent.
+    logged = ("compute", "filter_gradient", "send", "report", "await_updates", "get_updates", "update")
 
     def __init__(
         self, assignment: Assignment, context: Any, objects: ObjectChannel | None = None, queues: Queues | None = None

@@ -80,14 +80,17 @@ class Supervisor(Companion[Supervision]):
     def _collect_reports(self) -> bool:
         """Receive all reports of this step; False if time is too short, TimeoutError after an hour without reports."""
         queue = settings.supervisor_queue(self.plan)
-        while missing := sorted(set(self._schedule.ranks) - self._reports.keys()):
-            silent = f"Workers {missing} reported nothing in step {self._position}"
-            message = self.receive(queue, self._reported, silent, self._is_repeated)
+        while len(self._reports) < len(self._schedule.ranks):
+            message = self.receive(queue, self._reported, self._silent, self._is_repeated)
             if message is None:
                 return False
             self._note(json.loads(message.body))
             acknowledge(message)
         return True
+
+    def _silent(self) -> str:
+        missing = sorted(set(self._schedule.ranks) - self._reports.keys())
+        return f"Workers {missing} reported nothing in step {self._position}"
 
     def _note(self, report: Mapping[str, Any]) -> None:
         if report["step"] > self._position:

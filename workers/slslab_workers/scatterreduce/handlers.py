@@ -1,41 +1,25 @@
 """ScatterReduce's Lambda handler: worker i merges chunk i of all gradients, by a robust rule if the plan has one."""
 
-import statistics
 from functools import partial
-from types import MappingProxyType
-from typing import Any
 
 import torch
 
 from slslab_workers.scatterreduce.pattern import SUMMARY_STEPS
 from slslab_workers.training import aggregation
 from slslab_workers.training.exchange import ObjectWorker
-from slslab_workers.training.released_log import LogLines, computed
 from slslab_workers.training.state import WorkerState
 from slslab_workers.training.worker import handle
-
-
-def _updated(worker: Any, _result: None, state: WorkerState, *_arguments: Any) -> tuple[str, ...]:
-    if worker.tracer.step % SUMMARY_STEPS:
-        return ("model updated",)
-    return "model updated", f"mean loss so far {statistics.fmean(state.losses):.4f}"
 
 
 class ScatterReduceWorker(ObjectWorker):
     """Worker i owns chunk i: the others send it their parts, it merges them, and all workers get the result."""
 
     logged_as = "scatter_reduce"
-    # The released ScatterReduce adds six lines a step to a worker's log, and one more in every tenth step.
-    log_lines: LogLines = MappingProxyType(
-        {
-            "compute": computed,
-            "put_chunks": lambda worker, *_: (f"{worker.plan.workers - 1} chunks put",),
-            "merge_own": lambda *_: ("own chunk merged",),
-            "publish_own": lambda *_: ("merged chunk put",),
-            "gather": lambda worker, *_: (f"{worker.plan.workers - 1} merged chunks gotten",),
-            "update": _updated,
-        }
-    )
+    logged = ("compute", "put_chunks", "merge_own", "publish_own", "gather", "update")
+
+    def lines_after(self, method: str) -> int:
+        """Return 1, or 2 once in every tenth step: the released code adds a summary."""
+        return 2 if method == "update" and self.tracer.step % SUMMARY_STEPS == 0 else 1
 
     def exchange(self, state: WorkerState, vector: torch.Tensor) -> torch.Tensor:
         """Return the aggregate of all workers' vectors after getting all chunks."""

@@ -20,6 +20,7 @@ from slslab_workers.plan import InvocationInput
 # An hour: workers report sooner even on a busy host, and a companion must not invoke itself forever after its driver
 # was killed.
 PATIENCE_S = 3600.0
+Overhead = Callable[[bytes], bool]
 Task = TypeVar("Task", bound=InvocationInput)
 
 
@@ -90,16 +91,16 @@ class Companion(Generic[Task]):
         self.queues = queues
         self._context = context
 
-    def receive(self, queue: str, heard: float, silent: str, overhead: Callable[[bytes], bool]) -> Message | None:
+    def receive(self, queue: str, heard: float, silent: Callable[[], str], overhead: Overhead) -> Message | None:
         """Return the next message; None once no time is left.
 
-        TimeoutError, which begins with `silent`, an hour after the last report was heard (wall time, s).
+        TimeoutError, which begins with what `silent` returns, an hour after the last report was heard (wall time, s).
         """
         kept_s = min(self.keeps_s, self.plan.timeout / 4)
         while (patience_s := remaining_s(self._context) - kept_s) > 0:
             silent_s = time.time() - heard
             if silent_s > PATIENCE_S:
-                raise TimeoutError(f"{silent} for {silent_s:.0f} s.")
+                raise TimeoutError(f"{silent()} for {silent_s:.0f} s.")
             patience_s = min(patience_s, PATIENCE_S - silent_s + 1)
             if (message := self.queues.consume(queue, patience_s, "synchronise", overhead=overhead)) is not None:
                 return message

@@ -5,9 +5,8 @@ a step, its text and its length, LINE_BYTES. All lines are equally long, so a pa
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from itertools import chain, count
 from typing import Any
 
@@ -16,8 +15,6 @@ from slslab_workers.option import Option
 from slslab_workers.patterns import Activity, Part, Workload
 from slslab_workers.training.keys import log_key
 
-# By the name of a worker's method: makes the lines after it from the worker, the method's result and its arguments.
-LogLines = Mapping[str, Callable[..., Sequence[str]]]
 # A step of a pattern: the released code writes a line after each block.
 Blocks = Sequence[tuple[Part, ...]]
 # The requests' phase in the trace. They aren't part of the training protocol.
@@ -43,10 +40,7 @@ class Log:
         self._since = time.monotonic()
 
     def append(self, text: str) -> None:
-        """Append a line: the time, epoch and step, the text, and the seconds since the previous line.
-
-        Cut off a text that is too long for the line.
-        """
+        """Append a line: the time, epoch and step, the seconds since the previous line, and the text."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00")
         tracer, seconds = self._objects.tracer, time.monotonic() - self._since
         line = f"{now}Z epoch {tracer.epoch} step {tracer.step}: {seconds:.3f} s, {text}".encode()
@@ -59,29 +53,26 @@ class Log:
         self._since = time.monotonic()
 
 
-def install(worker: Any, lines: LogLines) -> None:
-    """Make a worker append lines to its log after the methods in `lines`, if its plan has the log traffic."""
+def install(worker: Any) -> None:
+    """Make a worker append lines to its log after the methods in `logged`, if its plan has the log traffic."""
     if not LOG_TRAFFIC.of(worker.plan.options):
         return
     logged_as = worker.logged_as or worker.plan.architecture
     log = Log(log_key(worker.plan, rank=worker.rank, logged_as=logged_as), worker.objects)
-    for method, texts in lines.items():
-        setattr(worker, method, _logged(getattr(worker, method), partial(texts, worker), log))
+    for name in worker.logged:
+        setattr(worker, name, _logged(worker, name, log))
 
 
-def _logged(method: Callable[..., Any], texts: Callable[..., Sequence[str]], log: Log) -> Callable[..., Any]:
+def _logged(worker: Any, name: str, log: Log) -> Callable[..., Any]:
+    method = getattr(worker, name)
+
     def logged(*arguments: Any) -> Any:
         result = method(*arguments)
-        for text in texts(result, *arguments):
-            log.append(text)
+        for _ in range(worker.lines_after(name)):
+            log.append(name)
         return result
 
     return logged
-
-
-def computed(_worker: Any, result: tuple[float, Any], *_arguments: Any) -> Sequence[str]:
-    """Return the line after `compute`, which every architecture writes."""
-    return (f"minibatch computed, loss {result[0]:.4f}",)
 
 
 def logged_steps(workload: Workload, step: Callable[[int], Blocks], turns: int = 1) -> tuple[tuple[Part, ...], ...]:

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 from slslab_workers.channels.events import Tracer
@@ -25,12 +24,12 @@ class Worker(Trainer):
 
     `leaving` says whether any worker votes to continue in another invocation after this step. An architecture sets it
     in every step to the same value for all workers, so that all leave after the same step and no worker waits for one
-    that has left. To that end, workers send their votes (`is_short_of_time`) with their vectors. `log_lines` are the
-    lines of the authors' log; `logged_as` is the architecture's name in it.
+    that has left. To that end, workers send their votes (`is_short_of_time`) with their vectors. `logged` are the
+    methods after which the authors' code writes to a log; `logged_as` is the architecture's name in it.
     """
 
     leaving = False
-    log_lines: released_log.LogLines = MappingProxyType({})
+    logged: tuple[str, ...] = ()
     logged_as = ""
 
     def __init__(self, assignment: Assignment, context: Any, objects: ObjectChannel | None = None) -> None:
@@ -43,7 +42,7 @@ class Worker(Trainer):
         self.context = context
         self.step_began = time.monotonic()
         self.longest_step_s = 0.0
-        released_log.install(self, self.log_lines)
+        released_log.install(self)
 
     def run(self) -> dict[str, Any]:
         """Train from `first` to `until`; return the worker's result, or that another invocation continues."""
@@ -67,6 +66,10 @@ class Worker(Trainer):
         if self.plan.mode == "long-running" or over:
             return self.publish(state)
         return self._result(state)
+
+    def lines_after(self, method: str) -> int:  # noqa: ARG002 - overriding methods use it
+        """Return how many lines the released code writes to a worker's log after a method of `logged`."""
+        return 1
 
     def until(self, state: WorkerState) -> int:  # noqa: ARG002 - needed if workers leave early
         """Return the position at which this assignment ends."""
