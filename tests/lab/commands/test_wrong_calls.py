@@ -35,7 +35,6 @@ RUN = Path(__file__).parents[3] / "results" / "table2" / "mobilenet-scatterreduc
         ("run allreduce --lr nan", "lr is nan."),
         (f"run allreduce --memory {'1' * 5000}", "is not a valid integer"),
         (f"run allreduce --prices {LONG}", "is too long for a path"),
-        ("run spirt --accumulate 65", "accumulate is 65."),
         ("run spirt --barrier-timeout inf", "barrier-timeout is inf."),
         ("run mlless --supervisor-memory -1", "The option supervisor-memory cannot be -1."),
         ("run mlless --supervisor-memory 0", "The option supervisor-memory cannot be 0."),

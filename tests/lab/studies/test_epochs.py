@@ -136,13 +136,13 @@ def test_a_larger_share_takes_longer() -> None:
 def test_what_no_pattern_covers_has_a_reason() -> None:
     own = Experiment("spirt", "lenet", False)
     one = recordings().played[own]
-    options: Mapping[str, Any] = {"accumulate": 2}
+    options: Mapping[str, Any] = {"join": "1:1"}
     costs = replace(one.measured.costs, workload=replace(one.measured.costs.workload, options=options))
     other = SimpleNamespace(costs=costs, plan=one.measured.plan, arch=one.measured.arch)
     odd: Any = SimpleNamespace(measured=other, memory_mb=None)
     found = replace(recordings(), played={own: odd}).epoch(own)
     assert found.seconds is None
-    assert "accumulate 2" in found.reason
+    assert "join 1:1" in found.reason
 
 
 def test_a_speed_needs_functions() -> None:

@@ -214,19 +214,6 @@ def test_texts_take_memory(make_plan: MakePlan) -> None:
     assert texts.beside_mb == 2 * (256 + 20 + 3 * 6 + 32 + 4)
 
 
-def test_an_accumulated_gradient_is_the_whole_minibatchs(
-    peers: Peers, make_plan: MakePlan, reference: Reference
-) -> None:
-    whole, parts = Steps(peers), Steps(peers)
-    peers.run(make_plan("spirt", workers=1, epochs=2), after=whole)
-    # 16 samples in 5 parts: of 4, 4, 4 and 4; in 3: of 6, 6 and 4.
-    for number in (3, 5, 16):
-        plan = make_plan("spirt", workers=1, epochs=2, options={"accumulate": number})
-        peers.run(plan, after=parts)
-        assert distance(parts.last, whole.last) <= 1e-6
-        assert torch.equal(parts.last, reference(plan)[1])
-
-
 @pytest.mark.parametrize(
     ("function", "when"),
     [
@@ -537,7 +524,6 @@ def test_the_death_of_all_peers_ends_the_run(peers: Peers, make_plan: MakePlan) 
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"options": {"accumulate": 0}}, "accumulate is 0"),
         ({"options": {"gradients": "json", "averaging": "naive"}}, "JSON gradients are averaged by a round trip"),
         ({"options": {"barrier-timeout": 0.0}}, "barrier-timeout is 0.0"),
         ({"timeout": 5}, "With a time-out of 5 s peers can't wait for others"),

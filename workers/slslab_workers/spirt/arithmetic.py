@@ -1,25 +1,8 @@
-"""SPIRT's arithmetic with models: gradients in parts, and a model's buffers."""
+"""Read and write a model's buffers."""
 
 import torch
 
 from slslab_workers.training import gradients
-from slslab_workers.training.step import compute_gradient
-
-
-def accumulated(
-    model: torch.nn.Module, inputs: torch.Tensor, targets: torch.Tensor, parts: int
-) -> tuple[float, torch.Tensor]:
-    """Return the loss and gradient (P,) of a minibatch, as the mean of `parts` weighted by size."""
-    if parts == 1:
-        return compute_gradient(model, inputs, targets)
-    loss, total = 0.0, None
-    for some_inputs, some_targets in zip(inputs.chunk(parts), targets.chunk(parts), strict=True):
-        weight = len(some_targets) / len(targets)
-        part_loss, part = compute_gradient(model, some_inputs, some_targets)
-        loss += weight * part_loss
-        total = part.mul_(weight) if total is None else total.add_(part, alpha=weight)
-    assert total is not None
-    return loss, total
 
 
 def has_buffers(model: torch.nn.Module) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from slslab_workers.architecture import Cloud, Requirements, ResidentPhase
 from slslab_workers.driver.deployment import QUEUE_OPTIONS, FunctionArchitecture, refuse_modes
@@ -12,7 +13,7 @@ from slslab_workers.patterns.messages import Recorded
 from slslab_workers.plan import Plan, PlanError, Value
 from slslab_workers.spirt.averaging import time_averaging
 from slslab_workers.spirt.deployment import LIGHT_MEMORY, TEXT, WRITTEN_TEXT, SpirtDeployment, has_texts
-from slslab_workers.spirt.pattern import COVERED, pattern
+from slslab_workers.spirt.pattern import pattern
 from slslab_workers.spirt.roster import JOIN, Roster
 from slslab_workers.spirt.settings import RESERVE_S
 from slslab_workers.training import attacks, robust
@@ -66,13 +67,14 @@ class Spirt(FunctionArchitecture):
         ),
         robust.BYZANTINE,
         attacks.ATTACK,
-        Option("accumulate", int, 1, "Parts of a minibatch; more parts need less memory and more time."),
         Option("barrier-timeout", float, 500.0, "A peer that is silent at the barrier for this time, s, is left out."),
         JOIN,
         LIGHT_MEMORY,
         *QUEUE_OPTIONS,
         PARTITION,
     )
+    # Parts of a minibatch.
+    former = MappingProxyType({"accumulate": 1})
     # Each state of its state machines has one.
     handler = ""
     deploys = SpirtDeployment
@@ -89,11 +91,6 @@ class Spirt(FunctionArchitecture):
         """Return a tensor database per peer, a queue and state machines; PlanError if SPIRT can't run the plan."""
         refuse_modes(plan, "SPIRT's functions are invoked by its state machines.")
         options = plan.options
-        if not 1 <= int(options["accumulate"]) <= plan.batch_size:
-            raise PlanError(
-                f"accumulate is {options['accumulate']}.",
-                f"choose 1 to {plan.batch_size} parts, as a minibatch has {plan.batch_size} images.",
-            )
         if not 0 < float(options["barrier-timeout"]) <= LONGEST_BARRIER_S:
             raise PlanError(
                 f"barrier-timeout is {float(options['barrier-timeout'])}.",
@@ -134,7 +131,7 @@ class Spirt(FunctionArchitecture):
     def counted(self, workload: Workload) -> tuple[Pattern, ...]:
         """Return a pattern for each epoch, with the peers that take part in it."""
         roster = Roster.of(workload.workers, workload.options)
-        options = self.complete({**workload.options, **COVERED})
+        options = self.complete({**workload.options, JOIN.name: JOIN.default})
         present = [len(roster.active(epoch)) for epoch in range(workload.epochs)]
         return tuple(pattern(replace(workload, workers=active, epochs=1, options=options)) for active in present)
 

@@ -10,7 +10,7 @@ import torch
 from slslab_workers.channels.stream import Unreachable
 from slslab_workers.models import spec_of
 from slslab_workers.plan import thread_count
-from slslab_workers.spirt.arithmetic import accumulated, has_buffers, read_buffers, write_buffers
+from slslab_workers.spirt.arithmetic import has_buffers, read_buffers, write_buffers
 from slslab_workers.spirt.membership import on_peer
 from slslab_workers.spirt.peer import Peer
 from slslab_workers.training import datasets, evaluation, gradients, models, step
@@ -52,7 +52,7 @@ def compute_gradients(peer: Peer, event: Mapping[str, Any]) -> None:
     device = next(model.parameters()).device
     inputs, targets = inputs.to(device), Attack.of(plan).targets(peer.rank, targets).to(device)
     with peer.tracer.span("compute", "compute") as span:
-        loss, gradient = accumulated(model, inputs, targets, int(peer.options["accumulate"]))
+        loss, gradient = step.compute_gradient(model, inputs, targets)
         gradient, span.loss = gradient.cpu(), loss
     if peer.options["gradients"] == "json":
         key = peer.keys.json_gradients(epoch=peer.epoch)

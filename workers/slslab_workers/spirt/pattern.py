@@ -22,12 +22,11 @@ from slslab_workers.patterns import (
 )
 from slslab_workers.plan import PlanError, Value
 from slslab_workers.spirt.machine import PARALLEL, STATES
+from slslab_workers.spirt.roster import JOIN
 from slslab_workers.training import robust
 
 Options = Mapping[str, Value]
 PHASE = "synchronise"
-# The pattern covers only these values of the options.
-COVERED: Options = {"accumulate": 1, "join": "none"}
 # Size of an announcement at the barrier without its list of ranks, bytes.
 ANNOUNCEMENT = 118
 # Every function that runs a stored script first asks whether the database has it.
@@ -47,15 +46,14 @@ def pattern(workload: Workload) -> Pattern:
     database, so that each finds the next one free; the pattern has one read of n averages instead. Environments are
     assumed to stay warm, so networks are built only in the first epoch. The length of a JSON text depends on its
     numbers: as released, gradients and their mean are as long as the recorded ones on average. PlanError if peers join
-    later or compute a minibatch in parts.
+    later.
     """
     options, workers, parameters = workload.options, workload.workers, workload.parameters
-    for name, value in COVERED.items():
-        if options[name] != value:
-            raise PlanError(
-                f"A run of SPIRT with --{name} {options[name]} cannot be replayed with another number of workers.",
-                f"replay a run with --{name} {value}.",
-            )
+    if options[JOIN.name] != JOIN.default:
+        raise PlanError(
+            f"A run of SPIRT with --join {options[JOIN.name]} cannot be replayed with another number of workers.",
+            f"replay a run with --join {JOIN.default}.",
+        )
     size = 4 * parameters
     momentum = options["update-rule"] == "sgd-momentum"
     everyone = range(workers)

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from slslab_workers.channels import scripts
-from slslab_workers.spirt.arithmetic import accumulated, has_buffers, read_buffers, write_buffers
+from slslab_workers.spirt.arithmetic import has_buffers, read_buffers, write_buffers
 from slslab_workers.spirt.roster import Roster
 from slslab_workers.spirt.rounds import has_momentum, step_outside, update_script
 from slslab_workers.training import aggregation, gradients, robust
@@ -44,12 +44,6 @@ class SpirtReplicas(Replicas):
         for state in self.states:
             state.position += self.plan.batches
             state.updates += 1
-
-    def compute(
-        self, model: torch.nn.Module, inputs: torch.Tensor, targets: torch.Tensor
-    ) -> tuple[float, torch.Tensor]:
-        """Return the loss and gradient (P,) of a minibatch, computed in the plan's number of parts."""
-        return accumulated(model, inputs, targets, int(self.plan.options["accumulate"]))
 
     def judging_rank(self) -> int:
         """Return the lowest rank that took part in the last epoch."""

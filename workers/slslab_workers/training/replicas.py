@@ -201,18 +201,13 @@ class Replicas:
             self._trusted = inputs, targets
         model, targets = self.turn_to(rank), self.attack.targets(rank, targets)
         began = time.monotonic()
-        loss, gradient = self.compute(model, inputs, targets)
+        compute = step_module.compute_gradient if self.local is None else self.local.compute
+        loss, gradient = compute(model, inputs, targets)
         gradient = gradient.cpu()
         self._compute_s += time.monotonic() - began
         self._losses.append(loss)
         self._on_minibatch()
         return gradient
-
-    def compute(
-        self, model: torch.nn.Module, inputs: torch.Tensor, targets: torch.Tensor
-    ) -> tuple[float, torch.Tensor]:
-        """Return the loss and gradient (P,) of a minibatch."""
-        return (step_module.compute_gradient if self.local is None else self.local.compute)(model, inputs, targets)
 
     def turn_to(self, rank: int) -> torch.nn.Module:
         """Return a worker's model with its own buffers."""
