@@ -63,8 +63,7 @@ def _schedule(run: Recorded) -> Schedule:
 def _steps(run: Recorded, schedule: Schedule) -> int:
     """Return the plan's number of steps, or if training may end early, the number that any worker began."""
     plan = run.plan
-    ends_early = plan.gradual or float(plan.options["max-time"]) or float(plan.options["end-threshold"])
-    if run.complete and not ends_early:
+    if run.complete and not plan.gradual:
         return schedule.start(plan.epochs)
     return max((schedule.start(epoch) + step + 1 for _, epoch, step in run.computed), default=0)
 
