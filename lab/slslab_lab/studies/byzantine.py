@@ -140,7 +140,7 @@ def time_rule(rule: str, model: str) -> Cost:
         began = time.perf_counter()
         if rule == MEAN:
             # Computed as workers do: the sum in rank order, divided.
-            aggregation.rule("mean")(aggregation.sum_in_rank_order(vectors), WORKERS, WORKERS)
+            aggregation.RULES["mean"](aggregation.sum_in_rank_order(vectors), WORKERS, WORKERS)
         else:
             robust.applied(plan, vectors, built, trusted)
         seconds.append(time.perf_counter() - began)

@@ -8,7 +8,7 @@ from slslab_workers.channels.choice import CHANNEL, CHANNEL_HOST, SERIALISATION,
 from slslab_workers.channels.polling import POLLING
 from slslab_workers.driver.channels import ChannelDeployment, channel_requirements
 from slslab_workers.driver.deployment import FunctionArchitecture
-from slslab_workers.plan import Plan
+from slslab_workers.plan import Plan, PlanError
 from slslab_workers.training import algorithms, attacks, robust
 from slslab_workers.training.buffers import BUFFERS
 from slslab_workers.training.options import COMBINE, OPTIMISER, PARTITION, REPLICAS
@@ -55,6 +55,6 @@ class AllReduce(FunctionArchitecture):
         robust.check(plan, why, "choose gpu, where all workers read them.")
         if adds_up(plan.options):
             robust.refuse(plan, "a parameter server only has their sum", "choose another --channel.")
-        if 0 in attacks.Attack.of(plan).ranks:
-            robust.refuse_untrusted(plan, "rank 0")
+        if 0 in attacks.Attack.of(plan).ranks and COMBINE.of(plan.options) == robust.ZENO:
+            raise PlanError("Zeno trusts the minibatch of rank 0, which attacks.", "name other ranks in --attack.")
         return channel_requirements(plan, algorithms.largest_bytes(plan))

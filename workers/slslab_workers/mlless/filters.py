@@ -8,7 +8,6 @@ from collections.abc import Mapping
 
 import torch
 
-from slslab_workers.option import choose
 from slslab_workers.plan import Plan
 from slslab_workers.training import gradients
 from slslab_workers.training.state import WorkerState
@@ -89,8 +88,8 @@ FILTERS: Mapping[str, type[Filter]] = {"none": Filter, "norm-ratio": NormRatio, 
 
 
 def make_filter(plan: Plan) -> Filter:
-    """Return the plan's filter; PlanError if its name is unknown."""
-    return choose("filter", str(plan.options["filter"]), FILTERS)(float(plan.options["threshold"]), plan.lr)
+    """Return the plan's filter."""
+    return FILTERS[str(plan.options["filter"])](float(plan.options["threshold"]), plan.lr)
 
 
 def _accumulate(state: WorkerState, gradient: torch.Tensor) -> torch.Tensor:

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from slslab_workers.option import choose
-
 if TYPE_CHECKING:
     import torch
 
@@ -26,11 +24,6 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "mean-over-senders": lambda total, _workers, senders: total.div_(senders),
     }
 )
-
-
-def rule(name: str) -> Rule:
-    """Return the rule with this name; raise PlanError for an unknown name."""
-    return choose("aggregation rule", name, RULES)
 
 
 def chunk(elements: int, parts: int, index: int) -> slice:

@@ -45,7 +45,7 @@ class Trainer:
         self.threads = thread_count(plan.memory_mb)
         self.robust = robust.name_of(plan.options)
         if self.robust is None:
-            self.combine = buffers.rule(plan, aggregation.rule(str(COMBINE.of(plan.options))))
+            self.combine = buffers.rule(plan, aggregation.RULES[str(COMBINE.of(plan.options))])
         self.local = local_training(plan)
         self.attack = Attack.of(plan)
         self._staging: torch.Tensor | None = None

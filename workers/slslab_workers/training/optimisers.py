@@ -13,7 +13,6 @@ import torch
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
-from slslab_workers.option import choose
 from slslab_workers.plan import Plan
 from slslab_workers.training.options import OPTIMISER
 
@@ -70,5 +69,5 @@ OPTIMISERS: Mapping[str, Callable[[Plan, Parameters], Optimiser]] = MappingProxy
 
 
 def make_optimiser(plan: Plan, model: torch.nn.Module) -> Optimiser:
-    """Return the plan's optimiser for all of the model's parameters; raise PlanError for an unknown name."""
-    return choose("optimiser", str(OPTIMISER.of(plan.options)), OPTIMISERS)(plan, model.parameters())
+    """Return the plan's optimiser for all of the model's parameters."""
+    return OPTIMISERS[str(OPTIMISER.of(plan.options))](plan, model.parameters())

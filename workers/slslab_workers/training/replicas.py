@@ -72,7 +72,7 @@ class Replicas:
         self.ended: str | None = None
         self.robust = robust.name_of(plan.options)
         if self.robust is None:
-            self.combine = buffers.rule(plan, aggregation.rule(str(COMBINE.of(plan.options))))
+            self.combine = buffers.rule(plan, aggregation.RULES[str(COMBINE.of(plan.options))])
         self.attack = Attack.of(plan)
         # Rank 0's minibatch of the step, if the robust rule scores vectors by its loss.
         self._trusted: tuple[torch.Tensor, torch.Tensor] | None = None

@@ -147,12 +147,6 @@ def refuse_inseparable(plan: Plan, why: str) -> None:
         )
 
 
-def refuse_untrusted(plan: Plan, worker: str) -> None:
-    """Raise PlanError if the plan's rule trusts an attacker's minibatch."""
-    if COMBINE.of(plan.options) == ZENO:
-        raise PlanError(f"Zeno trusts the minibatch of {worker}, which attacks.", "name other ranks in --attack.")
-
-
 def aggregate(
     name: str, vectors: "Sequence[torch.Tensor]", byzantine: int, scores: Sequence[float] = ()
 ) -> "torch.Tensor":

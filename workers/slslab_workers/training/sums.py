@@ -21,7 +21,7 @@ def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
     plan = Plan.from_document(event["plan"])
     torch.set_num_threads(thread_count(plan.memory_mb))
     tracer = Tracer(run=plan.run, worker=0, invocation=context.aws_request_id)
-    combine = aggregation.rule(str(COMBINE.of(plan.options)))
+    combine = aggregation.RULES[str(COMBINE.of(plan.options))]
     vectors = [torch.rand(int(event["parameters"])) for _ in range(VECTORS)]
     size, summands = vectors[0].nbytes, min(plan.workers, SUMMANDS)
     for number in range(TIMES):
