@@ -4,6 +4,7 @@ https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/template-anatomy.
 """
 
 import json
+import math
 import re
 from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
@@ -34,12 +35,8 @@ PSEUDO = (
 LONGEST = 1_000_000
 # assumed: templates nest about ten values; Python's own limit must not be reached.
 DEEPEST = 100
-# documented: template-formats.html: CloudFormation accepts none of YAML's other types.
-TAGS = frozenset(
-    f"tag:yaml.org,2002:{name}" for name in "bool float int map merge null seq str timestamp value".split()
-)
-# Not allowed in JSON's numbers or in a property's number; Python refuses thousands of digits.
-NOT_NUMBER = re.compile(r"inf|nan|e[+-]?\d{3}|.{40}", re.IGNORECASE)
+# documented: template-formats.html: CloudFormation doesn't accept these types of YAML.
+REFUSED_TYPES = ("binary", "omap", "pairs", "set")
 NOT_TEXT = re.compile("[\0\ud800-\udfff]")
 NAME = re.compile("[A-Za-z0-9]{1,255}")
 # Functions with a short form, but a long form that doesn't begin with `Fn::`.
@@ -60,24 +57,14 @@ def part(node: Node, name: str) -> Node:
     return found if isinstance(found, Node) else Node()
 
 
-class _TooDeep(yaml.MarkedYAMLError):
-    """Values are nested deeper than DEEPEST."""
-
-
 class _Loader(yaml.SafeLoader):
-    """Turns mappings into nodes and CloudFormation's short functions into long ones; nests no deeper than DEEPEST."""
+    """Turns mappings into nodes and CloudFormation's short functions into long ones."""
 
     def fetch_flow_collection_start(self, token: type[yaml.Token]) -> None:
-        self._check_depth(self.flow_level)
+        # Thousands of open brackets take minutes to scan.
+        if self.flow_level > DEEPEST:
+            raise yaml.MarkedYAMLError(None, None, f"values are nested more than {DEEPEST} deep", self.get_mark())
         super().fetch_flow_collection_start(token)
-
-    def add_indent(self, column: int) -> bool:
-        self._check_depth(len(self.indents))
-        return bool(super().add_indent(column))
-
-    def _check_depth(self, depth: int) -> None:
-        if depth > DEEPEST:
-            raise _TooDeep(None, None, f"values are nested more than {DEEPEST} deep", self.get_mark())
 
 
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> Node:
@@ -113,6 +100,8 @@ _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping
 _Loader.add_multi_constructor("!", _function)
 # A date in a template is a text, like the format version.
 _Loader.add_constructor("tag:yaml.org,2002:timestamp", lambda _loader, node: str(node.value))
+for _name in REFUSED_TYPES:
+    del _Loader.yaml_constructors[f"tag:yaml.org,2002:{_name}"]
 
 
 @dataclass
@@ -164,91 +153,60 @@ class Template:
 def read_template(path: Path) -> Template:
     """Return the template of a YAML or JSON file; RequestError if it is neither, too large or too deep."""
     try:
-        root = _load(path)
+        if path.stat().st_size > LONGEST:
+            raise RequestError(f"{path} has more than {LONGEST:,} bytes.", "make it smaller, as AWS demands, too.")
+        # Like yaml.safe_load, this loader only makes plain values, and the nodes above.
+        root = _Loader(path.read_text(encoding="utf-8")).get_single_data()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise RequestError(f"The template {path} cannot be read: {reason}.", "name its file.") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}:{mark.line + 1}" if mark is not None else str(path)
-        reason = getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be parsed"
-        what = reason if isinstance(error, _TooDeep) else f"this is not YAML: {reason}"
-        raise RequestError(f"{where}: {what}.", "fix the line.") from error
+        reason = getattr(error, "problem", None) or getattr(error, "reason", None)
+        reason = reason or "a value is nested too deeply, or a number too long"
+        raise RequestError(f"{where}: this is not YAML: {reason}.", "fix the line.") from error
     if not isinstance(root, Node):
         raise RequestError(f"{path} is not a template.", "a template has a mapping `Resources`.")
     template = Template(path, root)
     _check_sections(template)
-    for line, value in walk(root, 1):
+    _check_values(template)
+    return template
+
+
+def walk(value: Any, line: int, depth: int = 1) -> Iterator[tuple[int, int, Any]]:
+    """Yield every value below one, with its line and depth."""
+    yield line, depth, value
+    if isinstance(value, Node):
+        for name, each in value.items():
+            yield from walk(each, value.lines[name], depth + 1)
+    elif isinstance(value, list):
+        for each in value:
+            yield from walk(each, line, depth + 1)
+
+
+def _check_values(template: Template) -> None:
+    """Note values that CloudFormation doesn't accept; RequestError if there are too many of them, or too deep."""
+    size = 0
+    for line, depth, value in walk(template.root, 1):
+        size += 1 + (len(value) if isinstance(value, str) else 0)
+        if size > LONGEST or depth > DEEPEST:
+            raise RequestError(
+                f"{template.path}:{line}: with its aliases, the template has more than {LONGEST:,} characters, or "
+                f"values nested more than {DEEPEST} deep.",
+                "make it smaller, as AWS demands, too.",
+            )
         if value is None:
             template.wrong(line, "a value is missing (null).")
-        if isinstance(value, Node):
+        elif isinstance(value, str) and NOT_TEXT.search(value):
+            template.wrong(line, "a text contains a character that isn't allowed.")
+        elif isinstance(value, float) and not math.isfinite(value):
+            template.wrong(line, f"{value} is not a number here.")
+        elif isinstance(value, Node):
             for name in [name for name in value if name.startswith("Fn::") and len(value) > 1]:
                 template.wrong(value.lines[name], f"{name} must be the only key of its mapping.")
             if len(value) == 1:
                 _check_function(template, line, *next(iter(value.items())))
-    return template
-
-
-def _load(path: Path) -> Any:
-    if path.stat().st_size > LONGEST:
-        raise RequestError(f"{path} has more than {LONGEST:,} bytes.", "AWS doesn't accept larger templates either.")
-    # Like yaml.safe_load, this loader only makes plain values, and the nodes above.
-    loader = _Loader(path.read_text(encoding="utf-8"))
-    try:
-        node = loader.get_single_node()
-        if node is None:
-            return None
-        _measure(path, node, {})
-        return loader.construct_document(node)
-    finally:
-        loader.dispose()
-
-
-def _measure(path: Path, node: yaml.Node, sizes: dict[int, tuple[int, int]]) -> tuple[int, int]:
-    """Return the characters and the depth of a node with all aliases expanded; each is measured once.
-
-    Raises RequestError for a node that isn't data, is too large or too deep.
-    """
-    if id(node) in sizes:
-        if sizes[id(node)] == (0, 0):
-            raise _refused(path, node, "this value contains itself", "don't use an alias inside its own value.")
-        return sizes[id(node)]
-    sizes[id(node)] = (0, 0)
-    if node.tag not in TAGS and not (node.tag.startswith("!") and node.tag != "!"):
-        raise _refused(path, node, f"CloudFormation has no values of the type {node.tag}", "write a plain value.")
-    if isinstance(node, yaml.ScalarNode):
-        if NOT_TEXT.search(node.value):
-            raise _refused(path, node, "a text contains a character that isn't allowed", "remove NUL characters.")
-        if node.tag.endswith((":float", ":int")) and NOT_NUMBER.search(node.value):
-            raise _refused(path, node, f"{node.value[:40]} is not a number here", "quote it if it is a text.")
-        below = []
-        size = len(node.value) + 1
-    else:
-        parts = node.value if isinstance(node, yaml.SequenceNode) else [part for pair in node.value for part in pair]
-        below = [_measure(path, part, sizes) for part in parts]
-        size = sum(size for size, _ in below) + 1
-    depth = 1 + max((depth for _, depth in below), default=0)
-    if size > LONGEST:
-        raise _refused(path, node, f"with its aliases, this has more than {LONGEST:,} characters", "use fewer aliases.")
-    if depth > DEEPEST:
-        raise _refused(path, node, "values are nested too deeply", f"nest at most {DEEPEST}.")
-    sizes[id(node)] = (size, depth)
-    return size, depth
-
-
-def _refused(path: Path, node: yaml.Node, what: str, hint: str) -> RequestError:
-    return RequestError(f"{path}:{node.start_mark.line + 1}: {what}.", hint)
-
-
-def walk(value: Any, line: int) -> Iterator[tuple[int, Any]]:
-    """Yield every value below one, with its line."""
-    yield line, value
-    if isinstance(value, Node):
-        for name, each in value.items():
-            yield from walk(each, value.lines[name])
-    elif isinstance(value, list):
-        for each in value:
-            yield from walk(each, line)
 
 
 def _check_sections(template: Template) -> None:
