@@ -13,7 +13,7 @@ from slslab_aws.deploy import functions, other_resources
 from slslab_aws.deploy.expansion import Expanded
 from slslab_aws.deploy.intrinsics import Scope, Unresolvable, references
 from slslab_aws.deploy.resources import Kind, Made, Planned, Properties
-from slslab_aws.deploy.schemas import closest, convert, fixed_properties, properties_of, text_of, violations
+from slslab_aws.deploy.schemas import closest, convert, fixed_properties, properties_of, schema_of, text_of, violations
 from slslab_aws.deploy.template import PSEUDO, SERVERLESS, Template
 
 # The types that slslab deploys; Tags are passed on where the operation knows them.
@@ -22,7 +22,6 @@ LONGEST_NAME = 63
 RULE = "AWS::Events::Rule"
 # Allowed members of a resource, in addition to its properties.
 MEMBERS = ("Type", "Properties", "DependsOn", "Condition", "DeletionPolicy", "UpdateReplacePolicy", "Metadata")
-POLICIES = ("Delete", "Retain", "RetainExceptOnCreate")
 # Documented, but missing in the schemas: changing these also replaces a resource.
 REPLACING = {"AWS::DynamoDB::Table": frozenset(("KeySchema", "LocalSecondaryIndexes"))}
 
@@ -139,8 +138,6 @@ def _check_form(template: Template, name: str, resource: Mapping[str, Any]) -> N
     condition = resource.get("Condition")
     if condition is not None and condition not in list(template.section("Conditions")):
         template.wrong(line, f"there is no condition {condition}.")
-    if (policy := resource.get("DeletionPolicy", "Delete")) not in list(POLICIES):
-        template.wrong(line, f"the DeletionPolicy {policy} of {name} must be one of {', '.join(POLICIES)}.")
     written, properties = template.properties(name), resource.get("Properties") or {}
     for property_ in sorted(properties.keys() - KINDS[kind].properties) if isinstance(properties, dict) else ():
         at = written.lines.get(property_, line)
@@ -156,9 +153,6 @@ def _order(template: Template, expanded: Expanded) -> list[str]:
     for name, resource in resources.items():
         named = resource.get("DependsOn") or []
         depends = [named] if isinstance(named, str) else named
-        if not isinstance(depends, list) or not all(isinstance(each, str) for each in depends):
-            template.wrong(template.line(name), f"the DependsOn of {name} must be a name, or a list of names.")
-            continue
         for absent in sorted(set(depends) - set(resources)):
             template.wrong(template.line(name), f"{absent}, on which {name} depends, is not a resource.")
         needs[name] = (references(resource.get("Properties") or {}) | set(depends)) & set(resources)
@@ -179,7 +173,9 @@ def _planned(template: Template, expanded: Expanded, name: str, scope: Scope) ->
         template.wrong(line, f"{name} cannot be resolved: {error}.")
         properties = {}
     else:
-        found = [(closest(written, path, line), problem) for path, problem in violations(kind, properties)]
+        found = [
+            (closest(written, path, line), problem) for path, problem in violations(schema_of(kind), properties, kind)
+        ]
         found = found or [(line, problem) for problem in KINDS[kind].check(properties)]
         for at, problem in found:
             template.wrong(at, f"{name}: {problem}.")

@@ -104,16 +104,18 @@ def _member(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def violations(kind: str, properties: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
-    """Yield where converted properties break their type's rules, and how, in jsonschema's words."""
+def violations(schema: Mapping[str, Any], value: Mapping[str, Any], title: str) -> Iterator[tuple[Path, str]]:
+    """Yield where a value breaks a schema's rules, and how, in jsonschema's words; `title` stands for the value."""
     from jsonschema import Draft7Validator
 
-    for error in Draft7Validator(schema_of(kind)).iter_errors(properties):
+    for error in Draft7Validator(schema).iter_errors(value):
         path: Path = tuple(error.absolute_path)
+        if "propertyNames" in error.absolute_schema_path:
+            path = (*path, error.instance)
         message = error.message
         if len(message) > SHOWN:
             message = f"{message[: SHOWN // 2]}…{message[-SHOWN // 2 :]}"
-        yield path, f"{'.'.join(map(str, path)) or kind}: {message}"
+        yield path, f"{'.'.join(map(str, path)) or title}: {message}"
 
 
 def closest(root: Any, path: Sequence[str | int], line: int) -> int:

@@ -15,16 +15,10 @@ import yaml
 
 from slslab.errors import RequestError, counted
 from slslab_aws.deploy.intrinsics import SHAPES, names_in
+from slslab_aws.deploy.schemas import closest, violations
 
-SECTIONS = (
-    *("AWSTemplateFormatVersion", "Transform", "Description", "Metadata", "Globals", "Parameters", "Mappings"),
-    *("Conditions", "Resources", "Outputs"),
-)
-# Sections with an entry for each name.
-NAMED = ("Parameters", "Mappings", "Conditions", "Resources", "Outputs")
-# documented: format-version-structure.html: the only one.
-FORMAT = "2010-09-09"
 SERVERLESS = "AWS::Serverless-2016-10-31"
+POLICIES = ("Delete", "Retain", "RetainExceptOnCreate")
 # documented: sam-specification-generated-resources.html: these names don't begin with a resource's name.
 IMPLICIT = ("ServerlessRestApi", "ServerlessHttpApi", "ServerlessDeploymentApplication")
 PSEUDO = (
@@ -38,7 +32,36 @@ DEEPEST = 100
 # documented: template-formats.html: CloudFormation doesn't accept these types of YAML.
 REFUSED_TYPES = ("binary", "omap", "pairs", "set")
 NOT_TEXT = re.compile("[\0\ud800-\udfff]")
-NAME = re.compile("[A-Za-z0-9]{1,255}")
+# The sections of a template and their entries, as a JSON schema.
+ENTRIES = {"type": "object", "propertyNames": {"pattern": "^[A-Za-z0-9]{1,255}$"}}
+NAMES = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
+SCHEMA = {
+    "required": ["Resources"],
+    "properties": {
+        # documented: format-version-structure.html: the only one.
+        "AWSTemplateFormatVersion": {"const": "2010-09-09"},
+        "Transform": {"enum": [SERVERLESS, [SERVERLESS]]},
+        "Description": {},
+        "Metadata": {"type": "object"},
+        "Globals": {"type": "object"},
+        "Parameters": {**ENTRIES, "additionalProperties": {"type": "object"}},
+        "Mappings": {"type": "object", "additionalProperties": {"type": "object"}},
+        "Conditions": {"type": "object"},
+        "Resources": {
+            **{**ENTRIES, "minProperties": 1},
+            "additionalProperties": {
+                "type": "object",
+                "required": ["Type"],
+                "properties": {
+                    **{"Type": {"type": "string"}, "Properties": {"type": "object"}, "Condition": {"type": "string"}},
+                    **{"DependsOn": NAMES, "DeletionPolicy": {"enum": POLICIES}},
+                },
+            },
+        },
+        "Outputs": {**ENTRIES, "additionalProperties": {"type": "object", "required": ["Value"]}},
+    },
+}
+SCHEMA["propertyNames"] = {"enum": [*SCHEMA["properties"]]}
 # Functions with a short form, but a long form that doesn't begin with `Fn::`.
 BARE = ("Ref", "Condition")
 
@@ -169,7 +192,8 @@ def read_template(path: Path) -> Template:
     if not isinstance(root, Node):
         raise RequestError(f"{path} is not a template.", "a template has a mapping `Resources`.")
     template = Template(path, root)
-    _check_sections(template)
+    for at, problem in violations(SCHEMA, root, "the template"):
+        template.wrong(closest(root, at, 1), f"{problem}.")
     _check_values(template)
     return template
 
@@ -207,37 +231,6 @@ def _check_values(template: Template) -> None:
                 template.wrong(value.lines[name], f"{name} must be the only key of its mapping.")
             if len(value) == 1:
                 _check_function(template, line, *next(iter(value.items())))
-
-
-def _check_sections(template: Template) -> None:
-    root = template.root
-    for name, line in root.lines.items():
-        if name not in SECTIONS:
-            template.wrong(line, f"templates have no section {name}.")
-        elif name in (*NAMED, "Globals", "Metadata") and not isinstance(root[name], Node):
-            template.wrong(line, f"{name} must be a mapping.")
-    if str(root.get("AWSTemplateFormatVersion", FORMAT)) != FORMAT:
-        template.wrong(root.lines["AWSTemplateFormatVersion"], f"AWSTemplateFormatVersion must be {FORMAT}.")
-    if root.get("Transform") not in (None, SERVERLESS, [SERVERLESS]):
-        template.wrong(root.lines["Transform"], f"the only supported transform is {SERVERLESS}.")
-    if not template.section("Resources"):
-        template.wrong(1, "the template has no Resources.")
-    for section in ("Parameters", "Mappings", "Outputs"):
-        for name, entry in template.section(section).items():
-            if section != "Mappings" and not NAME.fullmatch(name):
-                template.wrong(template.section(section).lines[name], f"{name} may only contain letters and digits.")
-            if not isinstance(entry, Node):
-                template.wrong(template.section(section).lines[name], f"{name} must be a mapping.")
-            elif section == "Outputs" and "Value" not in entry:
-                template.wrong(template.section(section).lines[name], f"the output {name} has no Value.")
-    for name, resource in template.section("Resources").items():
-        line = template.section("Resources").lines[name]
-        if not NAME.fullmatch(name):
-            template.wrong(line, f"{name} may only contain letters and digits.")
-        if not isinstance(resource, Node) or not isinstance(resource.get("Type"), str):
-            template.wrong(line, f"the resource {name} has no Type.")
-        elif not isinstance(resource.get("Properties", Node()), Node):
-            template.wrong(line, f"the Properties of {name} are not a mapping.")
 
 
 def _check_function(template: Template, line: int, name: str, value: Any) -> None:

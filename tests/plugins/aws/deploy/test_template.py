@@ -11,13 +11,14 @@ from slslab.errors import RequestError
 from slslab_aws.deploy.expansion import expand
 from slslab_aws.deploy.intrinsics import Scope
 from slslab_aws.deploy.planning import plan, scope_of
-from slslab_aws.deploy.template import Template, read_template
+from slslab_aws.deploy.template import SCHEMA, Template, read_template
 
 # A queue whose first property is in the fifth line.
 QUEUE = "Resources:\n  Q:\n    Type: AWS::SQS::Queue\n    Properties:\n      "
 
 
-LETTERS = "may only contain letters and digits."
+LETTERS = "does not match '^[A-Za-z0-9]{1,255}$'."
+SECTIONS = [*SCHEMA["properties"]]
 
 
 def template(folder: Path, text: str) -> Template:
@@ -60,9 +61,9 @@ Resources:
 @pytest.mark.parametrize(
     ("text", "line", "message"),
     [
-        ("Resources: {}\n", 1, "the template has no Resources."),
-        ("Rules: {}\nResources:\n  Q: {Type: AWS::SQS::Queue}\n", 1, "templates have no section Rules."),
-        ("Resources:\n  Q: {}\n", 2, "the resource Q has no Type."),
+        ("Resources: {}\n", 1, "Resources: {} should be non-empty."),
+        ("Resources:\n  Q: {Type: AWS::SQS::Queue}\nRules: {}\n", 3, f"Rules: 'Rules' is not one of {SECTIONS}."),
+        ("Resources:\n  Q: {}\n", 2, "Resources.Q: 'Type' is a required property."),
         (QUEUE + "Colour: red\n", 5, "AWS::SQS::Queue has no property Colour (Q)."),
         (
             "Resources:\n  Q:\n    Type: AWS::SQS::Queue\n    CreationPolicy: {}\n",
@@ -90,7 +91,7 @@ Resources:
         (
             "Transform: Macro\nResources:\n  Q: {Type: AWS::SQS::Queue}\n",
             1,
-            "the only supported transform is AWS::Serverless-2016-10-31.",
+            "Transform: 'Macro' is not one of ['AWS::Serverless-2016-10-31', ['AWS::Serverless-2016-10-31']].",
         ),
     ],
 )
@@ -128,8 +129,12 @@ NO_CONDITION = "a condition is one of Condition, Fn::And, Fn::Equals, Fn::Not an
 @pytest.mark.parametrize(
     ("text", "line", "message"),
     [
-        ("Resources:\n  Q: {Type: AWS::SQS::Queue, Properties: [a]}\n", 2, "the Properties of Q are not a mapping."),
-        ("Resources: [a]\n", 1, "Resources must be a mapping."),
+        (
+            "Resources:\n  Q: {Type: AWS::SQS::Queue, Properties: [a]}\n",
+            2,
+            "Resources.Q.Properties: ['a'] is not of type 'object'.",
+        ),
+        ("Resources: [a]\n", 1, "Resources: ['a'] is not of type 'object'."),
         (
             "Resources:\n  F: {Type: AWS::Serverless::Function}\n",
             2,
@@ -148,13 +153,25 @@ NO_CONDITION = "a condition is one of Condition, Fn::And, Fn::Equals, Fn::Not an
             2,
             "P: The provided principal was invalid. Please check the principal and try again.",
         ),
-        ("Resources: {Q: {Type: AWS::SQS::Queue}}\nParameters: {A: b}\n", 2, "A must be a mapping."),
-        ("Resources: {Q: {Type: AWS::SQS::Queue}}\nOutputs: {A: {}}\n", 2, "the output A has no Value."),
+        (
+            "Resources: {Q: {Type: AWS::SQS::Queue}}\nParameters: {A: b}\n",
+            2,
+            "Parameters.A: 'b' is not of type 'object'.",
+        ),
+        (
+            "Resources: {Q: {Type: AWS::SQS::Queue}}\nOutputs: {A: {}}\n",
+            2,
+            "Outputs.A: 'Value' is a required property.",
+        ),
         ("Resources: {Q: {Type: AWS::SQS::Queue}}\nMetadata: {A: }\n", 2, "a value is missing (null)."),
-        ("Resources:\n  a b: {Type: AWS::SQS::Queue}\n", 2, f"a b {LETTERS}"),
-        ("Outputs: {a-b: {Value: a}}\nResources: {Q: {Type: AWS::SQS::Queue}}\n", 1, f"a-b {LETTERS}"),
-        ("Parameters: {a_b: {Type: String}}\nResources: {Q: {Type: AWS::SQS::Queue}}\n", 1, f"a_b {LETTERS}"),
-        ("AWSTemplateFormatVersion: 2020-01-01\n", 1, "AWSTemplateFormatVersion must be 2010-09-09."),
+        ("Resources:\n  a b: {Type: AWS::SQS::Queue}\n", 2, f"Resources.a b: 'a b' {LETTERS}"),
+        ("Outputs: {a-b: {Value: a}}\nResources: {Q: {Type: AWS::SQS::Queue}}\n", 1, f"Outputs.a-b: 'a-b' {LETTERS}"),
+        (
+            "Parameters: {a_b: {Type: String}}\nResources: {Q: {Type: AWS::SQS::Queue}}\n",
+            1,
+            f"Parameters.a_b: 'a_b' {LETTERS}",
+        ),
+        ("AWSTemplateFormatVersion: 2020-01-01\n", 1, "AWSTemplateFormatVersion: '2010-09-09' was expected."),
         (
             "Resources:\n  T: {Type: AWS::DynamoDB::Table, Properties: {StreamSpecification: {}}}\n",
             2,
@@ -316,7 +333,21 @@ NO_CONDITION = "a condition is one of Condition, Fn::And, Fn::Equals, Fn::Not an
             "the output A cannot be resolved: Q is not a parameter, and not a resource that this deployment makes.",
         ),
         ("Resources:\n  Q: {Type: AWS::SQS::Queue, DependsOn: X}\n", 2, "X, on which Q depends, is not a resource."),
-        ("Resources:\n  Q: {Type: AWS::SQS::Queue, Condition: {a: b}}\n", 2, "there is no condition {'a': 'b'}."),
+        (
+            "Resources:\n  Q: {Type: AWS::SQS::Queue, Condition: {a: b}}\n",
+            2,
+            "Resources.Q.Condition: {'a': 'b'} is not of type 'string'.",
+        ),
+        (
+            "Resources:\n  Q: {Type: AWS::SQS::Queue, DependsOn: [{a: b}]}\n",
+            2,
+            "Resources.Q.DependsOn: [{'a': 'b'}] is not valid under any of the given schemas.",
+        ),
+        (
+            "Resources:\n  Q: {Type: AWS::SQS::Queue, DeletionPolicy: Snapshot}\n",
+            2,
+            "Resources.Q.DeletionPolicy: 'Snapshot' is not one of ('Delete', 'Retain', 'RetainExceptOnCreate').",
+        ),
         (RULE + "{State: ENABLED}\n", 2, "R: a rule needs ScheduleExpression or EventPattern."),
         (
             RULE + "{ScheduleExpression: rate(1 minutes)}\n",
