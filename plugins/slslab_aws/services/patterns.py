@@ -51,6 +51,8 @@ OPERATORS: Mapping[str, Mapping[str, Any]] = {
     "cidr": {"type": "string", "format": "cidr"},
     "wildcard": WILDCARD,
 }
+# An entry of a pattern's list.
+FILTER = {"anyOf": [VALUE, {"type": "null"}, _only(**OPERATORS)]}
 # documented: quotas: a pattern has at most 2,048 characters; no pattern nests deeper than its events.
 LONGEST = 2048
 
@@ -83,24 +85,14 @@ def _fields(pattern: Mapping[str, Any], where: str) -> Iterator[str]:
             yield f"{path} of the event pattern must be a list of values, or a mapping"
         else:
             for each in value:
-                yield from _filter(each, path)
+                if not _accepts(each):
+                    expected = f"neither a value nor a filter by {', '.join(OPERATORS)}"
+                    yield f"{path} of the event pattern has {json.dumps(each)}, which is {expected}"
 
 
-def _filter(value: Any, path: str) -> Iterator[str]:
-    if isinstance(value, list):
-        yield f"{path} of the event pattern has a list in its list"
-    if not isinstance(value, dict):
-        return
-    name = next(iter(value), "")
-    if len(value) != 1 or name not in OPERATORS:
-        yield f"{path} of the event pattern has {json.dumps(value)}; its operators are {', '.join(OPERATORS)}"
-    elif not _takes(name, value[name]):
-        yield f"{path} of the event pattern gives {name} something that it does not take: {json.dumps(value[name])}"
-
-
-def _takes(name: str, given: Any) -> bool:
+def _accepts(each: Any) -> bool:
     from jsonschema import Draft7Validator, FormatChecker
 
     formats = FormatChecker(())
     formats.checks("cidr", ValueError)(lambda value: not isinstance(value, str) or ip_network(value, strict=False))
-    return bool(Draft7Validator(OPERATORS[name], format_checker=formats).is_valid(given))
+    return bool(Draft7Validator(FILTER, format_checker=formats).is_valid(each))
