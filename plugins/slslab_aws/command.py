@@ -54,9 +54,9 @@ def deploy(template: Path, stack_name: str | None, parameters: tuple[str, ...], 
     from slslab_aws.deploy.template import read_template
 
     name = stack_name or template.absolute().parent.name
-    checked = None
+    expanded = None
     if not deletes:
-        checked = check(name, read_template(template), dict(_pair(parameter) for parameter in parameters))
+        expanded = check(name, read_template(template), dict(_pair(parameter) for parameter in parameters))
     running, variables = embedded.status(), embedded.environment()
     if running is None or variables is None:
         raise RequestError("slslab is not up.", "start it with `slslab up --detach`.")
@@ -74,11 +74,11 @@ def deploy(template: Path, stack_name: str | None, parameters: tuple[str, ...], 
             click.echo(f"{what:9} {logical_id}", err=True)
 
     outputs: dict[str, Any] = {}
-    if checked is None:
-        with closing(Services(endpoint, pair, {})) as services:
+    with closing(Services(endpoint, pair, expanded.files if expanded else {})) as services:
+        if expanded is None:
             stack.delete(services, told)
-    else:
-        outputs = stack.deploy(checked, lambda files: Services(endpoint, pair, files), told)
+        else:
+            outputs = stack.deploy(expanded, services, told)
     document = {"schema": SCHEMA, "stack": name, "resources": done, "outputs": outputs}
     print_document(document, lambda: _parts(document), json_)
 

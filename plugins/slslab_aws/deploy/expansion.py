@@ -31,12 +31,17 @@ FILES: Mapping[str, Mapping[str, bool]] = {
 
 @dataclass
 class Expanded:
-    """CloudFormation's resources and outputs, the parameters' values, and the content of local files by their keys."""
+    """A template's resources and outputs as CloudFormation's, the parameters' values, and local files by their keys.
 
+    `order` has the resources in the order of making.
+    """
+
+    template: Template
     resources: dict[str, Any]
     outputs: dict[str, Any]
     parameters: dict[str, Any]
     files: dict[str, bytes] = field(default_factory=dict)
+    order: list[str] = field(default_factory=list)
 
 
 def expand(template: Template, given: Mapping[str, str]) -> Expanded:
@@ -50,7 +55,7 @@ def expand(template: Template, given: Mapping[str, str]) -> Expanded:
         resources, outputs = ({**template.section(section)} for section in ("Resources", "Outputs"))
         if "Transform" not in written:
             resources = written["Resources"] if resources else {}
-        return Expanded(resources, outputs, parameters, files)
+        return Expanded(template, resources, outputs, parameters, files)
     os.environ.setdefault("AWS_DEFAULT_REGION", REGION)  # the library asks boto3 for a Region
     from samtranslator.model.exceptions import InvalidDocumentException
     from samtranslator.translator.transform import transform
@@ -62,16 +67,16 @@ def expand(template: Template, given: Mapping[str, str]) -> Expanded:
         for cause in error.causes:
             name = str(getattr(cause, "_logical_id", ""))
             template.wrong(template.line(name), str(cause.message).rstrip(".") + ".")
-        return Expanded({}, {}, parameters, files)
+        return Expanded(template, {}, {}, parameters, files)
     except Exception as error:  # the library doesn't check everything that it reads
         template.wrong(1, f"AWS's SAM library can't expand the template: {type(error).__name__}: {error}.")
-        return Expanded({}, {}, parameters, files)
+        return Expanded(template, {}, {}, parameters, files)
     for resource in found["Resources"].values():
         match resource:
             case {"Properties": {"DefinitionS3Location": {"Key": str(key)}} as properties} if key in files:
                 del properties["DefinitionS3Location"]
                 properties["DefinitionString"] = files.pop(key).decode()
-    return Expanded(found["Resources"], found.get("Outputs") or {}, parameters, files)
+    return Expanded(template, found["Resources"], found.get("Outputs") or {}, parameters, files)
 
 
 def _take_files(template: Template, name: str, written: Any, files: dict[str, bytes]) -> None:

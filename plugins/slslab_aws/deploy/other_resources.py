@@ -33,7 +33,7 @@ from slslab_aws.deploy.resources import (
 from slslab_aws.services import PROTOCOLS
 from slslab_aws.services.patterns import pattern_problems
 from slslab_aws.services.rule_targets import target_problems
-from slslab_aws.services.schedules import ScheduleError, read_schedule
+from slslab_aws.services.schedules import schedule_problems
 
 # documented: API_CreateQueue.html
 QUEUE_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
@@ -185,10 +185,7 @@ def _check_rule(properties: Properties) -> Iterator[str]:
     if schedule is None and pattern is None:
         yield "a rule needs ScheduleExpression or EventPattern"
     if schedule is not None:
-        try:
-            read_schedule(schedule)
-        except ScheduleError as error:
-            yield str(error)
+        yield from schedule_problems(schedule)
     if pattern is not None:
         yield from pattern_problems(as_text(pattern))
     targets = properties.get("Targets") or []

@@ -48,14 +48,10 @@ def expected(kind: str, name: str, properties: Mapping[str, Any]) -> Made:
     return KINDS[kind].expect(str(complete.get(KINDS[kind].named, name)), complete)
 
 
-def scope_of(stack: str, template: Template, expanded: Expanded) -> Scope:
+def scope_of(stack: str, expanded: Expanded) -> Scope:
     """Return the meaning of a template's names before any resource is made."""
-    return Scope(
-        stack,
-        dict(expanded.parameters),
-        mappings=template.section("Mappings"),
-        conditions=template.section("Conditions"),
-    )
+    section = expanded.template.section
+    return Scope(stack, dict(expanded.parameters), mappings=section("Mappings"), conditions=section("Conditions"))
 
 
 def resolved(name: str, resource: Mapping[str, Any], scope: Scope) -> dict[str, Any]:
@@ -83,8 +79,9 @@ def output_values(outputs: Mapping[str, Any], scope: Scope) -> Iterator[tuple[st
             yield name, error
 
 
-def plan(stack: str, template: Template, expanded: Expanded) -> list[str]:
+def plan(stack: str, expanded: Expanded) -> list[str]:
     """Note errors in the template; return the resources to make, in order."""
+    template = expanded.template
     for name, resource in expanded.resources.items():
         if isinstance(resource, dict):
             _check_form(template, name, resource)
@@ -97,8 +94,8 @@ def plan(stack: str, template: Template, expanded: Expanded) -> list[str]:
     for line, part in parts:
         for name in sorted(references(part) - known):
             template.wrong(line, f"{name} is not a resource and not a parameter of this template.")
-    order = _order(template, expanded)
-    scope = scope_of(stack, template, expanded)
+    order = _order(expanded)
+    scope = scope_of(stack, expanded)
     for name, line in template.section("Conditions").lines.items():
         try:
             scope.holds(name)
@@ -109,7 +106,7 @@ def plan(stack: str, template: Template, expanded: Expanded) -> list[str]:
     made = [
         name for name in order if "Condition" not in (it := expanded.resources[name]) or scope.holds(it["Condition"])
     ]
-    planned = {name: _planned(template, expanded, name, scope) for name in made}
+    planned = {name: _planned(expanded, name, scope) for name in made}
     owners: dict[tuple[str, str], str] = {}
     for name, resource in planned.items():
         own = resource.properties.get("Name" if resource.kind == RULE else f"{resource.kind.rpartition('::')[2]}Name")
@@ -147,8 +144,8 @@ def _check_form(template: Template, name: str, resource: Mapping[str, Any]) -> N
             template.wrong(at, f"{kind} has no property {property_} ({name}).")
 
 
-def _order(template: Template, expanded: Expanded) -> list[str]:
-    resources = expanded.resources
+def _order(expanded: Expanded) -> list[str]:
+    template, resources = expanded.template, expanded.resources
     needs: dict[str, set[str]] = {}
     for name, resource in resources.items():
         named = resource.get("DependsOn") or []
@@ -164,8 +161,9 @@ def _order(template: Template, expanded: Expanded) -> list[str]:
         return []
 
 
-def _planned(template: Template, expanded: Expanded, name: str, scope: Scope) -> Planned:
-    resource, line, written = expanded.resources[name], template.line(name), template.properties(name)
+def _planned(expanded: Expanded, name: str, scope: Scope) -> Planned:
+    resource, template = expanded.resources[name], expanded.template
+    line, written = template.line(name), template.properties(name)
     kind = resource["Type"]
     try:
         properties = resolved(name, resource, scope)

@@ -7,8 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
-from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -43,25 +42,16 @@ REFUSALS = (
 Told = Callable[[str, str, str, str], object]
 
 
-@dataclass(frozen=True)
-class Checked:
-    """A template without mistakes, as it was expanded for a stack, with its resources in the order of making."""
-
-    template: Template
-    expanded: Expanded
-    order: list[str]
-
-
-def check(stack: str, template: Template, given: Mapping[str, str]) -> Checked:
-    """Return the template with these parameters; RequestError with every mistake in it, or for the stack's name.
+def check(stack: str, template: Template, given: Mapping[str, str]) -> Expanded:
+    """Return the expanded template; RequestError with every mistake in it, or for the stack's name.
 
     It needs no service.
     """
     _check_name(stack)
     expanded = expand(template, given)
-    order = plan(stack, template, expanded)
+    expanded.order = plan(stack, expanded)
     template.raise_problems()
-    return Checked(template, expanded, order)
+    return expanded
 
 
 def _check_name(stack: str) -> None:
@@ -80,25 +70,18 @@ class Stack:
         self._path = home / FOLDER / f"{name}.json"
         self.made: dict[str, dict[str, Any]] = json.loads(self._path.read_text()) if self._path.exists() else {}
 
-    def deploy(
-        self,
-        checked: Checked,
-        services: Callable[[Mapping[str, bytes]], Services],
-        told: Told,
-    ) -> dict[str, Any]:
-        """Deploy a template; return its outputs.
+    def deploy(self, expanded: Expanded, services: Services, told: Told) -> dict[str, Any]:
+        """Deploy a checked template; return its outputs.
 
         `told` receives the action (made, changed, unchanged, removed, kept) for each resource: its id, type and
         reference. RunError if a service refuses a resource. The resources made so far stay, and the next deployment
         continues.
         """
-        template, expanded = checked.template, checked.expanded
-        scope = scope_of(self.name, template, expanded)
-        with closing(services(expanded.files)) as clients:
-            for name in checked.order:
-                self._put(template, name, expanded.resources[name], scope, clients, told)
-            for name in [name for name in reversed(self.made) if name not in scope.attributes]:
-                self._remove(name, clients, told)
+        scope = scope_of(self.name, expanded)
+        for name in expanded.order:
+            self._put(expanded.template, name, expanded.resources[name], scope, services, told)
+        for name in [name for name in reversed(self.made) if name not in scope.attributes]:
+            self._remove(name, services, told)
         return {name: str(value) for name, value in output_values(expanded.outputs, scope)}
 
     def delete(self, services: Services, told: Told) -> None:

@@ -34,6 +34,21 @@ REFUSED_TYPES = ("binary", "omap", "pairs", "set")
 NOT_TEXT = re.compile("[\0\ud800-\udfff]")
 # The sections of a template and their entries, as a JSON schema.
 ENTRIES = {"type": "object", "propertyNames": {"pattern": "^[A-Za-z0-9]{1,255}$"}}
+PARAMETER = {
+    "type": "object",
+    "required": ["Type"],
+    "propertyNames": {
+        "enum": [
+            *("AllowedPattern", "AllowedValues", "ConstraintDescription", "Default", "Description", "MaxLength"),
+            *("MaxValue", "MinLength", "MinValue", "NoEcho", "Type"),
+        ]
+    },
+    "properties": {
+        # AWS's own types, such as AWS::EC2::VPC::Id, are texts.
+        "Type": {"type": "string", "pattern": "^(String|Number|CommaDelimitedList|List<|AWS::)"},
+        "Default": {"type": ["string", "number", "boolean"]},
+    },
+}
 NAMES = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
 SCHEMA = {
     "required": ["Resources"],
@@ -44,7 +59,7 @@ SCHEMA = {
         "Description": {},
         "Metadata": {"type": "object"},
         "Globals": {"type": "object"},
-        "Parameters": {**ENTRIES, "additionalProperties": {"type": "object"}},
+        "Parameters": {**ENTRIES, "additionalProperties": PARAMETER},
         "Mappings": {"type": "object", "additionalProperties": {"type": "object"}},
         "Conditions": {"type": "object"},
         "Resources": {

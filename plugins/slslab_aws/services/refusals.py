@@ -7,7 +7,7 @@ from slslab.aws.errors import ServiceError
 from slslab_aws.services import PROTOCOLS
 from slslab_aws.services.patterns import pattern_problems
 from slslab_aws.services.rule_targets import target_problems
-from slslab_aws.services.schedules import ScheduleError, read_schedule
+from slslab_aws.services.schedules import schedule_problems
 from slslab_aws.services.targets import Targets
 
 REFUSED: Mapping[str, str] = {
@@ -59,13 +59,10 @@ def check(operation: str, members: Mapping[str, Any], targets: Targets) -> None:
 def _check_rule(members: Mapping[str, Any]) -> None:
     """Raise ServiceError for a schedule or a pattern that moto would store but can't read."""
     if schedule := str(members.get("ScheduleExpression") or ""):
-        try:
-            read_schedule(schedule)
-        except ScheduleError as error:
+        for problem in schedule_problems(schedule):
             # not recorded: AWS's message is only the first sentence.
-            raise ServiceError(
-                400, "ValidationException", f"Parameter ScheduleExpression is not valid. Reason: {error}."
-            ) from error
+            what = f"Parameter ScheduleExpression is not valid. Reason: {problem}."
+            raise ServiceError(400, "ValidationException", what)
     if pattern := str(members.get("EventPattern") or ""):
         for problem in pattern_problems(pattern):
             raise ServiceError(400, "InvalidEventPatternException", f"Event pattern is not valid. Reason: {problem}.")

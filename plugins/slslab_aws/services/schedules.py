@@ -4,7 +4,7 @@ https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-scheduled-rule-patte
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, time, timedelta
 
 RATE = re.compile(r"rate\((\d{1,6}) (minute|hour|day)(s?)\)")
@@ -20,6 +20,14 @@ class ScheduleError(ValueError):
 
 
 Next = Callable[[datetime], datetime | None]
+
+
+def schedule_problems(expression: str) -> Iterator[str]:
+    """Yield the error of a schedule, without a full stop."""
+    try:
+        read_schedule(expression)
+    except ScheduleError as error:
+        yield str(error)
 
 
 def read_schedule(expression: str) -> Next:

@@ -28,7 +28,7 @@ def template(folder: Path, text: str) -> Template:
 
 def mistakes(folder: Path, text: str, **parameters: str) -> list[tuple[int, str]]:
     read = template(folder, text)
-    plan("stack", read, expand(read, parameters))
+    plan("stack", expand(read, parameters))
     return sorted(set(read.problems))
 
 
@@ -501,8 +501,11 @@ def test_parameters_are_checked(tmp_path: Path) -> None:
             f"{{Type: String, Default: {'a' * 40}b, AllowedPattern: '(a+)+'}}",
             "matching the AllowedPattern of P takes too long.",
         ),
-        ("{Type: String, Default: [a]}", "the default of P must be a text."),
-        ("{Type: Text, Default: a}", "Text is not a type of parameters (P)."),
+        ("{Type: String, Default: [a]}", "Parameters.P.Default: ['a'] is not of type 'string', 'number', 'boolean'."),
+        (
+            "{Type: Text, Default: a}",
+            "Parameters.P.Type: 'Text' does not match '^(String|Number|CommaDelimitedList|List<|AWS::)'.",
+        ),
         (
             "{Type: 'AWS::SSM::Parameter::Value<String>', Default: a}",
             "AWS::SSM::Parameter::Value<String> reads from Systems Manager, which slslab doesn't emulate (P).",
@@ -527,8 +530,8 @@ def test_a_parameter_is_a_text_whatever_its_default_is_in_yaml(
         "Resources: {Q: {Type: AWS::SQS::Queue, Condition: C}}\n",
     )
     expanded = expand(read, {} if given is None else {"P": given})
-    assert plan("stack", read, expanded) == (["Q"] if holds else [])
-    scope = scope_of("stack", read, expanded)
+    assert plan("stack", expanded) == (["Q"] if holds else [])
+    scope = scope_of("stack", expanded)
     assert (read.problems, scope.holds("C"), scope.holds("D")) == ([], holds, holds)
 
 
