@@ -42,8 +42,8 @@ def deploy(template: Path, stack_name: str | None, parameters: tuple[str, ...], 
     they are no longer in the template. Folders of code are zipped as they are: install their dependencies into them, as
     `sam build` does.
 
-    Errors in the template are listed with their lines before anything is made. Policies of roles are stored but not
-    enforced. A stack ends with the service.
+    Errors in the template are listed with their lines before anything is made. Policies of roles are checked, but
+    neither stored nor enforced. A stack ends with the service.
     """
     from slslab.aws.keys import Pair
     from slslab.up import embedded

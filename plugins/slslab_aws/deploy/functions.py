@@ -196,38 +196,15 @@ def _role(name: str, properties: Properties) -> Made:
 
 
 def _create_role(services: Services, made: Made, properties: Properties) -> Made:
-    """Create a role with its inline policies, which are not enforced. AWS's managed policies don't exist here."""
-    client = services("iam")
+    """Create a role. Its policies aren't enforced, so it gets none; AWS's managed ones don't exist here."""
     members = {name: properties[name] for name in ("Description", "MaxSessionDuration", "Path") if name in properties}
-    role = client.create_role(
+    role = services("iam").create_role(
         RoleName=made.ref,
         AssumeRolePolicyDocument=as_text(properties["AssumeRolePolicyDocument"]),
         Tags=pairs(tags_of(properties)),
         **members,
     )["Role"]
-    made = Made(made.ref, {"Arn": role["Arn"], "RoleId": role["RoleId"]}, {"policies": []})
-    for policy in properties.get("Policies") or []:
-        text = policy["PolicyDocument"]
-        if not isinstance(text, str):
-            text = _with_version(text)
-        try:
-            client.put_role_policy(RoleName=made.ref, PolicyName=policy["PolicyName"], PolicyDocument=text)
-        except ClientError:
-            _remove_role(services, made)
-            raise
-        made.keys["policies"].append(policy["PolicyName"])
-    return made
-
-
-def _with_version(policy: Properties) -> str:
-    """Return a policy as JSON. AWS treats a policy without a version as one of 2008; moto refuses it."""
-    return json.dumps({"Version": "2012-10-17", **policy})
-
-
-def _remove_role(services: Services, made: Made) -> None:
-    for policy in made.keys["policies"]:
-        services("iam").delete_role_policy(RoleName=made.ref, PolicyName=policy)
-    services("iam").delete_role(RoleName=made.ref)
+    return Made(made.ref, {"Arn": role["Arn"], "RoleId": role["RoleId"]})
 
 
 def _check_role(properties: Properties) -> Iterator[str]:
@@ -242,7 +219,8 @@ def _check_role(properties: Properties) -> Iterator[str]:
             yield f"the PolicyDocument of {policy['PolicyName']} must be a mapping"
             continue
         try:
-            IAMPolicyDocumentValidator(_with_version(found)).validate()
+            # AWS treats a policy without a version as one of 2008; moto refuses it.
+            IAMPolicyDocumentValidator(json.dumps({"Version": "2012-10-17", **found})).validate()
         except MalformedPolicyDocument as error:
             yield f"the policy {policy['PolicyName']} is refused: {error.message}".rstrip(".")
 
@@ -383,7 +361,7 @@ KINDS = {
         Policies RoleName Tags"""),
         _role,
         _create_role,
-        _remove_role,
+        by("iam", "delete_role", "RoleName"),
         check=_check_role,
         named="RoleName",
     ),

@@ -78,7 +78,8 @@ class Scope:
     attributes: dict[str, Mapping[str, str]] = field(default_factory=dict)
     mappings: Mapping[str, Any] = field(default_factory=dict)
     conditions: Mapping[str, Any] = field(default_factory=dict)
-    _held: dict[str, bool | None] = field(default_factory=dict)
+    _held: dict[str, bool] = field(default_factory=dict)
+    _testing: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.refs |= {
@@ -112,19 +113,17 @@ class Scope:
         """Return whether a condition of the template holds. Raises Unresolvable."""
         if not isinstance(name, str) or name not in self.conditions:
             raise Unresolvable(f"there is no condition {name}")
+        if name in self._testing:
+            raise Unresolvable(f"the condition {name} refers to itself")
+        if len(self._testing) > DEEPEST:
+            raise Unresolvable(f"conditions refer to each other more than {DEEPEST} deep")
         if name not in self._held:
-            if len([held for held in self._held.values() if held is None]) > DEEPEST:
-                raise Unresolvable(f"conditions refer to each other more than {DEEPEST} deep")
-            self._held[name] = None
+            self._testing.append(name)
             try:
                 self._held[name] = self._test(self.conditions[name])
             finally:
-                if self._held[name] is None:
-                    del self._held[name]
-        held = self._held[name]
-        if held is None:
-            raise Unresolvable(f"the condition {name} refers to itself")
-        return held
+                self._testing.pop()
+        return self._held[name]
 
     def _test(self, condition: Any) -> bool:
         if isinstance(condition, dict) and len(condition) == 1:

@@ -2,16 +2,15 @@
 
 import http.client
 import json
-from contextlib import closing
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.request import Request
 
 from moto.logs.models import logs_backends
 
 from slslab.aws.arns import ACCOUNT, REGION
-from slslab.aws.clients import send_signed
+from slslab.aws.clients import HTTP, signed_headers
 from slslab.aws.errors import ServiceError
 from slslab.aws.keys import Pair
 
@@ -39,10 +38,8 @@ class FunctionLogs:
             _store(document["events"])
 
     def _read(self) -> dict[str, Any]:
-        with closing(http.client.HTTPConnection(urlsplit(self._endpoint).netloc)) as connection:
-            answer = send_signed(connection, self._owner, "GET", f"{PATH}?since={self._cursor}")
-            if answer.status != http.HTTPStatus.OK:
-                raise OSError(f"status {answer.status}")
+        url = f"{self._endpoint}{PATH}?since={self._cursor}"
+        with HTTP.open(Request(url, headers=signed_headers(self._owner, "GET", url))) as answer:
             document: dict[str, Any] = json.loads(answer.read())
         return document
 
