@@ -13,7 +13,7 @@ from typing import Any
 
 from slslab.aws.arns import REGION
 from slslab.errors import RequestError
-from slslab_aws.deploy.packages import archive_of, read_text
+from slslab_aws.deploy.packages import content_of
 from slslab_aws.deploy.parameters import parameters_of
 from slslab_aws.deploy.template import Template, part
 
@@ -90,7 +90,7 @@ def _take_files(template: Template, name: str, written: Any, files: dict[str, by
         if not isinstance(path, str) or path.startswith("s3://"):
             continue
         try:
-            content = (archive_of if is_code else read_text)(template.path.parent, path)
+            content = content_of(template.path.parent, path, code=is_code)
         except RequestError as error:
             template.wrong(properties.lines.get(member, template.line(name)), f"{member} of {name}: {error.message}")
             continue

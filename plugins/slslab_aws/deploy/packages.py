@@ -6,7 +6,6 @@ import os
 import stat
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from slslab.aws.limits import lambda_limits
@@ -19,31 +18,26 @@ VIEWS = ("/dev", "/proc", "/sys")
 HINT = "name a file or a folder next to the template."
 
 
-def archive_of(folder: Path, name: str) -> bytes:
-    """Return the archive of a folder or a file in `folder`; a file that is an archive already is returned as it is.
+def content_of(folder: Path, name: str, *, code: bool) -> bytes:
+    """Return the content of a text file in `folder`, or the archive of a folder or file of code.
 
-    RequestError if it doesn't exist, can't be read, or is larger than Lambda unzips.
+    A file that is an archive already is returned as it is. RequestError if it doesn't exist, can't be read, isn't text,
+    or is larger than Lambda unzips.
     """
-    with _readable(name):
-        path = folder / name
-        if not (path.is_file() or path.is_dir()):
-            raise RequestError(f"there is no folder or file {name}.", HINT)
+    path = folder / name
+    try:
+        if not path.is_file() and not (code and path.is_dir()):
+            raise RequestError(f"there is no {'folder or file' if code else 'file'} {name}.", HINT)
         _check(path, name)
-        if path.is_file() and zipfile.is_zipfile(path):
-            return path.read_bytes()
-        return _zipped(path)
-
-
-def read_text(folder: Path, name: str) -> bytes:
-    """Return the content of a text file in `folder`; RequestError if it doesn't exist or isn't text."""
-    with _readable(name):
-        path = folder / name
-        if not path.is_file():
-            raise RequestError(f"there is no file {name}.", HINT)
-        _check(path, name)
+        if code and not (path.is_file() and zipfile.is_zipfile(path)):
+            return _zipped(path)
         content = path.read_bytes()
-        content.decode()
+        if not code:
+            content.decode()  # ValueError unless it is text
         return content
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "its name or its content isn't text"
+        raise RequestError(f"{name[:80]!r} cannot be read: {reason}.", HINT) from error
 
 
 def inline(source: str) -> bytes:
@@ -52,15 +46,6 @@ def inline(source: str) -> bytes:
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr(zipfile.ZipInfo("index.py", EPOCH), source)
     return buffer.getvalue()
-
-
-@contextmanager
-def _readable(name: str) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "its name or its content isn't text"
-        raise RequestError(f"{name[:80]!r} cannot be read: {reason}.", HINT) from error
 
 
 def _check(path: Path, name: str) -> None:

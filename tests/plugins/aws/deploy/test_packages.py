@@ -9,7 +9,7 @@ import pytest
 
 from slslab.aws.limits import lambda_limits
 from slslab.errors import RequestError
-from slslab_aws.deploy.packages import archive_of, read_text
+from slslab_aws.deploy.packages import content_of
 
 
 def test_the_same_files_are_the_same_bytes(tmp_path: Path) -> None:
@@ -19,8 +19,8 @@ def test_the_same_files_are_the_same_bytes(tmp_path: Path) -> None:
         (tmp_path / folder / "a.py").write_text("a")
     os.utime(tmp_path / "one/a.py", (0, 0))
     (tmp_path / "two/inner/__pycache__/b.pyc").write_text("compiled")
-    archive = archive_of(tmp_path, "one")
-    assert archive == archive_of(tmp_path, "two")
+    archive = content_of(tmp_path, "one", code=True)
+    assert archive == content_of(tmp_path, "two", code=True)
     assert sorted(zipfile.ZipFile(io.BytesIO(archive)).namelist()) == ["a.py", "inner/b.py"]
 
 
@@ -46,7 +46,7 @@ def test_a_path_that_is_no_code_is_refused(tmp_path: Path, name: str, message: s
     with (tmp_path / "large/sparse").open("wb") as sparse:
         sparse.truncate(lambda_limits().unzipped_bytes + 1)
     with pytest.raises(RequestError) as refused:
-        archive_of(tmp_path, name)
+        content_of(tmp_path, name, code=True)
     assert refused.value.message.endswith(message)
 
 
@@ -61,5 +61,5 @@ def test_a_path_that_is_no_code_is_refused(tmp_path: Path, name: str, message: s
 def test_a_definition_is_a_file_of_text(tmp_path: Path, name: str, message: str) -> None:
     (tmp_path / "binary").write_bytes(b"\xff")
     with pytest.raises(RequestError) as refused:
-        read_text(tmp_path, name)
+        content_of(tmp_path, name, code=False)
     assert refused.value.message == message
