@@ -101,10 +101,7 @@ class Scope:
             return value
         if len(value) == 1:
             name, given = next(iter(value.items()))
-            if name in SHAPES:
-                fits, what = SHAPES[name]
-                if not fits(given):
-                    raise Unresolvable(f"{name} {what}")
+            if name in SHAPES:  # the template's are checked
                 return getattr(self, f"_{name.removeprefix('Fn::').lower()}")(given)
         resolved = {name: self.resolve(each) for name, each in value.items()}
         return {name: each for name, each in resolved.items() if each is not NOTHING}
@@ -232,11 +229,15 @@ def _kind(value: Any) -> str:
     return "a list" if isinstance(value, list) else "a mapping" if isinstance(value, dict) else "a text"
 
 
-def names_in(sub: Any) -> set[str]:
-    """Return the resources and parameters that a Fn::Sub names."""
-    if not _is_sub(sub):
+def names_in(function: str, given: Any) -> set[str]:
+    """Return the resources and parameters that a function itself names, not one inside it."""
+    if function == "Ref" and isinstance(given, str):
+        return {given}
+    if function == "Fn::GetAtt" and isinstance(given, str | list) and given:
+        return {given.partition(".")[0] if isinstance(given, str) else str(given[0])}
+    if function != "Fn::Sub" or not _is_sub(given):
         return set()
-    text, own = (sub, {}) if isinstance(sub, str) else sub
+    text, own = (given, {}) if isinstance(given, str) else given
     return {name.partition(".")[0] for name in map(str.strip, PLACE.findall(text)) if name not in own}
 
 
@@ -248,10 +249,5 @@ def references(value: Any) -> set[str]:
         return set()
     found: set[str] = set()
     for name, given in value.items():
-        if name == "Ref" and isinstance(given, str):
-            found.add(given)
-        elif name == "Fn::GetAtt" and isinstance(given, str | list) and given:
-            found.add(given.partition(".")[0] if isinstance(given, str) else str(given[0]))
-        else:
-            found |= references(given) | (names_in(given) if name == "Fn::Sub" else set())
+        found |= names_in(name, given) | references(given)
     return found

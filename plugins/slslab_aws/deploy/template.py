@@ -260,14 +260,8 @@ def _check_function(template: Template, line: int, name: str, value: Any) -> Non
         template.wrong(line, f"{name} {what}, not {json.dumps(value)[:80]}.")
         return
     known = {*template.section("Resources"), *template.section("Parameters"), *PSEUDO}
-    if name == "Ref" and not template.may_be(value, known):
-        template.wrong(line, f"{value} is not a resource and not a parameter of this template.")
-    attribute_of = (value.split(".") if isinstance(value, str) else value)[0] if name == "Fn::GetAtt" else ""
-    if attribute_of and not template.may_be(attribute_of, set(template.section("Resources"))):
-        template.wrong(line, f"{attribute_of} is not a resource of this template.")
+    for named in sorted(names_in(name, value)):
+        if not template.may_be(named, known):
+            template.wrong(line, f"{named} is not a resource and not a parameter of this template.")
     if name == "Fn::If" and value[0] not in template.section("Conditions"):
         template.wrong(line, f"there is no condition {value[0]}.")
-    if name == "Fn::Sub":
-        for missing in sorted(names_in(value)):
-            if not template.may_be(missing, known):
-                template.wrong(line, f"{missing} is not a resource and not a parameter of this template.")

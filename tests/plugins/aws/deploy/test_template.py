@@ -76,7 +76,11 @@ Resources:
             5,
             "Absent is not a resource and not a parameter of this template.",
         ),
-        (QUEUE + "QueueName: !GetAtt Absent.Arn\n", 5, "Absent is not a resource of this template."),
+        (
+            QUEUE + "QueueName: !GetAtt Absent.Arn\n",
+            5,
+            "Absent is not a resource and not a parameter of this template.",
+        ),
         (QUEUE + "QueueName: !If [Absent, a, b]\n", 5, "there is no condition Absent."),
         (
             "Parameters:\n  Size: {Type: Number}\nResources:\n  Q: {Type: AWS::SQS::Queue}\n",
