@@ -3,6 +3,8 @@
 Functions may also return lists and dicts, which become tables.
 """
 
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 
@@ -33,17 +35,12 @@ class LuaError(Exception):
     """An error in the words of Lua's library, to be raised where the script made the call."""
 
 
+NAMES: Mapping[type, str] = {type(None): "nil", bool: "boolean", int: "number", float: "number", bytes: "string"}
+
+
 def type_name(value: Value) -> str:
     """Return Lua's name of a value's type."""
-    if value is None:
-        return "nil"
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, (int, float)):
-        return "number"
-    if isinstance(value, bytes):
-        return "string"
-    return "table" if type(value).__name__ == "_LuaTable" else "function"
+    return NAMES.get(type(value), "table" if type(value).__name__ == "_LuaTable" else "function")
 
 
 def bad(position: int, name: str, complaint: str) -> LuaError:
@@ -57,10 +54,8 @@ def number(arguments: tuple[Value, ...], position: int, name: str, absent: str =
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return value
     if isinstance(value, bytes):
-        try:
+        with suppress(ValueError):
             return float(value)
-        except ValueError:
-            pass
     raise bad(position, name, f"number expected, got {absent if position > len(arguments) else type_name(value)}")
 
 
