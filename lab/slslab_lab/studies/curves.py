@@ -27,7 +27,7 @@ from slslab_workers.training.robust import BYZANTINE
 # Options that set where and when something happens, without an effect on learning.
 PLACES = frozenset(
     {"polling", "log-traffic", "store", "queue", "averaging", "device", "instance-type", "supervisor-memory"}
-    | {"barrier-timeout", "light-memory", "tensor-host", "queue-host"}
+    | {"max-time", "barrier-timeout", "light-memory", "tensor-host", "queue-host"}
     | {"channel", "channel-host", "serialisation", "job-memory"}
 )
 # Options of all architectures that affect learning by any rule.
@@ -45,6 +45,7 @@ _MEANS: Mapping[str, Mapping[str, Value]] = {
         "combine": "mean",
         "filter": "none",
         "optimiser": "sgd",
+        "end-threshold": 0.0,
         "remove-threshold": "off",
         "remove-interval": "off",
     },

@@ -216,7 +216,7 @@ def test_a_plan_is_run_again_with_the_same_bits(recorded_runs: RecordedRuns, sls
 def test_a_plan_with_a_queue_and_databases_of_other_hosts_is_run_again(
     recorded_runs: RecordedRuns, slslab: Slslab, runs: Path
 ) -> None:
-    """The clock decides nothing of it without --remove-threshold and --remove-interval."""
+    """The clock decides nothing of it without --max-time, --remove-threshold and --remove-interval."""
     path, first = recorded_runs["mlless"]
     assert first["plan"]["options"]["queue"] == "embedded", "what `auto` became"
     assumed = {line["item"] for line in first["cost"]["lines"] if line.get("assumed")}

@@ -238,7 +238,7 @@ def test_a_file_that_is_not_a_plan(tmp_path: Path) -> None:
     [
         ("allreduce", {"until_accuracy": 0.9}, {}),
         ("scatterreduce", {"early_stopping": True}, {}),
-        ("mlless", {}, {"remove-threshold": 15.0, "remove-interval": 20.0}),
+        ("mlless", {}, {"remove-threshold": 15.0, "remove-interval": 20.0, "max-time": 5.0, "end-threshold": 9.0}),
         ("spirt", {"epochs": 4}, {"join": "3:1"}),
         ("gloo", {}, {}),
         ("gpu", {}, {}),
@@ -256,5 +256,5 @@ def test_a_worker_alone_does_some_steps_to_their_end_with_no_more_images(
     assert (alone.gradual, alone.evaluation) == (False, False)
     same = ("run", "memory_mb", "batch_size", "model", "memory_format", "timeout", "mode", "stack", "environment")
     assert all(getattr(alone, field) == getattr(plan, field) for field in same)
-    ending = {"remove-threshold": "off", "remove-interval": "off", "join": "none"}
+    ending = {"remove-threshold": "off", "remove-interval": "off", "max-time": 0, "end-threshold": 0, "join": "none"}
     assert {key: alone.options[key] for key in options} == {key: ending[key] for key in options}

@@ -195,6 +195,7 @@ def test_a_worker_slower_by_ten_changes_nothing(train: Train, make: Make, refere
     assert [trained.fingerprints[rank] for rank in range(3)] == [reference(plan)[0]] * 3
     assert_exact(trained, plan)
     assert [told["step"] for told in trained.statistics] == [0, 1, 2, 3]
+    assert all(told["seconds"] > 0 for told in trained.statistics), "between first and last worker"
 
 
 def test_per_batch_invocations_keep_residual_and_trajectory(train: Train, make: Make) -> None:
@@ -204,6 +205,29 @@ def test_per_batch_invocations_keep_residual_and_trajectory(train: Train, make: 
     assert pieces.fingerprints == whole.fingerprints
     assert pieces.protocol() == whole.protocol()
     assert len(set(whole.fingerprints[0])) > 1
+
+
+def test_loss_at_or_below_the_threshold_ends_after_ten_steps_in_a_row(
+    train: Train, make: Make, reference: Reference
+) -> None:
+    """In the middle of the third epoch; rank 0 leaves its model there."""
+    plan = make({"end-threshold": 1e9}, workers=2, batches=4, epochs=5, batch_size=4)
+    trained = train(plan)
+    assert [(r["ended"], r["position"], len(r["losses"])) for r in trained.results] == [("loss", 10, 10)] * 2
+    assert trained.fingerprints[0] == reference(plan)[0][:10]
+    assert [told["below"] for told in trained.statistics] == list(range(1, 11))
+    assert trained.statistics[-1]["end"] == "loss"
+    assert_exact(trained, plan, steps=10)
+    stored = [e["resource"] for e in trained.events if "/model/" in e["resource"]]
+    assert [key.rpartition("/")[2] for key in stored] == ["0", "1", "2"]
+
+
+def test_time_that_is_over_ends_after_the_step(train: Train, make: Make) -> None:
+    """In the first step a worker takes longer than the run may, so the first step is the last."""
+    plan = make({"max-time": 60.0}, workers=2, batches=3)
+    trained = train(plan, lambda rank, _position: time.sleep(61 * rank))
+    assert [(r["ended"], r["position"]) for r in trained.results] == [("time", 1)] * 2
+    assert_exact(trained, plan, steps=1)
 
 
 def test_a_worker_that_dies_ends_all(train: Train, make: Make) -> None:

@@ -161,7 +161,7 @@ def test_state_of_a_filter_survives_a_checkpoint_bit_for_bit(name: str, optimise
     assert bool(remembered) == (name != "none")
 
 
-@pytest.mark.parametrize("option", ["threshold", "remove-threshold", "remove-interval"])
+@pytest.mark.parametrize("option", ["threshold", "end-threshold", "max-time"])
 @pytest.mark.parametrize("value", [-1.0, math.nan])
 def test_what_cannot_be_is_refused(option: str, value: float) -> None:
     with pytest.raises(PlanError, match=option):

@@ -178,6 +178,8 @@ def test_workers_that_are_removed_one_after_the_other() -> None:
         (small(computed(0, FIRST)), 2),
         (small(computed(0, FIRST), epochs=3), 6),
         (small(computed(0, SECOND), computed(1, FIRST), epochs=3, early_stopping=True), 2),
+        (small(computed(0, FIRST), options={"max-time": 1.0}), 1),
+        (small(computed(0, FIRST), options={"end-threshold": 0.5}), 1),
         (small(computed(0, FIRST)).replace(complete=False), 1),
         # What workers do after the plan's last step is stray.
         (small(computed(0, (1, 1))), 2),

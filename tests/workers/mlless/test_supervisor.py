@@ -84,6 +84,25 @@ def supervise(
     return Supervisor(task, context or Context(), queues).run()  # type: ignore[arg-type]
 
 
+def steps(losses: list[float]) -> Reports:
+    """Reports of both workers with losses that have these means."""
+    return [report(worker, step, loss + worker - 0.5) for step, loss in enumerate(losses) for worker in (0, 1)]
+
+
+def test_ten_steps_in_a_row_and_not_one_less() -> None:
+    """Nine low steps, one above, then ten: the mean counts, one worker alone is below all the time."""
+    queues = Memory(steps([0.5] * 9 + [0.51] + [0.5] * 12))
+    assert supervise(queues, options={"end-threshold": 0.5}) is None
+    assert [decision["end"] for decision in queues.told("C")] == [None] * 19 + ["loss"]
+    assert [told["below"] for told in queues.told("TD")] == [*range(1, 10), 0, *range(1, 11)]
+
+
+def test_a_loss_that_is_no_number_is_not_below() -> None:
+    queues = Memory(steps([0.0] * 9 + [float("nan")] + [0.0] * 9 + [1.0] * 21))
+    supervise(queues)
+    assert len(queues.told("C")) == 40
+
+
 def test_what_is_told_at_the_end_comes_before_the_last_statistics() -> None:
     """After those, the driver may take the queues away."""
     queues = Memory([report(worker, step) for step in range(4) for worker in (1, 0)])
@@ -117,15 +136,17 @@ def test_reports_that_come_twice_are_overhead_and_count_once() -> None:
 def test_short_of_time_it_leaves_what_it_heard_to_the_next_invocation() -> None:
     """After three reports: step 0 is decided, and worker 1's of step 1 must not be lost."""
     queues = Memory([report(0, 0), report(1, 0), report(1, 1, loss=0.25), report(0, 1, loss=0.25)])
-    rest = supervise(queues, Context(900, 900, 900, 29), Supervision(make_plan(), 0, 2))
+    plan = make_plan(options={"end-threshold": 0.5})
+    rest = supervise(queues, Context(900, 900, 900, 29), Supervision(plan, 0, 2, below=4, since=7.0))
     assert rest is not None
-    assert (rest.first, rest.until) == (1, 2)
+    assert (rest.first, rest.until, rest.below, rest.since) == (1, 2, 0, 7.0)
     assert [(one["worker"], one["step"]) for one in rest.reports] == [(1, 1)]
-    assert rest.reported > 0
+    assert 0 < rest.began <= rest.reported
     again = Supervision.from_event(json.loads(json.dumps(rest.to_event())))
     assert again == rest
     assert supervise(queues, task=again) is None
     assert [(one["step"], one["updates"]) for one in queues.told("C")] == [(0, [0, 1]), (1, [0, 1])]
+    assert [told["below"] for told in queues.told("TD")] == [0, 1]
     assert queues.repeated == [False] * 4
 
 

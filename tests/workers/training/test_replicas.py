@@ -154,11 +154,21 @@ def test_the_sum_of_significant_updates_is_divided_by_all_workers_or_by_who_sent
     torch.testing.assert_close(replicas.parameters(), gradients.flatten(state.model.parameters()), rtol=0, atol=1e-6)
 
 
-def test_what_the_clock_decides_is_refused() -> None:
+def test_mlless_ends_after_ten_steps_at_or_below_the_threshold() -> None:
+    plan = make_plan("mlless", workers=2, batches=4, batch_size=4, epochs=5, options={"end-threshold": 1e9})
+    replicas = make_replicas(plan)
+    minibatches = []
+    while replicas.ended is None:
+        minibatches.append(replicas.train_epoch().minibatches)
+    assert (minibatches, replicas.ended, replicas.position) == ([8, 8, 4], "loss", 10)
+
+
+@pytest.mark.parametrize("options", [{"max-time": 1.0}, {"remove-threshold": 15.0, "remove-interval": 20.0}])
+def test_what_the_clock_decides_is_refused(options: dict[str, Any]) -> None:
     kind = architectures()["mlless"].replicas()
     assert kind is not None
     with pytest.raises(PlanError, match="would need to time") as refused:
-        kind.check(make_plan("mlless", options={"remove-threshold": 15.0, "remove-interval": 20.0}))
+        kind.check(make_plan("mlless", options=options))
     assert "leave out --" in refused.value.hint
     kind.check(make_plan("mlless"))
 

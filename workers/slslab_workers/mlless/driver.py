@@ -1,10 +1,10 @@
 """MLLess's trigger scripts: queues, the supervisor, n workers, and the client that receives each step's statistics."""
 
 import json
+import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 from slslab_workers.architecture import Cloud, Outcome, Progress, Requirements, ResidentPhase, RunFailed
@@ -31,6 +31,7 @@ class MLLessDeployment(Deployment):
         super().__init__(plan, handler, cloud, progress)
         self.supervisor = f"{self.function[:53]}-supervisor"
         # State that the supervisor of one stretch of steps passes on to the next one's.
+        self._since, self._below = 0.0, 0
         self._tuner: dict[str, Any] | None = None
         # Every decision of the tuner, the steps after which workers were removed, and these workers' results.
         self._decisions: list[dict[str, Any]] = []
@@ -75,14 +76,17 @@ class MLLessDeployment(Deployment):
         return remaining
 
     def _companions(self, first: int, until: int) -> list["Future[dict[str, Any]]"]:
+        self._since = self._since or time.time()
         return [self._invokers.submit(self._supervise, first, until)]
 
     def _supervise(self, first: int, until: int) -> dict[str, Any]:
-        supervision = Supervision(self.plan, first, until, removals=self._schedule.removals, tuner=self._tuner)
+        supervision = Supervision(
+            self.plan, first, until, self._below, self._since, removals=self._schedule.removals, tuner=self._tuner
+        )
         answer = self.call(self.supervisor, supervision.to_event(), self.kind, None)
         with self._queues() as queues:
-            statistics: dict[str, Any] = {"step": first - 1}
-            while statistics["step"] + 1 < self._schedule.actual(until):
+            statistics: dict[str, Any] = {"step": first - 1, "end": None}
+            while statistics["step"] + 1 < self._schedule.actual(until) and statistics["end"] is None:
                 received = receive_statistics(queues, self.plan, statistics["step"] + 1)
                 if received is not None:
                     statistics = received
@@ -93,7 +97,7 @@ class MLLessDeployment(Deployment):
                     raise RunFailed("SupervisorSilent", f"the supervisor sent nothing in step {statistics['step'] + 1}")
                 else:
                     self._raise_recorded(None)
-        self._tuner = statistics.get("tuner")
+        self._below, self._tuner = statistics["below"], statistics.get("tuner")
         return statistics
 
     def _note(self, decision: dict[str, Any] | None) -> None:
@@ -157,6 +161,10 @@ class MLLess(FunctionArchitecture):
             released="adam",
         ),
         Option(
+            "end-threshold", float, 0.0, "Training ends after ten steps in a row with a mean loss at or below this."
+        ),
+        Option("max-time", float, 0.0, "Training ends after the step that passes this many seconds; 0 for never."),
+        Option(
             "remove-threshold",
             float,
             "off",
@@ -175,8 +183,6 @@ class MLLess(FunctionArchitecture):
         REPLICAS,
         PARTITION,
     )
-    # Endings by the loss and by the time.
-    former = MappingProxyType({"end-threshold": 0.0, "max-time": 0.0})
     handler = "slslab_workers.mlless.handlers.handler"
     deploys = MLLessDeployment
     messages = staticmethod(pattern)
@@ -226,7 +232,8 @@ class MLLess(FunctionArchitecture):
     def solo(self, plan: Plan) -> Plan:
         """Return a plan for one worker that trains to the end and finds every residual significant."""
         solo = super().solo(plan)
-        options = {**solo.options, "remove-threshold": "off", "remove-interval": "off"}
+        options = {**solo.options, "remove-threshold": "off", "remove-interval": "off", "max-time": 0.0}
+        options["end-threshold"] = 0.0
         if options["filter"] == "norm-ratio":
             options["threshold"] = 0.0
         return replace(solo, options=options)

@@ -63,7 +63,8 @@ def _schedule(run: Recorded) -> Schedule:
 def _steps(run: Recorded, schedule: Schedule) -> int:
     """Return the plan's number of steps, or if training may end early, the number that any worker began."""
     plan = run.plan
-    if run.complete and not plan.gradual:
+    ends_early = plan.gradual or float(plan.options["max-time"]) or float(plan.options["end-threshold"])
+    if run.complete and not ends_early:
         return schedule.start(plan.epochs)
     return max((schedule.start(epoch) + step + 1 for _, epoch, step in run.computed), default=0)
 

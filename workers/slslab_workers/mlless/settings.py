@@ -4,6 +4,7 @@ from slslab_workers.channels.queues import scoped
 from slslab_workers.plan import Plan, PlanError
 from slslab_workers.training.keys import Key
 
+END_STEPS = 10
 # The reason that a removed worker gives for ending its training.
 REMOVED = "removed"
 # The supervisor's rank as the sender of a message.
@@ -22,7 +23,7 @@ removed_model_key = Key("{run}/mlless/model_w{rank}")
 
 def check(plan: Plan) -> None:
     """Raise PlanError if an option is out of range, or only one of the auto-tuner's two options is given."""
-    for name in ("threshold", "remove-threshold", "remove-interval"):
+    for name in ("threshold", "end-threshold", "max-time", "remove-threshold", "remove-interval"):
         value = plan.options[name]
         if value != "off" and not float(value) >= 0:
             raise PlanError(f"{name} is {float(value)}.", "it must be 0 or more.")
@@ -37,6 +38,11 @@ def check(plan: Plan) -> None:
 def scales_in(plan: Plan) -> bool:
     """Return whether workers may be removed."""
     return plan.options["remove-threshold"] != "off"
+
+
+def count_below(plan: Plan, loss: float, below: int) -> int:
+    """Return how many steps in a row are at or below the end threshold: `below` before, and this mean loss."""
+    return below + 1 if loss <= float(plan.options["end-threshold"]) else 0
 
 
 def update_key(plan: Plan, rank: int, step: int) -> str:

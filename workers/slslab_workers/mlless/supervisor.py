@@ -23,15 +23,19 @@ from slslab_workers.training.lifetime import Companion, accompany
 class Supervision(InvocationInput):
     """The input of one invocation.
 
-    It supervises steps `first` to `until` of the run, the latter as if no worker were removed. `reports` are the
-    reports of step `first` received so far, in this order. Wall times, s: `reported`, the last report of any step;
-    `decided`, the decision on the step before `first` (0 at the start). `removals` are the steps and ranks of removed
-    workers, `tuner` is the tuner's state.
+    It supervises steps `first` to `until` of the run, the latter as if no worker were removed. `below` is how many
+    steps in a row were at or below the end threshold. `reports` are the reports of step `first` received so far, in
+    this order. Wall times, s: `since`, the start of the run; `began`, the first of these reports; `reported`, the last
+    report of any step; `decided`, the decision on the step before `first` (0 at the start). `removals` are the steps
+    and ranks of removed workers, `tuner` is the tuner's state.
     """
 
     first: int
     until: int
+    below: int = 0
+    since: float = 0.0
     reports: tuple[Mapping[str, Any], ...] = ()
+    began: float = 0.0
     reported: float = 0.0
     decided: float = 0.0
     removals: tuple[Removal, ...] = ()
@@ -46,7 +50,9 @@ class Supervisor(Companion[Supervision]):
     def __init__(self, supervision: Supervision, context: Any, queues: Queues) -> None:
         super().__init__(supervision, context, queues)
         self._position = supervision.first
+        self._below = supervision.below
         self._reports = {int(report["worker"]): report for report in supervision.reports}
+        self._began = supervision.began
         self._reported = supervision.reported or time.time()
         self._decided = supervision.decided
         self._schedule = Schedule(self.plan.workers, self.plan.batches, supervision.removals)
@@ -54,18 +60,21 @@ class Supervisor(Companion[Supervision]):
 
     def run(self) -> Supervision | None:
         """Supervise to the end, and return None; or until time is short, and return the next input."""
-        while self._position < self._schedule.actual(self.task.until):
+        end = None
+        while self._position < self._schedule.actual(self.task.until) and end is None:
             if not self._collect_reports():
                 return replace(
                     self.task,
                     first=self._position,
+                    below=self._below,
                     reports=tuple(self._reports.values()),
+                    began=self._began,
                     reported=self._reported,
                     decided=self._decided,
                     removals=self._schedule.removals,
                     tuner=self._tuner.to_document() if self._tuner else None,
                 )
-            self._conclude()
+            end = self._conclude()
         return None
 
     def _collect_reports(self) -> bool:
@@ -92,17 +101,18 @@ class Supervisor(Companion[Supervision]):
             )
         if report["step"] == self._position and report["worker"] not in self._reports:
             self._reported = time.time()
+            self._began = self._began if self._reports else self._reported
             self._reports[report["worker"]] = report
 
     def _is_repeated(self, body: bytes) -> bool:
         report = json.loads(body)
         return report["step"] < self._position or report["worker"] in self._reports
 
-    def _conclude(self) -> None:
+    def _conclude(self) -> str | None:
         position, reports = self._position, [self._reports[rank] for rank in sorted(self._reports)]
         loss = sum(report["loss"] for report in reports) / len(reports)
-        end = "epochs" if position + 1 == self._schedule.start(self.plan.epochs) else None
-        last = position + 1 == self._schedule.actual(self.task.until)
+        end = self._judge(loss)
+        last = end is not None or position + 1 == self._schedule.actual(self.task.until)
         tuned = self._tune(loss, end)
         removed = None
         if tuned is not None and tuned.remove:
@@ -111,16 +121,21 @@ class Supervisor(Companion[Supervision]):
             self._schedule = self._schedule.after(position, removed)
         self._decide(reports, end, last, removed)
         if end is not None:
-            self.queues.fan_out(settings.exchange_name(self.plan), self._message("F"), "other")
-            self._inform_client({"type": "T", "step": position, "end": end}, overhead=True)
+            self._finish(end)
         # The last message of a step. After it the driver may delete the queues.
-        statistics: dict[str, Any] = {"step": position}
+        statistics: dict[str, Any] = {
+            "step": position,
+            "seconds": self._reported - self._began,
+            "below": self._below,
+            "end": end,
+        }
         if self._tuner is not None:
             statistics["tuned"] = None if tuned is None else {**asdict(tuned), "removed": removed}
             # The state for the next stretch's supervisor. Sent in every step, the messages would keep growing.
             statistics["tuner"] = self._tuner.to_document() if last and end is None else None
         self._inform_client({"type": "TD", **statistics}, overhead=False)
         self._position, self._reports = position + 1, {}
+        return end
 
     def _tune(self, loss: float, end: str | None) -> Decision | None:
         before, self._decided = self._decided, time.time()
@@ -129,6 +144,15 @@ class Supervisor(Companion[Supervision]):
         # The duration of a stretch's first step is unknown, because its workers were started in it.
         self._tuner.record(self._position, loss, self._decided - before if before else None)
         return self._tuner.decide(self._position) if end is None else None
+
+    def _judge(self, loss: float) -> str | None:
+        self._below = settings.count_below(self.plan, loss, self._below)
+        if self._below >= settings.END_STEPS:
+            return "loss"
+        max_time = float(self.plan.options["max-time"])
+        if max_time and time.time() - self.task.since >= max_time:
+            return "time"
+        return "epochs" if self._position + 1 == self._schedule.start(self.plan.epochs) else None
 
     def _decide(self, reports: list[Mapping[str, Any]], end: str | None, last: bool, removed: int | None) -> None:
         """Tell the removed worker, if any (K), and then all workers which updates to expect, whether to continue, and
@@ -140,6 +164,11 @@ class Supervisor(Companion[Supervision]):
         leaving = not last and any(report["leaving"] for report in reports if report["worker"] != removed)
         decision = self._message("C", updates=updates, end=end, leaving=leaving, removed=removed)
         self.queues.fan_out(settings.exchange_name(self.plan), decision, "synchronise", overhead=False)
+
+    def _finish(self, end: str) -> None:
+        self.queues.fan_out(settings.exchange_name(self.plan), self._message("F"), "other")
+        seconds = time.time() - self.task.since
+        self._inform_client({"type": "T", "step": self._position, "seconds": seconds, "end": end}, overhead=True)
 
     def _message(self, kind: str, **content: Any) -> bytes:
         return json.dumps({"type": kind, "worker": settings.SUPERVISOR, "step": self._position, **content}).encode()

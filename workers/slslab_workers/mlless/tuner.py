@@ -109,7 +109,10 @@ class Tuner:
         cls, document: Mapping[str, Any], threshold: float, interval_s: float, clock: Callable[[], float] = time.time
     ) -> Self:
         """Return the tuner that `to_document` described."""
-        read = {**document, "seconds": dict(document["seconds"]), "knee": Knee(**document["knee"])}
+        # An event has tuples instead of lists.
+        curve = {name: list(document[name]) for name in ("steps", "losses")}
+        seconds = {workers: list(times) for workers, times in document["seconds"]}
+        read = {**document, **curve, "seconds": seconds, "knee": Knee(**document["knee"])}
         return cls(threshold, interval_s, clock=clock, **read)
 
     def to_document(self) -> dict[str, Any]:
