@@ -9,7 +9,7 @@ import math
 import os
 import platform
 import re
-import selectors
+import select
 import signal
 import subprocess
 import sys
@@ -24,7 +24,7 @@ from typing import Any
 
 from slslab.aws.limits import MB
 from slslab.host.cgroup_accounts import GroupAccounts
-from slslab.host.output import CHUNK_BYTES, TraceLines
+from slslab.host.output import PipeReader, TraceLines
 from slslab.host.priority import weigh_session
 from slslab.host.processes import tied_to_this_process
 from slslab.host.procfs import Sample, peak_resident_bytes, process_tree, take_sample
@@ -65,45 +65,43 @@ class ProcessLauncher:
         self, module: str, events: Sequence[Mapping[str, Any]], variables: Mapping[str, str]
     ) -> Iterator["RunningInstances"]:
         """Launch one instance per event, on the devices in turn; see `InstanceLauncher`."""
-        launched: list[_Instance] = []
-        instances = RunningInstances(self, module, launched)
+        instances = RunningInstances(module, self.fleet.instance_type, self.on_event)
         try:
             for rank, event in enumerate(events):
-                launched.append(self._launch(module, rank, event, variables))
-            instances.thread.start()
+                instances.running.append(self._launch(instances, rank, event, variables))
+            instances.attend()
             yield instances
         finally:
             instances.end()
 
-    def _launch(self, module: str, rank: int, event: Mapping[str, Any], variables: Mapping[str, str]) -> "_Instance":
+    def _launch(
+        self, instances: "RunningInstances", rank: int, event: Mapping[str, Any], variables: Mapping[str, str]
+    ) -> "_Instance":
         id_ = instance_id()
         home = self.session.home / "instances" / id_
         home.mkdir(parents=True)
         log = self.logs / f"{id_}.log"
-        reading, writing = os.pipe()
-        os.set_blocking(reading, False)
+        source = {"function": instances.module, "environment": id_, "invocation": id_}
+        trace = PipeReader(f"trace of {id_}", TraceLines(id_, instances.take, source).feed)
         number = rank % len(self.devices)
         environment = without_foreign(os.environ)
-        environment |= {**self.variables, **variables, **self.session.mark, "SLSLAB_TRACE_FD": str(writing)}
+        environment |= {**self.variables, **variables, **self.session.mark, "SLSLAB_TRACE_FD": str(trace.writing)}
         environment["CUDA_VISIBLE_DEVICES"] = _visible(self.devices[number], number)
         try:
             with log.open("wb") as output:
                 start_ns = time.monotonic_ns()
                 process = subprocess.Popen(
-                    [*tied_to_this_process(), sys.executable, "-m", module],
+                    [*tied_to_this_process(), sys.executable, "-m", instances.module],
                     stdin=subprocess.PIPE,
                     stdout=output,
                     stderr=output,
                     cwd=home,
                     env=environment,
-                    pass_fds=(writing,),
+                    pass_fds=(trace.writing,),
                     start_new_session=True,
                 )
-        except BaseException:
-            os.close(reading)
-            raise
         finally:
-            os.close(writing)
+            os.close(trace.writing)
         weigh_session(process.pid)
         assert process.stdin is not None
         with suppress(BrokenPipeError), process.stdin:  # an instance that exits early fails by its exit code
@@ -114,7 +112,7 @@ class ProcessLauncher:
             device=self.devices[number],
             start_ns=start_ns,
             process=process,
-            trace=reading,
+            trace=trace,
             log=log,
         )
 
@@ -165,12 +163,17 @@ class Meter:
 @dataclass(kw_only=True)
 class _Instance(Meter):
     process: subprocess.Popen[bytes]
-    trace: int
+    trace: PipeReader
     log: Path
 
-    def has_ended(self) -> bool:
-        """Return whether the process has ended; it stays a zombie, so that its ids aren't reused."""
-        return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    def watch(self) -> None:
+        """Sample its counters until it ends; it stays a zombie, so that its ids aren't reused."""
+        ended, poll = os.pidfd_open(self.process.pid), select.poll()
+        poll.register(ended, select.POLLIN)
+        self.measure(process_tree(self.process.pid))
+        while not poll.poll(SAMPLE_S * 1000):
+            self.measure(process_tree(self.process.pid))
+        os.close(ended)
 
     def kill(self) -> None:
         os.killpg(self.process.pid, signal.SIGKILL)
@@ -183,18 +186,24 @@ class _Instance(Meter):
 
 
 class RunningInstances:
-    """The instances of one launch; `thread` reads their traces, samples their counters and meters their ends."""
+    """The instances of one launch of a module; for each, a thread samples its counters and meters its end."""
 
-    def __init__(self, launcher: ProcessLauncher, module: str, launched: list[_Instance]) -> None:
-        self._launcher = launcher
-        self._module = module
-        self._instance_type = launcher.fleet.instance_type
-        self._launched = launched
-        self._running: list[_Instance] = []
-        self._ending = threading.Event()
-        self._over = threading.Event()
+    def __init__(self, module: str, instance_type: str, on_event: Callable[[dict[str, Any]], None]) -> None:
+        self.module = module
+        self.running: list[_Instance] = []
+        self._type, self._on_event = instance_type, on_event
+        self._threads: list[threading.Thread] = []
+        self._ending = False
         self._failure: BaseException | None = None
-        self.thread = threading.Thread(target=self._attend, name="slslab-instances", daemon=True)
+        # Held while an instance is killed or reaped, because then its ids may be reused.
+        self._lock = threading.RLock()
+
+    def attend(self) -> None:
+        """Start to sample and meter all launched instances."""
+        for instance in list(self.running):
+            thread = threading.Thread(target=self._attend, args=(instance,), name=f"slslab-{instance.id}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
 
     def check(self) -> None:
         """Raise the first failure, as RunFailed with the worker's rank; the other instances have been ended then."""
@@ -203,87 +212,60 @@ class RunningInstances:
 
     def join(self) -> None:
         """Wait until all instances have succeeded; RunFailed as soon as one of them fails."""
-        # Bounded waits, so that Ctrl-C takes effect.
-        while not self._over.wait(0.5):
-            self.check()
+        for thread in self._threads:
+            # Bounded waits, so that Ctrl-C takes effect.
+            while thread.is_alive():
+                thread.join(0.5)
         self.check()
 
     def end(self) -> None:
         """End the running instances, and return when all are metered."""
-        self._ending.set()
-        if not self.thread.ident:
-            self.thread.start()
-        self.thread.join()
+        self._ending = True
+        self._kill()
+        if not self._threads:
+            self.attend()
+        for thread in self._threads:
+            thread.join()
 
-    def _attend(self) -> None:
-        self._running = list(self._launched)
-        lines = {instance.trace: self._lines(instance.id) for instance in self._launched}
+    def take(self, record: dict[str, Any]) -> None:
+        """Pass on a record; if it can't be written, `check` and `join` raise the error."""
         try:
-            for instance in self._launched:
-                self._launcher.on_event(
-                    launch_record(
-                        "instance",
-                        instance.id,
-                        self._instance_type,
-                        instance.start_ns,
-                        instance.rank,
-                        instance.device,
-                    )
-                )
-            self._watch(lines)
+            self._on_event(record)
         except BaseException as error:
-            # For instance, a trace that can't be written; `check` and `join` raise it.
-            self._failure = self._failure or error
-            self._kill()
-            for instance in self._running:
-                instance.reap()
-        finally:
-            for instance in self._launched:
-                os.close(instance.trace)
-            self._over.set()
+            self._fail(error)
 
-    def _watch(self, lines: Mapping[int, TraceLines]) -> None:
-        with selectors.DefaultSelector() as selector:
-            for trace in lines:
-                selector.register(trace, selectors.EVENT_READ)
-            sampled = 0.0
-            while self._running:
-                # The end of an instance closes its trace and so ends this wait, too.
-                for key, _ in selector.select(SAMPLE_S):
-                    if _read(key.fd, lines[key.fd]) == 0:
-                        selector.unregister(key.fd)
-                if self._ending.is_set():
-                    self._kill()
-                for instance in [instance for instance in self._running if instance.has_ended()]:
-                    self._meter(instance, lines[instance.trace])
-                if time.monotonic() - sampled >= SAMPLE_S:
-                    sampled = time.monotonic()
-                    for instance in self._running:
-                        instance.measure(process_tree(instance.process.pid))
+    def _attend(self, instance: _Instance) -> None:
+        try:
+            identity = instance.id, self._type, instance.start_ns, instance.rank, instance.device
+            self.take(launch_record("instance", *identity))
+            instance.watch()
+            self._meter(instance, time.monotonic_ns())
+        except BaseException as error:
+            self._fail(error)
 
-    def _meter(self, instance: _Instance, lines: TraceLines) -> None:
-        """Read the rest of an ended instance's trace and record it; if it has failed, end the others."""
-        end_ns = time.monotonic_ns()
+    def _meter(self, instance: _Instance, end_ns: int) -> None:
+        """Pass on the rest of an ended instance's trace and record it; if it has failed, end the others."""
         # Kill what it left behind in its group, before its id can be reused.
         instance.kill()
-        while _read(instance.trace, lines):
-            pass
-        exit_code, cpu_seconds = instance.reap()
-        self._running.remove(instance)
-        ended = self._ending.is_set() or self._failure is not None
-        record = instance.record(self._module, self._instance_type, end_ns, exit_code, cpu_seconds, ended=ended)
-        if record.status == "error":
-            self._failure = failure(instance.id, instance.rank, exit_code, instance.log)
+        instance.trace.settle()
+        with self._lock:
+            self.running.remove(instance)
+            exit_code, cpu_seconds = instance.reap()
+            ended = self._ending or self._failure is not None
+            record = instance.record(self.module, self._type, end_ns, exit_code, cpu_seconds, ended=ended)
+            if record.status == "error":
+                self._fail(failure(instance.id, instance.rank, exit_code, instance.log))
+        self.take(record.as_record())
+
+    def _fail(self, error: BaseException) -> None:
+        with self._lock:
+            self._failure = self._failure or error
             self._kill()
-        self._launcher.on_event(record.as_record())
 
     def _kill(self) -> None:
-        for instance in self._running:
-            instance.kill()
-
-    def _lines(self, id_: str) -> TraceLines:
-        source = {"function": self._module, "environment": id_, "invocation": id_}
-        return TraceLines(id_, self._launcher.on_event, source)
+        with self._lock:
+            for instance in self.running:
+                instance.kill()
 
 
 def failure(id_: str, rank: int, exit_code: int, log: Path) -> RunFailed:
@@ -299,16 +281,6 @@ def failure(id_: str, rank: int, exit_code: int, log: Path) -> RunFailed:
     if traceback and (raised := RAISED.match(rest)):
         return RunFailed(raised["type"].rpartition(".")[2], (raised["message"] or "").strip(), rank, tail)
     return RunFailed("Instance.Exited", f"The instance {id_} ended with exit code {exit_code}.", rank, tail)
-
-
-def _read(descriptor: int, lines: TraceLines) -> int | None:
-    """Read the available bytes of a trace; return their number, 0 at its end, None if nothing is available."""
-    try:
-        chunk = os.read(descriptor, CHUNK_BYTES)
-    except BlockingIOError:
-        return None
-    lines.feed(chunk)
-    return len(chunk)
 
 
 def _visible(device: str, number: int) -> str:
