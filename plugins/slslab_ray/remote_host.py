@@ -68,7 +68,6 @@ class RemoteEnvironment(ExecutionEnvironment):
         self._resting: asyncio.Task[None] | None = None
         # Called when it rests, unless it is used again before.
         self._rests: Callable[[ExecutionEnvironment], object] | None = None
-        self._signals = Tasks()
         self._resting_mb = function.memory_mb
         self._is_ready, self._exited = True, False
         # From the latest sample of its clock: memory, and the host's delay since its start.
@@ -168,13 +167,7 @@ class RemoteEnvironment(ExecutionEnvironment):
         return self._resting_mb
 
     def send_signal(self, number: int) -> None:
-        self._signals.start(self._send_signal(number))
-
-    async def _send_signal(self, number: int) -> None:
-        try:
-            await self.host.call("send_signal", self.id, number)
-        except OSError as error:
-            LOG.warning("Could not send %s the signal %d: %s", self.id, number, error)
+        self.host.post("send_signal", self.id, number)
 
     async def reset(self) -> None:
         try:
@@ -248,7 +241,7 @@ class NodeHost(Host):
         self._ports: set[int] = set()
         self._stored: dict[str, asyncio.Future[None]] = {}
         self._aligning: asyncio.Task[None] | None = None
-        self._telling = Tasks()
+        self._posted = Tasks()
 
     async def begin(self) -> None:
         """Align the clocks, receive reports from the node, and make services reachable; OSError if one can't be."""
@@ -317,9 +310,9 @@ class NodeHost(Host):
             self.lose(str(error))
             raise NodeLost(f"the node {self.name} was lost") from error
 
-    def tell(self, faults: set[int]) -> None:
-        """Report faults of the plan that have happened elsewhere to the node."""
-        self._telling.start(self._tell(faults))
+    def post(self, method: str, *arguments: Any) -> None:
+        """Call a method of the node without waiting for it; a failure is logged."""
+        self._posted.start(self._post(method, *arguments))
 
     def document(self) -> dict[str, Any]:
         """Return the node's entry in a run's document; `clock_error_ms` is how exactly its clock is aligned."""
@@ -347,9 +340,11 @@ class NodeHost(Host):
             raise OSError(problem)
         self._ports |= missing
 
-    async def _tell(self, faults: set[int]) -> None:
-        with suppress(NodeLost):
-            await self.call("tell", faults)
+    async def _post(self, method: str, *arguments: Any) -> None:
+        try:
+            await self.call(method, *arguments)
+        except OSError as error:
+            LOG.warning("%s%s failed: %s", method, arguments, error)
 
     async def _store(self, code: Code) -> None:
         if code.archive is None:
