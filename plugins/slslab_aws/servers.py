@@ -45,11 +45,11 @@ class AwsServices(LazyServer):
         """The socket's path for a process that inherits the directory's descriptor; the full path would be too long."""
         return f"/proc/self/fd/{self.directory}/{SOCKET}"
 
-    def _start(self) -> bool:
+    def _start(self) -> None:
         self.directory = os.open(self._home, os.O_PATH)
         self._undo.callback(os.close, self.directory)
         self._undo.callback((self._home / SOCKET).unlink, missing_ok=True)
-        return super()._start()
+        super()._start()
 
     def _listen(self) -> socket.socket:
         listener = socket.socket(socket.AF_UNIX)
@@ -94,9 +94,9 @@ class Edge(LazyServer):
         """Return the variable that points AWS's clients to it."""
         return {"AWS_ENDPOINT_URL": self.endpoint}
 
-    def _start(self) -> bool:
+    def _start(self) -> None:
         self._undo.enter_context(self.services)
-        return super()._start()
+        super()._start()
 
     def _launch_at(self, listener: socket.socket) -> None:
         log = None if self._access_log is None else self._access_log.writer

@@ -23,7 +23,7 @@ from pathlib import Path
 import uvloop
 
 from slslab.host.connections import LOOPBACK
-from slslab.host.server_process import ServerProcess
+from slslab.host.server_process import NotReadyError, ServerProcess
 from slslab.stack.mutual_tls import mutual_context
 
 CHUNK_BYTES = 1 << 18
@@ -55,22 +55,17 @@ class Relay(ServerProcess):
         """Relay these ports, too; return the problem, or an empty text."""
         process = self._running
         assert process.stdin is not None
-        answer = None
-        with self._asking, suppress(BrokenPipeError):
+        with self._asking, suppress(BrokenPipeError, NotReadyError):
             # Leave nothing in a buffer, which would be flushed at the end.
             os.write(process.stdin.fileno(), json.dumps({"ports": list(ports)}).encode() + b"\n")
-            answer = self._report(READY_LIMIT_S)
-        if answer is None:
-            process.kill()  # a late answer would be mistaken for the next one's
-        return str(answer["problem"]) if answer else "the relay has ended"
+            return str(self._report(READY_LIMIT_S)["problem"])
+        process.kill()  # a late answer would be mistaken for the next one's
+        return "the relay has ended"
 
-    def _start(self) -> bool:
+    def _start(self) -> None:
         host, port = self.address
         self._launch_module("slslab_ray.relay", [self._side, host, str(port), str(self._key)], os.environ)
-        report = self._report(READY_LIMIT_S)
-        if report is not None:
-            self.address = host, int(report["port"])
-        return report is not None
+        self.address = host, int(self._report(READY_LIMIT_S)["port"])
 
 
 class Sides:

@@ -52,6 +52,10 @@ FIRST_PORT, LEAST_PORTS = 15_000, 1_000
 MEMORY_SHARE = 0.5
 
 
+class NotReadyError(Exception):
+    """A server has exited, or the limit has passed, before it was ready."""
+
+
 class ServerProcess:
     """A server in a child process that ends with this one; a context manager.
 
@@ -123,7 +127,8 @@ class ServerProcess:
             with ExitStack() as self._undo:
                 self._log = self._undo.enter_context(tempfile.TemporaryFile())
                 self._undo.callback(self._stop)
-                if self._start():
+                with suppress(NotReadyError):
+                    self._start()
                     self._undo = self._undo.pop_all()
                     return self
                 output = self.output()
@@ -134,8 +139,8 @@ class ServerProcess:
     def __exit__(self, *_error: object) -> None:
         self._undo.close()
 
-    def _start(self) -> bool:
-        """Launch the server and wait until it is ready; False if it exited instead, or the limit passed.
+    def _start(self) -> None:
+        """Launch the server and wait until it is ready, or raise NotReadyError.
 
         Whatever is registered on `_undo` is undone before the server is stopped.
         """
@@ -204,8 +209,8 @@ class ServerProcess:
         weigh_session(self._process.pid)
         resource.prlimit(self._process.pid, resource.RLIMIT_DATA, (self.memory_mb * MB,) * 2)
 
-    def _wait(self, ready: Callable[[], object], limit_s: float, source: int | None = None) -> bool:
-        """Wait until `ready` returns something true; False if the process exited instead, or the limit passed.
+    def _wait(self, ready: Callable[[], object], limit_s: float, source: int | None = None) -> None:
+        """Wait until `ready` returns something true; NotReadyError if the process exits instead, or the limit passes.
 
         `ready` is called when the descriptor `source` becomes readable, or without one every 20 ms, for a server that
         must be polled.
@@ -218,19 +223,22 @@ class ServerProcess:
             while (left := deadline - time.monotonic()) > 0:
                 happened = dict(poll.poll(20 if source is None else 1000 * left))
                 if (source is None or source in happened) and ready():
-                    return True
+                    return
                 if exited in happened:
                     break
-            return False
+            raise NotReadyError
         finally:
             os.close(exited)
 
     def _report(self, limit_s: float | None = None) -> Any:
-        """Return the JSON that a module of this package prints when it is ready; None if it doesn't."""
+        """Return the JSON that a module of this package prints when it is ready, or raise NotReadyError."""
         pipe = self._running.stdout
         assert pipe is not None
-        line = pipe.readline() if limit_s is None or self._wait(lambda: True, limit_s, pipe.fileno()) else b""
-        return json.loads(line) if line else None
+        if limit_s is not None:
+            self._wait(lambda: True, limit_s, pipe.fileno())
+        if line := pipe.readline():
+            return json.loads(line)
+        raise NotReadyError
 
     def output(self) -> str:
         """Return everything that the server has printed so far, except reports."""
@@ -286,10 +294,11 @@ class LazyServer(ServerProcess):
         """Wait until it answers, unless it hasn't been started yet. Raises HostError if it exited instead."""
         if self._process is None:
             return
-        with self._asking:
-            self._answered = self._answered or self._report() is not None
-        if not self._answered:
-            raise self._did_not_start(self.output())
+        try:
+            with self._asking:
+                self._answered = self._answered or bool(self._report())
+        except NotReadyError:
+            raise self._did_not_start(self.output()) from None
 
     def _listen(self) -> socket.socket:
         listener = listening_socket("127.0.0.1", self._port, self._port_option)
@@ -300,19 +309,18 @@ class LazyServer(ServerProcess):
         """Launch the module, which inherits the socket."""
         raise NotImplementedError
 
-    def _start(self) -> bool:
+    def _start(self) -> None:
         self._asking = threading.Lock()
         listener = self._undo.enter_context(self._listen())
         if not self.lazy:
             self._hand_over(listener)
-            return True
+            return
         ending = os.eventfd(0)
         self._undo.callback(os.close, ending)
         waiting = threading.Thread(target=self._wait_for_request, args=(listener, ending), daemon=True)
         waiting.start()
         self._undo.callback(waiting.join)
         self._undo.callback(os.eventfd_write, ending, 1)
-        return True
 
     def _wait_for_request(self, listener: socket.socket, ending: int) -> None:
         poll = select.poll()

@@ -58,14 +58,14 @@ class _Server(ServerProcess):
         words = text.replace("v=", " ").split()
         return f"{self.title} {next(word for word in words if word[:1].isdigit())}"
 
-    def _start(self) -> bool:
+    def _start(self) -> None:
         self._port = free_port()
         self._data.mkdir(parents=True)
         # Not on the command line, which every user of this host can read.
         settings = self._data / "settings"
         settings.touch(0o600)
         self._launch(self._command(settings), {"PATH": os.defpath}, self._data)
-        return self._wait(self._answers, START_LIMIT_S)
+        self._wait(self._answers, START_LIMIT_S)
 
     def _command(self, settings: Path) -> list[str]:
         """Write the settings to a file for the server; return its command."""
@@ -121,13 +121,10 @@ class EmbeddedParameterServer(ServerProcess):
         self._token = secrets.token_hex(16)
         self.endpoint = ""
 
-    def _start(self) -> bool:
+    def _start(self) -> None:
         variables = {**os.environ, TOKEN: self._token}
         self._launch_module("slslab_workers.parameter_server", ["--parent-pipe"], variables)
-        report = self._report(START_LIMIT_S)
-        if report is not None:
-            self.endpoint = report["endpoint"].replace("://", f"://:{self._token}@")
-        return report is not None
+        self.endpoint = self._report(START_LIMIT_S)["endpoint"].replace("://", f"://:{self._token}@")
 
 
 def channel_server(

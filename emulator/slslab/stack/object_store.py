@@ -97,7 +97,7 @@ class EmbeddedObjectStore(ServerProcess):
         """The server's name and version."""
         return f"{self._server} {__version__}"
 
-    def _start(self) -> bool:
+    def _start(self) -> None:
         # The server inherits the socket. It is closed here, so clients' connections break when the server ends.
         with listening_socket("127.0.0.1", self._port, "--s3-port") as listener:
             self._data.mkdir(mode=0o700, parents=True)
@@ -110,7 +110,4 @@ class EmbeddedObjectStore(ServerProcess):
                 inherited=[log],
             )
         report = self._report(START_LIMIT_S)
-        if report is None:
-            return False
         self.endpoint, self._server = report["endpoint"], report["server"]
-        return True

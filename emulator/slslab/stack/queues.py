@@ -105,7 +105,7 @@ class EmbeddedRabbitMQ(ServerProcess):
         """The AMQP address, with user and password; the virtual host is `/`."""
         return f"amqp://{self._user}:{self._password}@127.0.0.1:{self._port}/%2F"
 
-    def _start(self) -> bool:
+    def _start(self) -> None:
         self._port = free_port()
         self._prepare()
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notices:
@@ -113,7 +113,7 @@ class EmbeddedRabbitMQ(ServerProcess):
             notices.bind("")
             address = "@" + notices.getsockname()[1:].decode()
             self._launch([str(self._installed.script)], self._variables(address), self._data)
-            return self._wait(lambda: b"READY=1" in notices.recv(4096).split(b"\n"), START_LIMIT_S, notices.fileno())
+            self._wait(lambda: b"READY=1" in notices.recv(4096).split(b"\n"), START_LIMIT_S, notices.fileno())
 
     def _reason(self, output: str) -> str:
         _, marker, reason = output.rpartition("Error during startup:")

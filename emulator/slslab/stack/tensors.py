@@ -46,7 +46,7 @@ class EmbeddedTensorDatabases(ServerProcess):
         scripts = f"torch {version('torch')}" if installed("torch") else "without RedisAI's commands"
         return f"tensordb {__version__}, {scripts}"
 
-    def _start(self) -> bool:
+    def _start(self) -> None:
         variables, user = dict(os.environ), ""
         variables.pop("TENSORDB_PASSWORD", None)  # meant for another database
         if self._password is not None:
@@ -57,7 +57,5 @@ class EmbeddedTensorDatabases(ServerProcess):
             ["--parent-pipe", f"--peers={self._peers}", f"--threads={self._threads}"],
             variables,
         )
-        report = self._report(START_LIMIT_S)
-        if report is not None:
-            self.endpoints = tuple(url.replace("://", f"://{user}") for url in report["endpoints"])
-        return report is not None
+        endpoints = self._report(START_LIMIT_S)["endpoints"]
+        self.endpoints = tuple(url.replace("://", f"://{user}") for url in endpoints)

@@ -34,11 +34,11 @@ class Server(ServerProcess):
         self._directory = directory
         self._limit_s = limit_s
 
-    def _start(self) -> bool:
+    def _start(self) -> None:
         self.starts += 1
         self._undo.callback(lambda: (self._directory / "undone").write_text(str(self.pid)))
         self._launch([sys.executable, "-c", self._program], {}, self._directory)
-        return self._wait((self._directory / "ready").exists, self._limit_s)
+        self._wait((self._directory / "ready").exists, self._limit_s)
 
 
 # The file appears with its text in it.

@@ -31,9 +31,8 @@ class Shell(ServerProcess):
         super().__init__({})
         self._program = program
 
-    def _start(self) -> bool:
+    def _start(self) -> None:
         self._popen(["/bin/sh", "-c", self._program], dict(os.environ), stdin=subprocess.DEVNULL)
-        return True
 
 
 @pytest.fixture
