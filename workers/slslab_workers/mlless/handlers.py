@@ -43,7 +43,7 @@ class MLLessWorker(Worker):
     ) -> None:
         super().__init__(assignment, context, objects)
         self._filter = make_filter(self.plan)
-        self.combine = aggregation.rule(f"mean-over-{self.plan.options['mean-over']}")
+        self.combine = aggregation.RULES[f"mean-over-{self.plan.options['mean-over']}"]
         self._queue = settings.worker_queue(self.plan, rank=self.rank)
         self._open = ExitStack()
         # Messages of this and later steps, by step, and then by type and sender.

@@ -19,7 +19,7 @@ class MLLessReplicas(Replicas):
     def begin(self) -> None:
         """Make the filter and the rule."""
         self._filter = make_filter(self.plan)
-        self.combine = aggregation.rule(f"mean-over-{self.plan.options['mean-over']}")
+        self.combine = aggregation.RULES[f"mean-over-{self.plan.options['mean-over']}"]
         self._sent = 0
 
     @staticmethod
