@@ -160,9 +160,12 @@ def test_a_peer_joins_a_run_of_spirts(slslab: Slslab) -> None:
 
 
 def test_out_of_memory_ends_the_run_with_a_hint(recorded_runs: RecordedRuns, tmp_path: Path) -> None:
-    plan = ("run", "allreduce", *recorded_runs.options("allreduce"), "--memory", 128, "--json")
-    with commands.forked_environments():
-        ended = commands.slslab(*plan, "--out", tmp_path / "killed", variables=recorded_runs.variables)
+    def run(name: str, runs: dict[str, str]) -> commands.Done:
+        plan = ("run", "allreduce", *recorded_runs.options("allreduce"), "--memory", 128, "--json")
+        with commands.forked_environments():
+            return commands.slslab(*plan, "--out", tmp_path / name, variables=recorded_runs.variables | runs)
+
+    ended = run("killed", {"SLSLAB_RUNS": str(tmp_path)})
     assert ended.code == 1
     document = ended.printed
     assert document["status"] == "failed"
@@ -179,6 +182,10 @@ def test_out_of_memory_ends_the_run_with_a_hint(recorded_runs: RecordedRuns, tmp
     assert (first.split(":")[0], second.split(":")[0]) == (document["run"], "Runtime.OutOfMemory")
     shown = commands.slslab("show", tmp_path / "killed", "--full").out
     assert shown.startswith(f"On AWS Lambda: not modelled. {reason}")
+    # Where a run of this plan has finished, its peak is known.
+    peak = recorded_runs["allreduce"].document["peak_memory_mb"]
+    tried = f"the last run of this plan that finished peaked at {peak:,} MB: try --memory {peak // 64 * 64 + 64}."
+    assert run("again", {}).printed["error"]["hint"].endswith(tried)
 
 
 @pytest.mark.cifar10
@@ -196,7 +203,11 @@ def test_the_real_job(slslab: Slslab, real_images: Path) -> None:
     assert killed.code == 1
     error = killed.printed["error"]
     assert error["type"] == "Runtime.OutOfMemory"
-    assert error["hint"] == "killed at its limit of 1,769 MB; try --memory 3538."
+    peak = document["peak_memory_mb"]
+    assert error["hint"] == (
+        f"killed at its limit of 1,769 MB; the last run of this plan that finished peaked at {peak:,} MB: "
+        f"try --memory {peak // 64 * 64 + 64}."
+    )
 
 
 def test_a_plan_is_run_again_with_the_same_bits(recorded_runs: RecordedRuns, slslab: Slslab, tmp_path: Path) -> None:
