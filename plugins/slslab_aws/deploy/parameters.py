@@ -40,7 +40,7 @@ def parameters_of(template: Template, given: Mapping[str, str]) -> dict[str, Any
             text = text_of(found)
             try:
                 problems = list(_problems(name, parameter, kind, text))
-            except (TypeError, ValueError, re.error):
+            except (TypeError, ValueError, OverflowError, re.error):
                 problems = [f"the rules of {name} cannot be read."]
             for problem in problems:
                 template.wrong(line, problem)

@@ -7,6 +7,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Set
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from slslab_aws.deploy.intrinsics import SHAPES, names_in
 from slslab_aws.deploy.schemas import closest, violations
 
 SERVERLESS = "AWS::Serverless-2016-10-31"
-POLICIES = ("Delete", "Retain", "RetainExceptOnCreate")
+POLICIES = ["Delete", "Retain", "RetainExceptOnCreate"]
 # documented: sam-specification-generated-resources.html: these names don't begin with a resource's name.
 IMPLICIT = ("ServerlessRestApi", "ServerlessHttpApi", "ServerlessDeploymentApplication")
 PSEUDO = (
@@ -29,11 +30,13 @@ PSEUDO = (
 LONGEST = 1_000_000
 # assumed: templates nest about ten values; Python's own limit must not be reached.
 DEEPEST = 100
+# assumed: no property takes a longer number. Python refuses to print integers of thousands of digits.
+LONGEST_NUMBER = 40
 # documented: template-formats.html: CloudFormation doesn't accept these types of YAML.
 REFUSED_TYPES = ("binary", "omap", "pairs", "set")
 NOT_TEXT = re.compile("[\0\ud800-\udfff]")
 # The sections of a template and their entries, as a JSON schema.
-ENTRIES = {"type": "object", "propertyNames": {"pattern": "^[A-Za-z0-9]{1,255}$"}}
+ENTRIES = {"type": "object", "propertyNames": {"pattern": r"^[A-Za-z0-9]{1,255}\Z"}}
 PARAMETER = {
     "type": "object",
     "required": ["Type"],
@@ -63,13 +66,17 @@ SCHEMA = {
         "Mappings": {"type": "object", "additionalProperties": {"type": "object"}},
         "Conditions": {"type": "object"},
         "Resources": {
-            **{**ENTRIES, "minProperties": 1},
+            **ENTRIES,
+            "minProperties": 1,
             "additionalProperties": {
                 "type": "object",
                 "required": ["Type"],
                 "properties": {
-                    **{"Type": {"type": "string"}, "Properties": {"type": "object"}, "Condition": {"type": "string"}},
-                    **{"DependsOn": NAMES, "DeletionPolicy": {"enum": POLICIES}},
+                    "Type": {"type": "string"},
+                    "Properties": {"type": "object"},
+                    "Condition": {"type": "string"},
+                    "DependsOn": NAMES,
+                    "DeletionPolicy": {"enum": POLICIES},
                 },
             },
         },
@@ -134,10 +141,22 @@ def _function(loader: _Loader, suffix: str, node: yaml.Node) -> Node:
     return made
 
 
+def _scalar(loader: _Loader, node: yaml.ScalarNode) -> Any:
+    """Return a number or boolean; ConstructorError for one that is too long, or such as `!!int a`."""
+    text = loader.construct_scalar(node)
+    with suppress(ValueError, LookupError):
+        if len(text) <= LONGEST_NUMBER:
+            return yaml.SafeLoader.yaml_constructors[node.tag](loader, node)
+    problem = f"{text[:LONGEST_NUMBER]} can't be read as {node.tag.rpartition(':')[2]}; quote it if it is a text"
+    raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+
+
 _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
 _Loader.add_multi_constructor("!", _function)
 # A date in a template is a text, like the format version.
 _Loader.add_constructor("tag:yaml.org,2002:timestamp", lambda _loader, node: str(node.value))
+for _name in ("bool", "float", "int"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_name}", _scalar)
 for _name in REFUSED_TYPES:
     del _Loader.yaml_constructors[f"tag:yaml.org,2002:{_name}"]
 
@@ -198,15 +217,16 @@ def read_template(path: Path) -> Template:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise RequestError(f"The template {path} cannot be read: {reason}.", "name its file.") from error
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}:{mark.line + 1}" if mark is not None else str(path)
         reason = getattr(error, "problem", None) or getattr(error, "reason", None)
-        reason = reason or "a value is nested too deeply, or a number too long"
+        reason = reason or "a value is nested too deeply, or a character doesn't exist"
         raise RequestError(f"{where}: this is not YAML: {reason}.", "fix the line.") from error
     if not isinstance(root, Node):
         raise RequestError(f"{path} is not a template.", "a template has a mapping `Resources`.")
     template = Template(path, root)
+    _check_size(template)  # first: other checks print values, with their aliases
     for at, problem in violations(SCHEMA, root, "the template"):
         template.wrong(closest(root, at, 1), f"{problem}.")
     _check_values(template)
@@ -214,18 +234,19 @@ def read_template(path: Path) -> Template:
 
 
 def walk(value: Any, line: int, depth: int = 1) -> Iterator[tuple[int, int, Any]]:
-    """Yield every value below one, with its line and depth."""
+    """Yield a value and every key and value below it, with their lines and depths."""
     yield line, depth, value
     if isinstance(value, Node):
         for name, each in value.items():
+            yield value.lines[name], depth + 1, name
             yield from walk(each, value.lines[name], depth + 1)
     elif isinstance(value, list):
         for each in value:
             yield from walk(each, line, depth + 1)
 
 
-def _check_values(template: Template) -> None:
-    """Note values that CloudFormation doesn't accept; RequestError if there are too many of them, or too deep."""
+def _check_size(template: Template) -> None:
+    """Raise RequestError if there are too many characters, with all aliases expanded, or values too deep."""
     size = 0
     for line, depth, value in walk(template.root, 1):
         size += 1 + (len(value) if isinstance(value, str) else 0)
@@ -235,6 +256,11 @@ def _check_values(template: Template) -> None:
                 f"values nested more than {DEEPEST} deep.",
                 "make it smaller, as AWS demands, too.",
             )
+
+
+def _check_values(template: Template) -> None:
+    """Note values that CloudFormation doesn't accept."""
+    for line, _, value in walk(template.root, 1):
         if value is None:
             template.wrong(line, "a value is missing (null).")
         elif isinstance(value, str) and NOT_TEXT.search(value):
@@ -259,9 +285,12 @@ def _check_function(template: Template, line: int, name: str, value: Any) -> Non
     if not fits(value):
         template.wrong(line, f"{name} {what}, not {json.dumps(value)[:80]}.")
         return
-    known = {*template.section("Resources"), *template.section("Parameters"), *PSEUDO}
+    known, what = {*template.section("Resources")}, "a resource"
+    if name != "Fn::GetAtt":
+        known |= {*template.section("Parameters"), *PSEUDO}
+        what = "a resource and not a parameter"
     for named in sorted(names_in(name, value)):
         if not template.may_be(named, known):
-            template.wrong(line, f"{named} is not a resource and not a parameter of this template.")
+            template.wrong(line, f"{named} is not {what} of this template.")
     if name == "Fn::If" and value[0] not in template.section("Conditions"):
         template.wrong(line, f"there is no condition {value[0]}.")

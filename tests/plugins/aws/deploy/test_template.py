@@ -17,7 +17,7 @@ from slslab_aws.deploy.template import SCHEMA, Template, read_template
 QUEUE = "Resources:\n  Q:\n    Type: AWS::SQS::Queue\n    Properties:\n      "
 
 
-LETTERS = "does not match '^[A-Za-z0-9]{1,255}$'."
+LETTERS = r"does not match '^[A-Za-z0-9]{1,255}\\Z'."
 SECTIONS = [*SCHEMA["properties"]]
 
 
@@ -79,7 +79,7 @@ Resources:
         (
             QUEUE + "QueueName: !GetAtt Absent.Arn\n",
             5,
-            "Absent is not a resource and not a parameter of this template.",
+            "Absent is not a resource of this template.",
         ),
         (QUEUE + "QueueName: !If [Absent, a, b]\n", 5, "there is no condition Absent."),
         (
@@ -350,8 +350,20 @@ NO_CONDITION = "a condition is one of Condition, Fn::And, Fn::Equals, Fn::Not an
         (
             "Resources:\n  Q: {Type: AWS::SQS::Queue, DeletionPolicy: Snapshot}\n",
             2,
-            "Resources.Q.DeletionPolicy: 'Snapshot' is not one of ('Delete', 'Retain', 'RetainExceptOnCreate').",
+            "Resources.Q.DeletionPolicy: 'Snapshot' is not one of ['Delete', 'Retain', 'RetainExceptOnCreate'].",
         ),
+        (
+            "Parameters: {P: {Type: String, Default: a, MinLength: .inf}}\nResources: {Q: {Type: AWS::SQS::Queue}}\n",
+            1,
+            "the rules of P cannot be read.",
+        ),
+        (
+            "Parameters: {P: {Type: String, Default: a}}\nConditions: {C: !Equals [a, b]}\n"
+            "Outputs: {A: {Condition: C, Value: !GetAtt P.Arn}}\nResources: {Q: {Type: AWS::SQS::Queue}}\n",
+            3,
+            "P is not a resource of this template.",
+        ),
+        (OUTPUT + 'x}, "O\\n": {Value: x}}\n', 2, f"Outputs.O\n: 'O\\n' {LETTERS}"),
         (RULE + "{State: ENABLED}\n", 2, "R: a rule needs ScheduleExpression or EventPattern."),
         (
             RULE + "{ScheduleExpression: rate(1 minutes)}\n",
@@ -405,6 +417,9 @@ def bomb() -> str:
     ("text", "message"),
     [
         (bomb(), f":7: {TOO_LARGE}"),
+        (bomb() + "Globals: *j\n", f":7: {TOO_LARGE}"),
+        (bomb().replace("Metadata:", "Metadata:\n Fn::Join:"), f":8: {TOO_LARGE}"),
+        (f"Metadata: &a {{{'k' * 200}: 1}}\nGlobals: [{'*a,' * 6000}]\n", f":1: {TOO_LARGE}"),
         ("Metadata: &a {b: *a}\n", ":1: this is not YAML: found unconstructable recursive node."),
         ("Metadata: " + "[" * 20000 + "]" * 20000, ":1: this is not YAML: values are nested more than 100 deep."),
         ("Metadata:\n" + "\n".join(" " * (depth + 1) + "a:" for depth in range(110)), f":100: {TOO_LARGE}"),
@@ -412,7 +427,20 @@ def bomb() -> str:
         ("Metadata:\n" + "\n".join(" " * (depth + 1) + "a:" for depth in range(1200)), " nested "),
         ("Metadata: '\0'\n", ": this is not YAML: special characters are not allowed."),
         ('Metadata: {a: "\\0"}\n', ":1: a text contains a character that isn't allowed."),
-        (f"Metadata: {{a: {'9' * 5000}}}\n", ": this is not YAML: a value is nested too deeply, or a number too long."),
+        ('Metadata: {"\\0": a}\n', ":1: a text contains a character that isn't allowed."),
+        (
+            'Metadata: "\\UFFFFFFFF"\n',
+            ": this is not YAML: a value is nested too deeply, or a character doesn't exist.",
+        ),
+        (f"Metadata:\n  b: c\n  a: {'9' * 5000}\n", f":3: this is not YAML: {'9' * 40} can't be read as int; quote it"),
+        (
+            "Parameters:\n  P: {Type: Number, MinValue: " + "9" * 400 + "}",
+            f":2: this is not YAML: {'9' * 40} can't be read",
+        ),
+        ("Metadata: {a: 0x" + "f" * 5000 + "}\n", ":1: this is not YAML: 0xff"),
+        ("Metadata: {a: !!int foo}\n", ":1: this is not YAML: foo can't be read as int; quote it if it is a text."),
+        ("Metadata: {a: !!int ''}\n", ":1: this is not YAML:  can't be read as int"),
+        ("Metadata: {a: !!bool foo}\n", ":1: this is not YAML: foo can't be read as bool"),
         ("Metadata: {a: .inf}\n", ":1: inf is not a number here."),
         ("Metadata: {a: !!binary aGk=}\n", "could not determine a constructor for the tag 'tag:yaml.org,2002:binary'"),
         ("Metadata: {[a]: b}\n", ":1: this is not YAML: a key is not a text."),
