@@ -13,6 +13,8 @@ from slslab_aws.services.schedules import read_schedule
 from slslab_aws.services.targets import Targets
 
 LOG = logging.getLogger(__name__)
+# When a rule is due if its schedule has no further times.
+NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 class RuleClock:
@@ -34,8 +36,10 @@ class RuleClock:
         A rule that was put or enabled is due after its whole rate, as on AWS; a disabled one is dropped.
         """
         now = datetime.now(UTC)
-        due = {rule: self._due.get(rule) or read_schedule(rule.scheduled_expression)(now) for rule in _scheduled()}
-        before, self._due = self._due, {rule: time for rule, time in due.items() if time is not None}
+        before = self._due
+        self._due = {
+            rule: before.get(rule) or read_schedule(rule.scheduled_expression)(now) or NEVER for rule in _scheduled()
+        }
         if before != self._due:
             self._changed.notify()
 
@@ -57,8 +61,7 @@ class RuleClock:
         upcoming = following(time)
         if upcoming is not None and upcoming <= now:  # this host slept; skip events that were due meanwhile
             upcoming = following(now)
-        if upcoming is not None:
-            self._due[rule] = upcoming
+        self._due[rule] = upcoming or NEVER
         self._targets.send(rule, _event(rule, time))
         self._services.notify_all()
 

@@ -53,20 +53,24 @@ def _cron(minutes: str, hours: str, day: str, month: str, weekday: str, year: st
         raise ValueError("slslab does not emulate L, W and #")
     days = _values(day, 1, 31) if weekday == "?" else []
     weekdays = _values(weekday, 1, 7, DAYS) if day == "?" else []  # Sunday is 1
-    years, months = _values(year, 1970, LAST_YEAR), _values(month, 1, 12, MONTHS)
+    years, months = set(_values(year, 1970, LAST_YEAR)), set(_values(month, 1, 12, MONTHS))
     times = [time(hour, minute, tzinfo=UTC) for hour in _values(hours, 0, 23) for minute in _values(minutes, 0, 59)]
 
     def following(after: datetime) -> datetime | None:
         """Return the next time after one, to the minute, or None."""
         first = (after + timedelta(minutes=1)).replace(second=0, microsecond=0)
         date = first.date()
-        while date.year <= years[-1]:
-            is_day = date.day in days or date.isoweekday() % 7 + 1 in weekdays
-            if is_day and date.month in months and date.year in years:
-                for found in (datetime.combine(date, each) for each in times):
-                    if found >= first:
-                        return found
-            date += timedelta(days=1)
+        while date.year <= LAST_YEAR:
+            if date.year not in years:
+                date = date.replace(date.year + 1, 1, 1)
+            elif date.month not in months:
+                date = (date.replace(day=1) + timedelta(days=31)).replace(day=1)
+            else:
+                if date.day in days or date.isoweekday() % 7 + 1 in weekdays:
+                    for found in (datetime.combine(date, each) for each in times):
+                        if found >= first:
+                            return found
+                date += timedelta(days=1)
         return None
 
     return following

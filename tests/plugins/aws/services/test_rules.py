@@ -83,6 +83,8 @@ def test_what_is_no_pattern_is_named(pattern: str, problem: str) -> None:
         ({"InputPath": "$.detail-type"}, "kind"),
         ({"InputPath": "$.time"}, TIME),
         ({"InputPath": "$.detail.absent"}, None),
+        ({"InputPath": "$['detail'].list[1]"}, "x"),
+        ({"InputPath": "$.detail.list[*]"}, [1, "x"]),
     ],
 )
 def test_a_target_receives_what_it_asks_for(target: dict[str, Any], received: Any) -> None:
@@ -95,7 +97,10 @@ def test_a_target_receives_what_it_asks_for(target: dict[str, Any], received: An
         ({"Arn": "arn:aws:kinesis:x"}, "the target arn:aws:kinesis:x must be one of lambda, states, sqs, logs"),
         ({"Arn": f"{QUEUE}.fifo"}, "the target t is a FIFO queue and needs SqsParameters"),
         ({"Input": "{"}, "the Input of the target t is not JSON"),
-        ({"InputPath": "detail"}, 'the target t reads "detail", which is not a path such as $.detail'),
+        *(
+            ({"InputPath": path}, f'the target t reads "{path}", which is not a path such as $.detail')
+            for path in ("detail", "$.detail.length()", "$.detail.$x", "$$.detail", "$..n", "$.list[?(@.n)]")
+        ),
         ({"Input": "1", "InputPath": "$"}, "the target t has Input and InputPath; only one is possible"),
         ({"InputTransformer": {"InputTemplate": "x"}}, "slslab does not emulate InputTransformer of a target (t)"),
     ],
@@ -103,6 +108,10 @@ def test_a_target_receives_what_it_asks_for(target: dict[str, Any], received: An
 def test_what_is_no_target_is_named(target: dict[str, Any], problem: str) -> None:
     assert list(target_problems({"Id": "t", "Arn": QUEUE})) == []
     assert list(target_problems({"Id": "t", "Arn": QUEUE, **target})) == [problem]
+
+
+# The schedules that a clock has read.
+READ: list[str] = []
 
 
 class Targets:
@@ -125,9 +134,11 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> Iterator[EventsBackend]:
     real = read_schedule
 
     def hurried(expression: str) -> Any:
+        READ.append(expression)
         following = real(expression)
         return lambda after: after + (following(after) - after) / 1200 if expression.startswith("rate") else None
 
+    READ.clear()
     monkeypatch.setattr(rule_clock, "read_schedule", hurried)
     backend = events_backends[ACCOUNT][REGION]
     yield backend
@@ -175,3 +186,4 @@ def test_each_schedule_is_sent_when_it_is_due(backend: EventsBackend) -> None:
     with lock:
         assert {name for name, _ in targets.sent[before:]} == {"disabled"}
     change(lambda: backend.disable_rule("disabled", None))
+    assert READ.count(never["scheduled_expression"]) == 1, "it isn't computed again for each change"
