@@ -95,7 +95,7 @@ class StatesApi:
         new = Machine(name, definition, role, self._machines.program(definition), settings)
         with self._machines.lock:
             machine = self._registry.create(new, _tags(members))
-            version = self._published(machine.arn, description)
+            version = self._publish(machine.arn, description)
         return {"stateMachineArn": machine.arn, "creationDate": machine.created, **version}
 
     def _describe_state_machine(self, members: Members) -> dict[str, Any]:
@@ -127,10 +127,10 @@ class StatesApi:
             changes["role"] = role
         with self._machines.lock:
             machine = self._registry.update(members["stateMachineArn"], changes, settings)
-            version = self._published(machine.arn, description)
+            version = self._publish(machine.arn, description)
         return {"updateDate": machine.updated, **_present(revisionId=machine.revision), **version}
 
-    def _published(self, arn: str, description: str | None) -> dict[str, Any]:
+    def _publish(self, arn: str, description: str | None) -> dict[str, Any]:
         """Publish a machine if there is a description; return the version as a member of the answer."""
         if description is None:
             return {}
@@ -191,7 +191,7 @@ class StatesApi:
                 "Version to be deleted must not be referenced by an alias. Current list of aliases referencing this "
                 f"version: [{', '.join(needing)}]"
             )
-        self._registry.published.pop(arn, None)
+        self._registry.versions_by_arn.pop(arn, None)
 
     def _create_state_machine_alias(self, members: Members) -> dict[str, Any]:
         name, routing, description = members["name"], members["routingConfiguration"], members.get("description", "")
@@ -373,7 +373,7 @@ def _shown(execution: Execution) -> dict[str, Any]:
         "status": execution.status,
         "startDate": execution.started.timestamp(),
         "redriveCount": 0,
-        **execution.published,
+        **execution.started_by,
     }
     return document if execution.stopped is None else {**document, "stopDate": execution.stopped}
 

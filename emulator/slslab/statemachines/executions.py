@@ -24,11 +24,11 @@ class Execution:
     """One execution: its input, its history and its evaluation."""
 
     def __init__(
-        self, machine: Machine, published: dict[str, str], name: str, text: str, limits: Limits, record: Record
+        self, machine: Machine, started_by: dict[str, str], name: str, text: str, limits: Limits, record: Record
     ) -> None:
         self.machine = machine
         # The alias and the version by which it was started.
-        self.published = published
+        self.started_by = started_by
         self.name = name
         self.arn = f"{PREFIX}:execution:{machine.name}:{name}"
         self.input = text
@@ -54,7 +54,7 @@ class Execution:
             "input": text,
             "inputDetails": {"truncated": False},
             "roleArn": machine.role,
-            **published,
+            **started_by,
         }
         self.run = Run(machine.program, context, self.history, started)
 
@@ -125,9 +125,9 @@ class Machines:
                 400, "InvalidExecutionInput", f"Invalid State Machine Execution Input: '{what}'"
             ) from error
         with self.lock:
-            machine, published = self.registry.target(arn)
+            machine, started_by = self.registry.target(arn)
         # This copies the program, which takes long.
-        new = Execution(machine, published, name, text, self._limits, self._record)
+        new = Execution(machine, started_by, name, text, self._limits, self._record)
         with self.lock:
             execution = self._executions.setdefault(new.arn, new)
         if execution is new:
@@ -151,7 +151,7 @@ class Machines:
         chosen = [
             execution
             for execution in executions
-            if arn in (None, execution.machine.arn, *execution.published.values())
+            if arn in (None, execution.machine.arn, *execution.started_by.values())
             and status in (None, execution.status)
         ]
         return sorted(chosen, key=lambda execution: execution.started, reverse=True)

@@ -59,13 +59,12 @@ class Version:
 class Registry:
     """State machines with their versions, aliases and tags; the caller takes care of threads.
 
-    `published` are the versions by ARN. `aliases`, also by ARN, have the members of DescribeStateMachineAlias; a
-    description may be empty.
+    `aliases`, by ARN, have the members of DescribeStateMachineAlias; a description may be empty.
     """
 
     def __init__(self) -> None:
         self._machines: dict[str, Machine] = {}
-        self.published: dict[str, Version] = {}
+        self.versions_by_arn: dict[str, Version] = {}
         self.aliases: dict[str, Alias] = {}
         self._tags: dict[str, dict[str, str]] = {}
         # The highest version number by machine ARN: numbers aren't reused.
@@ -94,9 +93,9 @@ class Registry:
         self._machines.pop(arn, None)
         self._tags.pop(arn, None)
         self._numbers.pop(arn, None)
-        for published in (self.published, self.aliases):
-            for known in [known for known in published if known.startswith(f"{arn}:")]:
-                del published[known]
+        for by_arn in (self.versions_by_arn, self.aliases):
+            for known in [known for known in by_arn if known.startswith(f"{arn}:")]:
+                del by_arn[known]
 
     def machine(self, arn: str) -> Machine:
         """Return a machine; ServiceError (StateMachineDoesNotExist, InvalidArn) if it doesn't exist."""
@@ -111,7 +110,7 @@ class Registry:
 
     def revision(self, arn: str) -> tuple[Machine, Version | None]:
         """Return what the ARN of a machine or a version executes, and the version."""
-        version = self.published.get(arn)
+        version = self.versions_by_arn.get(arn)
         return (self.machine(arn) if version is None else version.machine), version
 
     def target(self, arn: str) -> tuple[Machine, dict[str, str]]:
@@ -119,14 +118,14 @@ class Registry:
 
         The ARNs of the alias and the version are members of the execution in the API.
         """
-        published = {}
+        started_by = {}
         if (alias := self.aliases.get(arn)) is not None:
-            published["stateMachineAliasArn"] = arn
+            started_by["stateMachineAliasArn"] = arn
             routing = alias["routingConfiguration"]
             [chosen] = random.choices(routing, [entry["weight"] for entry in routing])
             arn = chosen["stateMachineVersionArn"]
         machine, version = self.revision(arn)
-        return machine, published | ({} if version is None else {"stateMachineVersionArn": arn})
+        return machine, started_by | ({} if version is None else {"stateMachineVersionArn": arn})
 
     def publish(self, arn: str, description: str, revision: str | None = None) -> Version:
         """Publish a machine's revision; if it is published already, it keeps its version (measured)."""
@@ -142,12 +141,12 @@ class Registry:
                 return version
         number = self._numbers[arn] = self._numbers.get(arn, 0) + 1
         version = Version(machine, f"{arn}:{number}", description)
-        self.published[version.arn] = version
+        self.versions_by_arn[version.arn] = version
         return version
 
     def versions(self, arn: str) -> list[Version]:
         """Return a machine's versions, latest first."""
-        return [version for version in reversed(self.published.values()) if version.machine.arn == arn]
+        return [version for version in reversed(self.versions_by_arn.values()) if version.machine.arn == arn]
 
     def alias(self, arn: str) -> Alias:
         """Return an alias; ServiceError (ResourceNotFound) if it doesn't exist."""
@@ -181,7 +180,7 @@ class Registry:
             raise _invalid(f"Routing configuration must contain distinct state machine version ARNs. {shown}")
         if sum(weights) != 100:
             raise _invalid(f"Sum of routing configuration weights must equal 100. Received: {weights}")
-        if any(version not in self.published for version in versions):
+        if any(version not in self.versions_by_arn for version in versions):
             raise ServiceError(400, "ResourceNotFound", NO_SUCH_RESOURCE)
 
 
