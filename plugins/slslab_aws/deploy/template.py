@@ -221,7 +221,7 @@ def read_template(path: Path) -> Template:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}:{mark.line + 1}" if mark is not None else str(path)
         reason = getattr(error, "problem", None) or getattr(error, "reason", None)
-        reason = reason or "a value is nested too deeply, or a character doesn't exist"
+        reason = reason or "a value is nested too deeply, or a number is too large"
         raise RequestError(f"{where}: this is not YAML: {reason}.", "fix the line.") from error
     if not isinstance(root, Node):
         raise RequestError(f"{path} is not a template.", "a template has a mapping `Resources`.")

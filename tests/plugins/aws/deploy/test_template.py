@@ -430,7 +430,7 @@ def bomb() -> str:
         ('Metadata: {"\\0": a}\n', ":1: a text contains a character that isn't allowed."),
         (
             'Metadata: "\\UFFFFFFFF"\n',
-            ": this is not YAML: a value is nested too deeply, or a character doesn't exist.",
+            ": this is not YAML: a value is nested too deeply, or a number is too large.",
         ),
         (f"Metadata:\n  b: c\n  a: {'9' * 5000}\n", f":3: this is not YAML: {'9' * 40} can't be read as int; quote it"),
         (
