@@ -75,7 +75,8 @@ def send_signed(
     connection: http.client.HTTPConnection, pair: Pair, method: str, path: str, data: bytes = b""
 ) -> http.client.HTTPResponse:
     """Send a signed request to Lambda's endpoint and return its answer; OSError or HTTPException without one."""
-    url = f"http://{connection.host}:{connection.port}{path}"
+    host = f"[{connection.host}]" if ":" in connection.host else connection.host
+    url = f"http://{host}:{connection.port}{path}"
     connection.request(method, path, data, signed_headers(pair, method, url, data))
     return connection.getresponse()
 

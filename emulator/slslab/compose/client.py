@@ -22,6 +22,7 @@ from slslab.host.state import state_directory
 from slslab_workers.architecture import RunFailed
 
 ANSWER_S = 60.0
+GONE = (404, 409)
 # A whole run's containers, objects and functions are started and removed one by one.
 WORK_S = 600.0
 START = "start it with `slslab up --stack compose`, or set SLSLAB_EMULATOR_URL to another one."
@@ -158,8 +159,13 @@ class RemoteRecording:
         return self._reader.is_alive()
 
     def ask(self, method: str, path: str = "", **body: Any) -> None:
-        """Send a request about the recording; HostError if it is refused, or without an answer within WORK_S."""
-        _granted(*self._emulator.ask(method, self.path + path, body or None, WORK_S))
+        """Send a request about the recording; HostError if it is refused, or without an answer within WORK_S.
+
+        If there is nothing to end any more, a DELETE has no effect.
+        """
+        status, answer = self._emulator.ask(method, self.path + path, body or None, WORK_S)
+        if method != "DELETE" or status not in GONE:
+            _granted(status, answer)
 
     def name(self, kind: str, name: str) -> None:
         """Name a resource of the run: from now on its records are received, and the recording's end removes it."""
@@ -187,5 +193,7 @@ class RemoteRecording:
 def _granted(status: int, body: bytes) -> None:
     """Raise HostError with the emulator's message and hint if it has refused a request."""
     if status != 200:
-        refusal = json.loads(body)
+        refusal = {"message": f"The emulator answered with status {status}."}
+        with suppress(ValueError, TypeError):  # not from the control API
+            refusal |= json.loads(body)
         raise HostError(refusal["message"], refusal.get("hint", START))

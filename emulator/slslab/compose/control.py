@@ -22,6 +22,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
+from inspect import signature
 from typing import Any
 
 from pydantic import NonNegativeInt, TypeAdapter, ValidationError, validate_call
@@ -31,7 +32,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
 from slslab.compose.network import HOST, Network
-from slslab.compose.recording import SEE, Recording
+from slslab.compose.recording import Recording
 from slslab.compose.services import Service, examine
 from slslab.errors import HostError
 from slslab.installation import __version__
@@ -108,7 +109,9 @@ class Control:
             with suppress(TimeoutError):
                 await asyncio.wait_for(other.leaving.wait(), LEAVE_LIMIT_S)
             if not other.leaving.is_set():
-                raise HostError(f"The run {other.run} of {other.by} uses this stack.", SEE)
+                raise HostError(
+                    f"The run {other.run} of {other.by} uses this stack.", "wait until it ends, or run `slslab status`."
+                )
             await other.end()
         recording = self._recording = Recording(self._emulator, self._network, run, by)
         try:
@@ -126,7 +129,7 @@ class Control:
         """Return a method of the request's recording; HostError if that has ended, or will and nothing may be added."""
         recording, adds = self._running(), request.method == "POST"
         if recording is None or recording.id != request.path_params["id"] or (adds and recording.leaving.is_set()):
-            raise HostError("This recording does not exist or has ended.", SEE)
+            raise HostError("This recording does not exist or has ended.", "run `slslab status` to see the stack.")
         method: Method = getattr(recording, name)
         return method
 
@@ -135,9 +138,19 @@ async def _answer(find: Callable[[Request], Method], request: Request) -> Respon
     """Call the method that is found for a request with the members of the body."""
     try:
         body = BODY.validate_json(await request.body() or b"{}")
-        answer = await find(request)(**body)
+        method = find(request)
+        try:
+            signature(method).bind(**body)
+        except TypeError as error:
+            return _wrong(error)
+        answer = await method(**body)
     except HostError as error:
         return JSONResponse({"message": error.message, "hint": error.hint}, status_code=409)
     except ValidationError as error:
-        return JSONResponse({"message": f"The request is wrong: {error}", "hint": SEE}, status_code=400)
+        return _wrong(error)
     return answer if isinstance(answer, Response) else JSONResponse(answer)
+
+
+def _wrong(error: Exception) -> Response:
+    hint = "use the same version of slslab as the emulator."
+    return JSONResponse({"message": f"The request is wrong: {error}", "hint": hint}, status_code=400)

@@ -4,19 +4,21 @@
 """
 
 import asyncio
+import base64
 import json
 import logging
 import secrets
 import shutil
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from urllib.parse import unquote, urlsplit
 
 import botocore.exceptions
-from pydantic import Base64Bytes, validate_call
+from pydantic import BeforeValidator, StrictStr, TypeAdapter, validate_call
 
 from slslab.aws.arns import ACCOUNT, REGION
 from slslab.compose.network import CHANNELS, Network
@@ -31,7 +33,8 @@ from slslab_workers.channels.endpoints import CHANNEL_URL, TENSOR_URLS
 if TYPE_CHECKING:  # only containers need the engine's client
     from slslab.stack.instances.containers import ContainerFleet
 
-SEE = "wait until it ends, or run `slslab status`."
+# A whole log of 256 MB would block the event loop for seconds.
+PIECE_BYTES = 1 << 20
 # A service that hangs must not keep the stack from the next run.
 REMOVAL_ANSWER_S = 60.0
 # It takes 9 seconds to notice that a server's host has vanished.
@@ -39,6 +42,15 @@ KEEPALIVE = {socket.TCP_KEEPIDLE: 3, socket.TCP_KEEPINTVL: 2, socket.TCP_KEEPCNT
 # What services answer about a resource that the run has removed itself.
 REMOVED = ("StateMachineDoesNotExist", "ResourceNotFoundException", "NoSuchBucket")
 LOG = logging.getLogger(__name__)
+TEXT = TypeAdapter(StrictStr)
+
+
+def _decoded(text: Any) -> bytes:
+    return base64.b64decode(TEXT.validate_python(text), validate=True)
+
+
+# Pydantic's Base64Bytes ignores characters that aren't Base64.
+Archive = Annotated[bytes, BeforeValidator(_decoded)]
 
 
 @dataclass(eq=False)
@@ -129,7 +141,10 @@ class Recording:
                 await asyncio.to_thread(empty, address)
                 self._channel = await Following.begin(channel, address, self._record)
         except UNANSWERED as error:
-            raise HostError(f"A tensor database or the channel's server cannot be used: {error}.", SEE) from error
+            raise HostError(
+                f"A tensor database or the channel's server cannot be used: {error}.",
+                "see `docker compose ps` and `docker compose logs`.",
+            ) from error
         self._emulator.add_variables({TENSOR_URLS: " ".join(tensors), CHANNEL_URL: address})
         self._emulator.packages.largest_bytes = 0
         self._listening.enter_context(self._emulator.listening(self._event, self._invocation))
@@ -142,11 +157,16 @@ class Recording:
 
     @validate_call(config={"extra": "forbid"})
     async def launch(
-        self, fleet: Fleet, module: str, code: Base64Bytes, events: list[dict[str, Any]], variables: dict[str, str]
+        self, fleet: Fleet, module: str, code: Archive, events: list[dict[str, Any]], variables: dict[str, str]
     ) -> dict[str, Any]:
         """Launch instances with code, a zip archive in Base64; return their `devices`. HostError if that fails."""
-        if self._fleet is not None or self._emulator.containers is None:
-            raise HostError("The emulator can't launch instances, or the recording has some already.", SEE)
+        if self._emulator.containers is None:
+            raise HostError(
+                "The emulator can't launch instances, because it doesn't run containers.",
+                "--stack embedded launches them as processes on this host.",
+            )
+        if self._fleet is not None:
+            raise HostError("The recording has instances already.", "end them before you launch others.")
         from slslab.stack.instances.containers import ContainerFleet
 
         home = self._emulator.home / "instances" / secrets.token_hex(8)
@@ -160,12 +180,15 @@ class Recording:
             on_event=self._record,
         )
         try:
-            await asyncio.to_thread(unpacked, code, launched.code)
+            try:
+                await asyncio.to_thread(unpacked, code, launched.code)
+            except NO_ARCHIVE as error:
+                raise HostError(
+                    f"The code of a launch is not a zip archive: {error}.", "send a zip archive in Base64."
+                ) from error
             return {"devices": await launched.launch(module, events)}
-        except BaseException as error:
+        except BaseException:
             await self._end_fleet(launched)
-            if isinstance(error, NO_ARCHIVE):
-                raise HostError(f"The code of a launch is not a zip archive: {error}.", SEE) from error
             raise
 
     async def end_instances(self) -> None:
@@ -188,9 +211,9 @@ class Recording:
                 for environment in self._environments:
                     path = self._emulator.logs / f"{environment}.log"
                     if path.exists():
-                        log = await asyncio.to_thread(path.read_bytes)
-                        text = log.decode(errors="surrogateescape")
-                        yield _line({"record": "log", "environment": environment, "text": text})
+                        pieces = _log_lines(environment, path)
+                        while piece := await asyncio.to_thread(next, pieces, b""):
+                            yield piece
             yield b"".join(map(_line, records))
             if last:
                 return
@@ -262,6 +285,16 @@ class Recording:
 
 def _line(record: Mapping[str, Any]) -> bytes:
     return json.dumps(record, separators=(",", ":")).encode() + b"\n"
+
+
+def _log_lines(environment: str, path: Path) -> Iterator[bytes]:
+    """Yield a log in records of at most 1 MB, with a character for each byte (Latin-1); the last one is empty."""
+    with path.open("rb") as file:
+        while True:
+            piece = file.read(PIECE_BYTES)
+            yield _line({"record": "log", "environment": environment, "text": piece.decode("latin-1")})
+            if not piece:
+                return
 
 
 def _remove_machine(client: Any, name: str) -> None:

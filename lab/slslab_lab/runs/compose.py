@@ -18,7 +18,7 @@ from slslab.aws.clients import aws_client
 from slslab.aws.keys import Pair
 from slslab.compose.client import RemoteEmulator, RemoteRecording, emulator_url
 from slslab.compose.services import answering
-from slslab.errors import HostError, RequestError, counted
+from slslab.errors import HostError, RequestError, counted, writable
 from slslab.installation import __version__
 from slslab.run.events import clock_domain
 from slslab.stack import Stack
@@ -86,6 +86,8 @@ class ComposeSystem(System):
             def finish() -> dict[str, Any]:
                 clients.read_executions()
                 end = recording.finish()
+                if received.unwritten is not None:
+                    raise received.unwritten
                 record_hosts()
                 for execution in clients.executions:
                     for event in received.transitions(*execution):
@@ -234,6 +236,8 @@ class Received:
 
     def __init__(self, recorder: Recorder, logs: Path, fleet: Fleet | None, check: Callable[[], None]) -> None:
         self._recorder, self._logs, self._fleet, self.check = recorder, logs, fleet, check
+        # Why a log can't be written.
+        self.unwritten: HostError | None = None
         # Of instances that haven't ended.
         self._left = 0
         self._changed = threading.Condition()
@@ -247,9 +251,14 @@ class Received:
             self._recorder.broken(RunFailed(*(record[name] for name in ("type", "message", "worker", "log_tail"))))
             return
         if kind == "log":
-            self._logs.mkdir(parents=True, exist_ok=True)
-            log = record["text"].encode(errors="surrogateescape")
-            (self._logs / f"{record['environment']}.log").write_bytes(log)
+            path = self._logs / f"{record['environment']}.log"
+            try:
+                with writable(path, "free some space there, and run the plan again.", HostError):
+                    self._logs.mkdir(parents=True, exist_ok=True)
+                    with path.open("ab") as file:
+                        file.write(record["text"].encode("latin-1"))
+            except HostError as error:
+                self.unwritten = error
             return
         self._recorder.event(record)
         if kind == "instance":

@@ -1,15 +1,19 @@
 """The control API refuses wrong bodies, and requests about a recording that has ended."""
 
 import json
+import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from slslab.aws.keys import Keyring, Pair
-from slslab.compose.client import DEFAULT_PAIR, RemoteEmulator
+from slslab.compose.client import DEFAULT_PAIR, RemoteEmulator, _granted
 from slslab.compose.control import Control
 from slslab.compose.network import Network
+from slslab.compose.recording import PIECE_BYTES, _log_lines
 from slslab.errors import HostError
 from slslab.lambda_.emulator import Emulator
 
@@ -61,6 +65,8 @@ def test_a_recording_without_what_it_needs_is_refused(control: RemoteEmulator, b
         ("/instances", {}),
         ("/instances", LAUNCH | {"module": None}),
         ("/instances", LAUNCH | {"code": 1}),
+        ("/instances", LAUNCH | {"code": "~"}),
+        ("/instances", LAUNCH | {"self": 1}),
         ("/instances", LAUNCH | {"events": {}}),
         ("/instances", LAUNCH | {"events": [1]}),
         ("/instances", LAUNCH | {"variables": {"A": 1}}),
@@ -86,4 +92,27 @@ def test_what_has_ended_takes_nothing_more(control: RemoteEmulator) -> None:
         assert recording.finish()["package"]["unzipped_bytes"] == 0
         with pytest.raises(HostError, match="has ended") as error:
             recording.name("function", "late")
+        recording.ask("DELETE", "/instances")  # there is nothing to end
     assert "slslab status" in error.value.hint
+
+
+def test_a_long_log_arrives_in_pieces(tmp_path: Path) -> None:
+    (tmp_path / "f.log").write_bytes(b"\xe2\x82\xac" * PIECE_BYTES)
+    *pieces, end = [json.loads(line)["text"].encode("latin-1") for line in _log_lines("f", tmp_path / "f.log")]
+    assert [len(piece) for piece in pieces] == [PIECE_BYTES] * 3
+    assert (b"".join(pieces), end) == ((tmp_path / "f.log").read_bytes(), b"")
+
+
+def test_addresses_may_be_of_ipv6() -> None:
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as server, ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(RemoteEmulator(f"http://[::1]:{server.getsockname()[1]}").ask, "GET", "/")
+        with server.accept()[0] as connection:
+            assert f"Host: [::1]:{server.getsockname()[1]}".encode() in connection.recv(4096)
+            connection.sendall(b"HTTP/1.1 204 No Content\r\n\r\n")
+            assert asked.result(10) == (204, b"")
+
+
+@pytest.mark.parametrize("body", [b"", b"Internal Server Error", b"[1]"])
+def test_refusals_by_others_have_the_status(body: bytes) -> None:
+    with pytest.raises(HostError, match="answered with status 500"):
+        _granted(500, body)

@@ -43,6 +43,12 @@ def test_instances_of_an_emulator_that_died_are_waited_for_no_longer(tmp_path: P
 
 def test_logs_are_written_as_they_are(tmp_path: Path) -> None:
     received = Received(None, tmp_path / "logs", None, print)  # type: ignore[arg-type]
-    text = b"a\r\n\xff".decode(errors="surrogateescape")
-    received.record({"record": "log", "environment": "f-0", "text": text})
-    assert (tmp_path / "logs" / "f-0.log").read_bytes() == b"a\r\n\xff"
+    for text in (b"a\r\n\xff", b"b", b""):
+        received.record({"record": "log", "environment": "f-0", "text": text.decode("latin-1")})
+    assert (tmp_path / "logs" / "f-0.log").read_bytes() == b"a\r\n\xffb"
+
+
+def test_a_log_that_cannot_be_written_is_named() -> None:
+    received = Received(None, Path("/proc/x"), None, print)  # type: ignore[arg-type]
+    received.record({"record": "log", "environment": "f-0", "text": "text"})
+    assert str(received.unwritten).startswith("/proc/x/f-0.log cannot be written")
