@@ -24,7 +24,7 @@ from typing import Any
 
 from slslab.aws.limits import MB
 from slslab.host.cgroup_accounts import GroupAccounts
-from slslab.host.output import PipeReader, TraceLines
+from slslab.host.output import CHUNK_BYTES, TraceLines
 from slslab.host.priority import weigh_session
 from slslab.host.processes import tied_to_this_process
 from slslab.host.procfs import Sample, peak_resident_bytes, process_tree, take_sample
@@ -82,10 +82,11 @@ class ProcessLauncher:
         home.mkdir(parents=True)
         log = self.logs / f"{id_}.log"
         source = {"function": instances.module, "environment": id_, "invocation": id_}
-        trace = PipeReader(f"trace of {id_}", TraceLines(id_, instances.take, source).feed)
+        reading, writing = os.pipe()
+        os.set_blocking(reading, False)
         number = rank % len(self.devices)
         environment = without_foreign(os.environ)
-        environment |= {**self.variables, **variables, **self.session.mark, "SLSLAB_TRACE_FD": str(trace.writing)}
+        environment |= {**self.variables, **variables, **self.session.mark, "SLSLAB_TRACE_FD": str(writing)}
         environment["CUDA_VISIBLE_DEVICES"] = _visible(self.devices[number], number)
         try:
             with log.open("wb") as output:
@@ -97,11 +98,14 @@ class ProcessLauncher:
                     stderr=output,
                     cwd=home,
                     env=environment,
-                    pass_fds=(trace.writing,),
+                    pass_fds=(writing,),
                     start_new_session=True,
                 )
+        except BaseException:
+            os.close(reading)
+            raise
         finally:
-            os.close(trace.writing)
+            os.close(writing)
         weigh_session(process.pid)
         assert process.stdin is not None
         with suppress(BrokenPipeError), process.stdin:  # an instance that exits early fails by its exit code
@@ -112,7 +116,8 @@ class ProcessLauncher:
             device=self.devices[number],
             start_ns=start_ns,
             process=process,
-            trace=trace,
+            trace=reading,
+            lines=TraceLines(id_, instances.take, source),
             log=log,
         )
 
@@ -163,17 +168,33 @@ class Meter:
 @dataclass(kw_only=True)
 class _Instance(Meter):
     process: subprocess.Popen[bytes]
-    trace: PipeReader
+    trace: int
+    lines: TraceLines
     log: Path
 
     def watch(self) -> None:
-        """Sample its counters until it ends; it stays a zombie, so that its ids aren't reused."""
-        ended, poll = os.pidfd_open(self.process.pid), select.poll()
-        poll.register(ended, select.POLLIN)
-        self.measure(process_tree(self.process.pid))
-        while not poll.poll(SAMPLE_S * 1000):
-            self.measure(process_tree(self.process.pid))
+        """Read its trace and sample its counters until it ends; it stays a zombie, so that its ids aren't reused."""
+        ended, poll, due = os.pidfd_open(self.process.pid), select.poll(), 0.0
+        for descriptor in (ended, self.trace):
+            poll.register(descriptor, select.POLLIN)
+        ready: list[int] = []
+        while ended not in ready:
+            if self.trace in ready and not self.read():
+                poll.unregister(self.trace)  # every writer has closed it
+            if time.monotonic() >= due:
+                self.measure(process_tree(self.process.pid))
+                due = time.monotonic() + SAMPLE_S
+            ready = [descriptor for descriptor, _ in poll.poll(SAMPLE_S * 1000)]
         os.close(ended)
+
+    def read(self) -> bool:
+        """Pass on what its trace has now; return False if that is nothing."""
+        try:
+            chunk = os.read(self.trace, CHUNK_BYTES)
+        except BlockingIOError:
+            return False
+        self.lines.feed(chunk)
+        return bool(chunk)
 
     def kill(self) -> None:
         os.killpg(self.process.pid, signal.SIGKILL)
@@ -186,7 +207,8 @@ class _Instance(Meter):
 
 
 class RunningInstances:
-    """The instances of one launch of a module; for each, a thread samples its counters and meters its end."""
+    """The instances of one launch of a module; for each, a thread reads its trace, samples its counters
+    and meters its end."""
 
     def __init__(self, module: str, instance_type: str, on_event: Callable[[dict[str, Any]], None]) -> None:
         self.module = module
@@ -242,12 +264,15 @@ class RunningInstances:
             self._meter(instance, time.monotonic_ns())
         except BaseException as error:
             self._fail(error)
+        finally:
+            os.close(instance.trace)  # what it left behind may still write to it
 
     def _meter(self, instance: _Instance, end_ns: int) -> None:
         """Pass on the rest of an ended instance's trace and record it; if it has failed, end the others."""
         # Kill what it left behind in its group, before its id can be reused.
         instance.kill()
-        instance.trace.settle()
+        while instance.read():
+            pass
         with self._lock:
             self.running.remove(instance)
             exit_code, cpu_seconds = instance.reap()

@@ -2,9 +2,11 @@
 
 import json
 import math
+import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -215,6 +217,31 @@ def test_what_an_instance_left_running_ends_with_it(recorded: Recorded, program:
     while marked_processes(session.id) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert marked_processes(session.id) == []
+
+
+def test_one_that_leaves_a_writer_of_its_trace_ends(recorded: Recorded, program: Program) -> None:
+    program("""
+trace = int(os.environ["SLSLAB_TRACE_FD"])
+subprocess.Popen(["sleep", "600"], pass_fds=[trace], start_new_session=True)
+""")
+    before = len(os.listdir("/proc/self/fd")), threading.active_count()
+    recorded.run(1)
+    assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == before
+
+
+def test_events_follow_the_beginning_of_their_instance(
+    recorded: Recorded, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program(
+        "from slslab_workers.channels.events import Tracer\n"
+        "with Tracer(run='run').span('compute', 'compute'):\n    pass\n"
+    )
+    # The first instance ends while the second one is launched.
+    monkeypatch.setattr(processes, "weigh_session", lambda _pid: time.sleep(1))
+    recorded.run(2)
+    zero = next(record for record in recorded.records if record.worker == 0)
+    own = [e["record"] for e in recorded.events if zero.id in (e.get("id"), e.get("environment"))]
+    assert own == ["begin", "event"]
 
 
 def test_a_trace_that_cannot_be_written_ends_the_run(
