@@ -250,19 +250,20 @@ class InvocationService(Operations):
         self,
         environment: ExecutionEnvironment,
         init: PhaseEnd | None,
-        own: list[PhaseEnd],
+        invoke_phases: list[PhaseEnd],
         request: Request,
         start_ns: int,
     ) -> Response:
-        """Record an invocation that began at `start_ns`: a cold start's Init phase, and its `own`, which last as long
-        as it does. Don't count the host's time before and after."""
+        """Record an invocation that began at `start_ns`: a cold start's Init phase, and the `invoke_phases`, which make
+        up its duration."""
         function, request_id = request.target.function, request.request_id
         init_ms = None if init is None else init.lambda_ms
-        phases = own if init is None else [init, *own]
+        phases = invoke_phases if init is None else [init, *invoke_phases]
         outcome = phases[-1]
         uncertain_ns = [phase.uncertain_ns for phase in phases if phase.uncertain_ns is not None]
         error_type, payload = self._result(outcome, request)
-        duration_ms = round(sum([phase.lambda_ns for phase in own]) / 1e6, 2)
+        # Don't count the host's time before and after.
+        duration_ms = round(sum([phase.lambda_ns for phase in invoke_phases]) / 1e6, 2)
         status = "error" if error_type else "success"
         if outcome.ending is Ending.TIMEOUT:
             # The clock is read a little after the limit; AWS reports the limit itself.
@@ -298,8 +299,8 @@ class InvocationService(Operations):
             status=status,
             error_type=error_type or None,
             started_at=_wall_time(start_ns).isoformat(timespec="milliseconds"),
-            start_ns=own[0].began_ns if own else start_ns,
-            end_ns=own[-1].ended_ns if own else start_ns,
+            start_ns=invoke_phases[0].began_ns if invoke_phases else start_ns,
+            end_ns=invoke_phases[-1].ended_ns if invoke_phases else start_ns,
             report=report_line(request_id, duration_ms, init_ms, function.memory_mb, memory_mb, status, error_type),
             requests=billed_requests(request.kind, len(request.payload)),
             init_cpu_ms=None if init is None else round(init.cpu_ns / 1e6, 3),

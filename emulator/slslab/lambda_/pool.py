@@ -109,7 +109,8 @@ class Pool:
         # Until when each may stay idle, in the event loop's time; the first is due first.
         self._idle: dict[ExecutionEnvironment, float] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._all: set[ExecutionEnvironment] = set()
+        # Every environment, and whether it is being ended.
+        self._all: dict[ExecutionEnvironment, bool] = {}
         self._memory_queue = MemoryQueue(hosts.present, self._all)
         self._ending: set[asyncio.Task[None]] = set()
         self._number = 0
@@ -191,10 +192,12 @@ class Pool:
 
     async def end(self, names: Container[str] | None = None) -> None:
         """End the environments of these functions, or all, even in the middle of an invocation."""
-        for environment in [e for e in self._all if names is None or e.function.name in names]:
-            self._discard(environment)
+        chosen = [e for e in self._all if names is None or e.function.name in names]
+        ended = await asyncio.gather(*map(self._discard, chosen), return_exceptions=True)
         while self._ending:
             await asyncio.wait(self._ending)
+        if errors := [error for error in ended if error is not None]:
+            raise errors[0]
 
     def _give_back_unheld(self, environment: ExecutionEnvironment) -> int:
         unheld_mb = environment.held_mb - environment.resting_mb()
@@ -283,10 +286,13 @@ class Pool:
             self.concurrency.take_start(function.name)
             self._number += 1
             environment = host.make(function, self._number)
-        except (ServiceError, OSError) as error:
+        except ServiceError:
             host.give_back(function.memory_mb)
-            raise error if isinstance(error, ServiceError) else _start_failed(error) from error
-        self._all.add(environment)
+            raise
+        except OSError as error:
+            host.give_back(function.memory_mb)
+            raise _start_failed(error) from error
+        self._all[environment] = False
         start_ns = time.monotonic_ns()
         try:
             environment.log.begin_init(await host.runtime(function))
@@ -317,14 +323,15 @@ class Pool:
         return asyncio.shield(task)
 
     async def _stop(self, environment: ExecutionEnvironment) -> None:
-        if environment not in self._all:
+        if self._all.get(environment, True):
             return
-        self._all.discard(environment)
+        self._all[environment] = True
         self._idle.pop(environment, None)  # an invocation may have ended meanwhile
         start_ns = time.monotonic_ns()
         try:
             await environment.stop()
         finally:
+            del self._all[environment]
             environment.host.give_back(environment.held_mb)
         function = environment.function
         self._record("environment.kill", start_ns, "", environment.id, function.name, environment=environment.id)

@@ -4,15 +4,18 @@ import asyncio
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import cycle
-from typing import cast
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
-from tests.emulator.lambda_.test_concurrency import Somewhere
+from tests.emulator.lambda_.test_concurrency import Places, Somewhere
 
 from slslab.aws.errors import ServiceError
+from slslab.aws.limits import lambda_limits
 from slslab.lambda_.events import Request
 from slslab.lambda_.functions import Target
 from slslab.lambda_.memory_queue import MemoryQueue
+from slslab.lambda_.pool import Pool
 
 
 @dataclass
@@ -52,6 +55,36 @@ def refused(budget_mb: int, holding: list[Request], waiting: list[Request], coun
         return found
 
     return asyncio.run(check())
+
+
+class Ending:
+    """An environment that only ends, with an error once it may."""
+
+    def __init__(self, host: Somewhere, name: str) -> None:
+        self.host, self.function, self.held_mb = host, Sized(name, 512), 512
+        self.ends = asyncio.Event()
+
+    async def stop(self) -> None:
+        await self.ends.wait()
+        raise OSError(self.function.name)
+
+
+def test_what_is_being_ended_holds_memory_and_its_errors_are_raised() -> None:
+    async def end() -> None:
+        (host,) = (hosts := Places(1024)).places
+        pool = Pool(SimpleNamespace(limits=lambda_limits()), hosts, print, print)  # type: ignore[arg-type]
+        environments: list[Any] = [Ending(host, name) for name in ("b", "a")]
+        pool._all.update(dict.fromkeys(environments, False))
+        ending = asyncio.ensure_future(pool.end())
+        await asyncio.sleep(0.01)
+        assert pool.environments() == environments
+        for environment in environments:
+            environment.ends.set()
+        with pytest.raises(OSError, match="b"):
+            await ending
+        assert (pool.environments(), host.left_mb) == ([], 2048)
+
+    asyncio.run(end())
 
 
 def test_a_chain_that_does_not_fit_is_refused_whatever_else_there_is() -> None:

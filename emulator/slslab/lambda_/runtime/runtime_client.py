@@ -15,21 +15,21 @@ HEADERS = (
 )
 
 
-# The user agent and the connection of this process.
-_clients: list[tuple[str, http.client.HTTPConnection]] = []
+_agent: str
+_connection: http.client.HTTPConnection
 
 
 def initialize_client(user_agent: str) -> None:
     """Set the client of this process."""
-    _clients[:] = [(user_agent, http.client.HTTPConnection(os.environ["AWS_LAMBDA_RUNTIME_API"]))]
+    global _agent, _connection
+    _agent, _connection = user_agent, http.client.HTTPConnection(os.environ["AWS_LAMBDA_RUNTIME_API"])
 
 
 def _send(
     method: str, path: str, failed: str, body: bytes | None = None, headers: dict[str, bytes] | None = None
 ) -> tuple[bytes, http.client.HTTPMessage]:
-    ((agent, connection),) = _clients
-    connection.request(method, PATH + path, body, {"User-Agent": agent, **(headers or {})})
-    answer = connection.getresponse()
+    _connection.request(method, PATH + path, body, {"User-Agent": _agent, **(headers or {})})
+    answer = _connection.getresponse()
     content = answer.read()
     if not 200 <= answer.status < 300:
         raise RuntimeError(failed)
