@@ -113,7 +113,7 @@ class Cluster(Hosts):
     def _tell(self, fault: int) -> None:
         self.happened.add(fault)
         for host in self._nodes.values():
-            host.post("tell", {fault})
+            host.post("report a fault", "tell", {fault})
 
     async def _keep_looking(self) -> None:
         while True:
@@ -190,6 +190,6 @@ class Cluster(Hosts):
         if not self._nodes:
             self.hierarchy, self.isolation = host.hierarchy, host.isolation
         self._nodes[node] = host
-        host.post("tell", self.happened)
+        host.post("report faults", "tell", self.happened)
         self.refused.pop(about["name"], None)
         return ""

@@ -167,7 +167,7 @@ class RemoteEnvironment(ExecutionEnvironment):
         return self._resting_mb
 
     def send_signal(self, number: int) -> None:
-        self.host.post("send_signal", self.id, number)
+        self.host.post(f"send {self.id} the signal {number}", "send_signal", self.id, number)
 
     async def reset(self) -> None:
         try:
@@ -310,9 +310,9 @@ class NodeHost(Host):
             self.lose(str(error))
             raise NodeLost(f"the node {self.name} was lost") from error
 
-    def post(self, method: str, *arguments: Any) -> None:
-        """Call a method of the node without waiting for it; a failure is logged."""
-        self._posted.start(self._post(method, *arguments))
+    def post(self, what: str, method: str, *arguments: Any) -> None:
+        """Call a method of the node without waiting for it; log that `what` failed unless the node was lost."""
+        self._posted.start(self._post(what, method, *arguments))
 
     def document(self) -> dict[str, Any]:
         """Return the node's entry in a run's document; `clock_error_ms` is how exactly its clock is aligned."""
@@ -340,11 +340,13 @@ class NodeHost(Host):
             raise OSError(problem)
         self._ports |= missing
 
-    async def _post(self, method: str, *arguments: Any) -> None:
+    async def _post(self, what: str, method: str, *arguments: Any) -> None:
         try:
             await self.call(method, *arguments)
+        except NodeLost:
+            return
         except OSError as error:
-            LOG.warning("%s%s failed: %s", method, arguments, error)
+            LOG.warning("Could not %s: %s", what, error)
 
     async def _store(self, code: Code) -> None:
         if code.archive is None:

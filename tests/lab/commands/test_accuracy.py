@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -227,6 +228,9 @@ def test_what_is_refused(slslab: Slslab, tmp_path: Path, monkeypatch: pytest.Mon
     directory = CurveDirectory(tmp_path / "out")
     with directory.held():
         refused(slslab("allreduce", *small, "--epochs", "2", "--resume"), 2, "Another command is making the curve")
+    with monkeypatch.context() as patch:
+        patch.setattr("slslab_lab.runs.accuracy.directory.locked", Mock(side_effect=PermissionError(13, "denied")))
+        refused(slslab("allreduce", *small, "--epochs", "2", "--resume"), 2, "out cannot be made: denied")
 
 
 def test_memory_that_does_not_suffice_is_the_hosts_failure(slslab: Slslab, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,14 +37,14 @@ class CurveDirectory:
         RequestError if another command uses it, or it can't be made.
         """
         with ExitStack() as stack:
-            try:
-                with writable(self.path, "choose another --out.", done="made"):
-                    self.path.mkdir(parents=True, exist_ok=True)
-                stack.enter_context(locked(self.path, fcntl.LOCK_NB))
-            except BlockingIOError:
-                raise RequestError(
-                    f"Another command is making the curve in {self.path}.", "wait for it, or choose another --out."
-                ) from None
+            with writable(self.path, "choose another --out.", done="made"):
+                self.path.mkdir(parents=True, exist_ok=True)
+                try:
+                    stack.enter_context(locked(self.path, fcntl.LOCK_NB))
+                except BlockingIOError:
+                    raise RequestError(
+                        f"Another command is making the curve in {self.path}.", "wait for it, or choose another --out."
+                    ) from None
             # The temporary files of `replacing`, left by a killed process.
             for left in self.path.glob(".*.tmp"):
                 left.unlink()
