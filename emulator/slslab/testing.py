@@ -196,7 +196,7 @@ class _Shared:
 
 @pytest.fixture(scope="session")
 def _shared(emulator_settings: dict[str, Any]) -> Iterator[_Shared]:
-    """Make the stack of the whole test session, whose parts start when a test uses them."""
+    """Make the stack of the whole test session; its parts start when a test uses them."""
     from slslab.aws.keys import Keyring
     from slslab.stack.assembly import EmbeddedStack
 

@@ -52,7 +52,7 @@ class Function:
     """One version of a function: its configuration and its code.
 
     `revision` changes with configuration and code; environments of an older revision are outdated. `revision_id` is the
-    API's, which changes more often. `variables` are None if no request gave an Environment. `image_config` is the
+    API's, which changes more often. Without an Environment in any request, `variables` stay None. `image_config` is the
     API's, without empty members. `stored` are settings without an effect that answers repeat.
     """
 

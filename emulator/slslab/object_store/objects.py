@@ -211,7 +211,7 @@ def written_version(version: Version) -> dict[str, Any]:
 
 
 def check_read(members: Mapping[str, Any], version: Version, prefix: str = "") -> None:
-    """Raise S3's errors unless a read's conditions hold. Those of a copy's source have names with a `prefix`.
+    """Raise S3's errors unless a read's conditions hold. Conditions on a copy's source have names with a `prefix`.
 
     Conditions on ETags take precedence over conditions on times.
 

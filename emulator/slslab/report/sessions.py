@@ -53,7 +53,7 @@ def _answer(document: Mapping[str, Any]) -> str:
     return (
         f"{counted(len(tests), 'test')} invoked {counted(len(functions), 'function')} "
         f"{counted(document['invocations'], 'time')}. On Lambda: {cost_text(document['predicted'])}. This host billed "
-        f"{significant(document['billed_seconds'], 3)} s, {amount(cost, 3)}. The most expensive test is {most['test']}."
+        f"{significant(document['billed_seconds'], 3)} s, {amount(cost)}. The most expensive test is {most['test']}."
     )
 
 

@@ -100,7 +100,7 @@ def _predicted_headline(document: Document) -> str:
     return (
         f"On AWS Lambda ({region(found)}, modelled): {figure_text(found, 'billed_seconds')} s billed, "
         f"{cost_text(found)}. "
-        f"This host: {significant(document['billed_seconds'], 3)} s, {amount(document['cost'], 3)}."
+        f"This host: {significant(document['billed_seconds'], 3)} s, {amount(document['cost'])}."
     )
 
 
@@ -181,7 +181,7 @@ def cost_text(found: Document) -> str:
     """Return a modelled cost with its currency: the 80 % range, or the value without one."""
     if has_range(found):
         return f"{figure_text(found, 'cost')} {found['cost']['currency']}"
-    return amount(found["cost"], 3)
+    return amount(found["cost"])
 
 
 def figure_text(found: Document, figure: str, digits: int = 4) -> str:
@@ -294,9 +294,9 @@ def limit_notes(document: Document) -> list[str]:
     return notes
 
 
-def amount(cost: Document, digits: int = 4) -> str:
-    """Return the total of a bill with its currency and `digits` significant digits."""
-    number = significant(float(cost["total"]), digits)
+def amount(cost: Document) -> str:
+    """Return the total of a bill with its currency and three significant digits."""
+    number = significant(float(cost["total"]), 3)
     return f"${number}" if cost["currency"] == "USD" else f"{number} {cost['currency']}"
 
 

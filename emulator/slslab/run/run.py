@@ -287,7 +287,7 @@ class Run:
 
     @cached_property
     def _unwritten(self) -> dict[str, Any]:
-        """The document of a run whose command was killed."""
+        """The document after the command was killed."""
         failure = RunFailed("Killed", "The command was killed before the run ended; this is what its trace contains.")
         book = load_book(self.plan.prices if self.platform else DEFAULT_BOOK)
         made = self.describe(UNKNOWN, None, failure, None, book)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from slslab.report import formats
 from slslab.report.formats import percent
 from slslab.report.page import Card, Cell, Chart, Data, Document, Key, Note, Page, Part, Table
+from slslab.report.run import MODELS
 from slslab.report.summaries import ranges_made_of
 from slslab_lab.pages.scales import DATA, SERIES, colour_scale, specification, tooltips
 
@@ -30,14 +31,13 @@ MOODS = {"agrees": "good", "differs": "warn"}
 # Data of the chart of regions, and the height of a band, px.
 LINES, MARKS = "lines", "marks"
 BAND = 34
-NAMES = {"lenet": "LeNet-5", "mobilenet": "MobileNet", "resnet18": "ResNet-18"}
 
 
 def answers(document: Document, group: str) -> Iterator[str]:
     """Yield, for each recorded model, the fastest and the cheapest point of a group."""
     for answer in document["answers"]:
         if answer["group"] == group:
-            name = NAMES.get(answer["model"], answer["model"])
+            name = MODELS.get(answer["model"], answer["model"])
             yield (
                 f"For a model of {size(answer['megabytes'])} ({name}) the fastest is "
                 f"{point(answer['fastest'])}; the cheapest is {point(answer['cheapest'])}."

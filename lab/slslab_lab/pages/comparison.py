@@ -382,7 +382,7 @@ def _compare(documents: Sequence[Document], names: Sequence[str]) -> _Compared:
     seconds, costs = [], []
     for name, one in pairs:
         taken, bill = (one["seconds"] if modelled else one["seconds"]["measured"]), float(one["cost"]["total"])
-        here = f"{significant(taken, 3)} s", summaries.amount(one["cost"], 3)
+        here = f"{significant(taken, 3)} s", summaries.amount(one["cost"])
         in_words = summaries.modelled_figures(one) if modelled else here
         seconds.append(_Entry(name, taken, _uncertainty(one, "seconds"), in_words[0]))
         costs.append(_Entry(name, bill, _uncertainty(one, "cost"), in_words[1]))

@@ -18,19 +18,16 @@ from slslab.errors import RequestError, SlslabError
 from slslab.run.directory import RunDirectory
 from slslab_lab.pages.live.changes import Changes
 from slslab_lab.pages.live.lock import HEADERS, Lock
-from slslab_lab.pages.live.views import RUNNING, Views, static
+from slslab_lab.pages.live.views import RUNNING, Views
 
 # Some figures of a running run change with time; writing also detects a closed browser.
 PULSE_S = 15.0
 RETRY_MS = 2000
-NO_SOURCES = "default-src 'none'; base-uri 'none'; frame-ancestors 'none'"
-NO_OTHERS = f"{NO_SOURCES}; form-action 'none'"
-OWN_FILES = f"{NO_SOURCES}; form-action 'self'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:"
-# A run's page and a refusal set their own policies with hashes; browsers accept frame-ancestors only in a header.
+NO_OTHERS = "default-src 'none'; base-uri 'none'; frame-ancestors 'none'; form-action 'none'"
+# Whole pages set their own policies with hashes; browsers accept frame-ancestors only in a header.
 OWN_POLICY = "frame-ancestors 'none'"
 LOCKED = "Open the address that slslab serve printed; it has a token."
 LOCKED_HINT = "Every start has a new token: if the address is lost, stop slslab serve and start it again."
-TYPES = {"js": "text/javascript", "css": "text/css"}
 
 
 class Pages:
@@ -43,14 +40,13 @@ class Pages:
     def application(self, token: str, port: int) -> ASGIApp:
         """Return the application on a port. It doesn't answer other web sites' pages, or requests without the token."""
         routes = [
-            Route("/", self._page(lambda _: self._views.runs(), OWN_FILES)),
+            Route("/", self._page(lambda _: self._views.runs(), OWN_POLICY)),
             Route("/list", self._page(lambda _: self._views.table(), NO_OTHERS)),
             Route("/events", self._events),
             Route("/compare", self._page(self._compare, OWN_POLICY)),
             Route("/runs/{id}", self._page(self._run, OWN_POLICY)),
             Route("/runs/{id}/content", self._page(lambda asked: self._views.content(self._find(asked)), NO_OTHERS)),
             Route("/runs/{id}/events", self._events),
-            Route("/static/{name}", self._static),
         ]
         pages = Starlette(routes=routes, exception_handlers={404: self._not_found})
         return Gate(Lock(pages, token, port, self._refused(403, LOCKED, LOCKED_HINT)))
@@ -72,12 +68,6 @@ class Pages:
         run = await run_in_threadpool(self._find, request) if "id" in request.path_params else None
         changes = self._changes_of("", lambda: "") if run is None else self._changes_of(run.path.name, run.status)
         return StreamingResponse(changes, media_type="text/event-stream", headers=HEADERS)
-
-    async def _static(self, request: Request) -> Response:
-        name = request.path_params["name"]
-        if (text := static(name)) is None:
-            raise HTTPException(404)
-        return Response(text, media_type=TYPES[name.rpartition(".")[2]], headers=HEADERS)
 
     async def _not_found(self, _: Request, error: Exception) -> Response:
         # Starlette's own errors contain the status's phrase.

@@ -47,7 +47,10 @@ class Views:
 
     def runs(self) -> str:
         """Return the page with the list of runs."""
-        return templates(__package__).get_template("runs.html.j2").render(rows=self._rows(), folder=self._folder)
+        script = files(__package__).joinpath("list.js").read_text(encoding="utf-8")
+        return _rendered(
+            "runs.html.j2", rows=self._rows(), folder=self._folder, script=script, script_hash=inline_hash(script)
+        )
 
     def table(self) -> str:
         """Return only the list of runs."""
@@ -71,9 +74,7 @@ class Views:
 
     def trouble(self, message: str, hint: str) -> str:
         """Return an error page of one sentence, which needs no other file."""
-        style = page_file("page.css")
-        template = templates(__package__).get_template("trouble.html.j2")
-        return template.render(message=message, hint=hint, style=style, style_hash=inline_hash(style))
+        return _rendered("trouble.html.j2", message=message, hint=hint)
 
     def _underway(self, run: RunDirectory) -> Run | None:
         if run.status() != RUNNING:
@@ -113,8 +114,6 @@ class Views:
         return row | {"comparable": underway is None and "architecture" in document}
 
 
-def static(name: str) -> str | None:
-    """Return a file of the list's page; None for any other name."""
-    if name == "page.css":
-        return page_file(name)
-    return files(__package__).joinpath(name).read_text(encoding="utf-8") if name == "list.js" else None
+def _rendered(name: str, **values: Any) -> str:
+    style = page_file("page.css")
+    return templates(__package__).get_template(name).render(style=style, style_hash=inline_hash(style), **values)
