@@ -2,25 +2,39 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from docs.pages.results import with_headings
-
-from slslab.report.page import Note, Part
+from slslab.report.formats import capitalised
+from slslab.report.page import Part
 from slslab_lab.pages import atlas
 from slslab_lab.studies import committed
 from slslab_lab.studies.saving import ATLAS, CHECKS
 
+SYSTEM = (
+    "A system is ARCHITECTURE/CHANNEL/ALGORITHM, the values of "
+    "`slslab run ARCHITECTURE --channel CHANNEL --algorithm ALGORITHM`."
+)
+
 
 def find_best() -> Iterator[Part]:
-    """Yield what `slslab atlas` prints, and the papers' crossings that aren't on its axes."""
+    """Yield what `slslab atlas` prints, under headings, and the papers' crossings that aren't on its axes."""
     document = _read(Path(ATLAS))
-    for part in with_headings(atlas.shown(document)):
-        # Groups of systems are headings here.
-        yield f"## {part.text}" if isinstance(part, Note) and part.mood == "answer" else part
+    for group, title in document["groups"].items():
+        yield f"## {capitalised(title)}"
+        yield "\n".join(atlas.answers(document, group))
+        if group == "equal":
+            yield atlas.job(document)
+            yield SYSTEM
+        yield from (atlas.strips(document, group, objective) for objective in atlas.BEST)
+    crossings = atlas.crossings(document)
+    yield f"## {crossings.caption}"
+    yield replace(crossings, caption="")
     yield "Not on these axes:"
     yield "\n".join(f"{each['crossing']}: {each['why']}." for each in document["elsewhere"])
+    yield "## What the figures rest on"
+    yield "\n".join(document["notes"])
 
 
 def compare_runs() -> Iterator[Part]:

@@ -1,6 +1,7 @@
 """docs/what-the-paper-did-not-say.md: errors and gaps in papers, with the arithmetic. Built only from `papers/`."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from docs.pages.markdown import code
 
@@ -16,6 +17,17 @@ INTRODUCTION = (
     "builds this page from that data. Every value on it is calculated exactly from the figures next to it; nothing "
     "here is measured or modelled. `slslab reproduce NAME --full` recomputes a table's other figures, too."
 )
+
+
+class Line(NamedTuple):
+    """A line of arithmetic: its title, the arithmetic as written (if it has names) and with numbers, the value, rounded
+    for reading, with its unit, and the printed digits."""
+
+    title: str
+    arithmetic: str
+    filled: str
+    value: str
+    printed: str
 
 
 def build() -> Iterator[Part]:
@@ -49,9 +61,8 @@ def _describe(paper: Paper, number: int, discrepancy: Discrepancy) -> Iterator[P
     yield f"**Here:** {discrepancy.consequence}"
 
 
-def work_out(paper: Paper, working: Working) -> tuple[str, ...]:
-    """Return a line of arithmetic of this paper: its title, the arithmetic as written (if it has names) and with
-    numbers, the value, rounded for reading, with its unit, and the printed digits."""
+def work_out(paper: Paper, working: Working) -> Line:
+    """Return a line of arithmetic of this paper."""
     expression, operands = paper.operands(working)
     value = round_off(as_decimal(expression.evaluate(operands)), working.places)
     printed, unit = working.printed, working.unit
@@ -61,4 +72,4 @@ def work_out(paper: Paper, working: Working) -> tuple[str, ...]:
     filled = expression.fill(operands)
     named = expression.text if expression.text != filled else ""
     shown = MISSING if printed is None else as_text(printed)
-    return working.what, code(named), code(filled), f"{as_text(value)} {unit}".strip(), shown
+    return Line(working.what, code(named), code(filled), f"{as_text(value)} {unit}".strip(), shown)

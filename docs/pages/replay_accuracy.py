@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from pkgutil import resolve_name
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from docs.pages.results import describe_study, replayed, with_headings
 
@@ -23,8 +23,13 @@ UNSEEN_COMMAND = "python benchmarks/replay_error.py"
 SECONDS = ("s", "min")
 
 
-# Figures measured elsewhere, how the model was made, its relative errors, and the command that prints them.
-Truth = tuple[str, str, Sequence[float], str]
+class Truth(NamedTuple):
+    """Figures measured elsewhere, how the model was made, its relative errors, and the command that prints them."""
+
+    figures: str
+    made: str
+    errors: Sequence[float]
+    command: str
 
 
 def build() -> Iterator[Part]:
@@ -65,7 +70,7 @@ def build() -> Iterator[Part]:
 
 
 def _introduction(truths: Sequence[Truth], rounds: Document) -> Iterator[Part]:
-    errors = grouped((kind, abs(error)) for _, kind, errors, _ in truths for error in errors)
+    errors = grouped((truth.made, abs(error)) for truth in truths for error in truth.errors)
     by_kind = {kind: fmean(sizes) for kind, sizes in errors.items()}
     comparison = rounds["comparison"]
     seconds, usd = (comparison["errors"][name]["mean"] for name in (gradssharding.SECONDS, gradssharding.USD))
@@ -79,9 +84,10 @@ def _introduction(truths: Sequence[Truth], rounds: Document) -> Iterator[Part]:
     )
     headings = ("measured elsewhere", "the model's figures are", "rows", "mean error", "greatest", "command")
     rows = []
-    for what, kind, of_rows, command in truths:
-        sizes = [abs(error) for error in of_rows]
-        rows.append((what, kind, str(len(sizes)), f"{fmean(sizes):.1%}", f"{max(sizes):.1%}", f"`{command}`"))
+    for truth in truths:
+        sizes = [abs(error) for error in truth.errors]
+        in_percent = f"{fmean(sizes):.1%}", f"{max(sizes):.1%}"
+        rows.append((truth.figures, truth.made, str(len(sizes)), *in_percent, f"`{truth.command}`"))
     yield Table(headings, rows, words=(0, 1, 5))
     yield (
         "An error is modelled ÷ measured − 1, without its sign. *Fitted*: the model was made from these figures. "
@@ -94,29 +100,29 @@ def _introduction(truths: Sequence[Truth], rounds: Document) -> Iterator[Part]:
 def _truths(plans: Document, rounds: Document) -> Iterator[Truth]:
     for figure, what in UNSEEN_FIGURES.items():
         errors = [row["error"] for row in plans["rows"] if row["figure"] == figure]
-        yield f"plans that a host had not run: {what}", UNSEEN, errors, UNSEEN_COMMAND
+        yield Truth(f"plans that a host had not run: {what}", UNSEEN, errors, UNSEEN_COMMAND)
     command = "slslab reproduce gradssharding"
     blind = [row["errors"] for row in rounds["comparison"]["rows"]]
     for name, what in ((gradssharding.SECONDS, "seconds of a round"), (gradssharding.USD, "cost of a round")):
         errors = [row[name] for row in blind]
-        yield f"GradsSharding, λ-FL and LIFL on AWS Lambda, RQ3: {what}", BLIND, errors, command
+        yield Truth(f"GradsSharding, λ-FL and LIFL on AWS Lambda, RQ3: {what}", BLIND, errors, command)
     what = "GradsSharding on AWS Lambda, RQ2: a round by shards"
     errors = [row["cells"]["wall_seconds"]["difference"] for row in rounds["rows"] if row["variant"].startswith("RQ2")]
-    yield what, FITTED, errors, command
-    yield what, LEFT_OUT, [row["error"] for row in rounds["fit"]["left_out"]], command
+    yield Truth(what, FITTED, errors, command)
+    yield Truth(what, LEFT_OUT, [row["error"] for row in rounds["fit"]["left_out"]], command)
     what = "KubeML, ResNet34: 30 epochs by merges, except with one merge an epoch"
     errors = replayed("kubeml-times")["fit"]["errors"]["fitted"]
-    yield what, "fitted (one rate for all rows)", errors, "slslab reproduce kubeml-times"
+    yield Truth(what, "fitted (one rate for all rows)", errors, "slslab reproduce kubeml-times")
     for name in TABLES:
         document = replayed(name)
         for variant in dict.fromkeys(row["variant"] for row in document["rows"]):
             what = f"{document['table']['source']} of {document['paper']['name']}, {variant}"
-            yield what, PREDICTED, _differences(document, variant), f"slslab reproduce {name}"
+            yield Truth(what, PREDICTED, _differences(document, variant), f"slslab reproduce {name}")
     document = replayed("table2")
     for variant in dict.fromkeys(row["variant"] for row in document["rows"]):
         what = f"Table 2 of {document['paper']['name']}, {variant}: a function"
         errors = _differences(document, variant, "function_seconds")
-        yield what, "fitted (one speed for all rows)", errors, "slslab reproduce table2 --fidelity replayed"
+        yield Truth(what, "fitted (one speed for all rows)", errors, "slslab reproduce table2 --fidelity replayed")
 
 
 def _differences(document: Document, variant: str, column: str = "") -> list[float]:

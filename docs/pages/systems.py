@@ -3,6 +3,7 @@ that it survives."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from docs.pages.faults import survived
 
@@ -28,26 +29,37 @@ LAMBDAML = "LambdaML, SIGMOD 2021"
 TREES = {"shards": "GradsSharding", "lambda-fl": "λ-FL", "lifl": "LIFL"}
 
 
-def systems(recordings: Path) -> Iterator[tuple[str, str, Path, str]]:
-    """Yield name, paper, recorded run and name in the fault table of every registered architecture with a recording in
-    this folder, then of variants with another channel, algorithm or topology."""
+class System(NamedTuple):
+    """A system with its paper, its recorded run, and its name in the fault table."""
+
+    name: str
+    paper: str
+    recording: Path
+    tried_as: str
+
+
+def systems(recordings: Path) -> Iterator[System]:
+    """Yield every registered architecture with a recording in this folder, then variants with another channel,
+    algorithm or topology."""
     known = architectures()
     for name, each in known.items():
         recording = recordings / lenet(name).name
         if recording.is_dir():
-            yield title(name), each.paper, recording, name
+            yield System(title(name), each.paper, recording, name)
     for channel in OPENERS:
         if channel != table1.BASE:
             shown = (
                 "hybrid: AllReduce by a parameter server" if channel == PARAMETER_SERVER else f"AllReduce by {channel}"
             )
             recording = recordings / lenet(CHANNELS_OF, channel).name
-            yield shown, LAMBDAML, recording, f"{CHANNELS_OF}/{channel}"
-    yield "k-means by AllReduce", LAMBDAML, committed("lambdaml-table1") / "kmeans-10-s3", f"{CHANNELS_OF}/kmeans"
+            yield System(shown, LAMBDAML, recording, f"{CHANNELS_OF}/{channel}")
+    kmeans = committed("lambdaml-table1") / "kmeans-10-s3"
+    yield System("k-means by AllReduce", LAMBDAML, kmeans, f"{CHANNELS_OF}/kmeans")
     for number, topology in enumerate(TOPOLOGIES):
         # The first is its architecture's default.
         system = f"{AVERAGING}/{topology}" if number else AVERAGING
-        yield TREES[topology], known[AVERAGING].paper, recordings / lenet(AVERAGING, topology).name, system
+        recording = recordings / lenet(AVERAGING, topology).name
+        yield System(TREES[topology], known[AVERAGING].paper, recording, system)
 
 
 def build(recordings: Path | None = None) -> Table:
@@ -59,8 +71,8 @@ def build(recordings: Path | None = None) -> Table:
     )  # fmt: skip
     lived = survived()
     rows = [
-        (name, paper, *_figures_of(recording), lived.get(system, "not tried"))
-        for name, paper, recording, system in systems(recordings or committed("atlas"))
+        (system.name, system.paper, *_figures_of(system.recording), lived.get(system.tried_as, "not tried"))
+        for system in systems(recordings or committed("atlas"))
     ]
     return Table(headings, rows, words=(0, 1, 2, 7))
 

@@ -36,7 +36,7 @@ def make_runs(
     still in progress when the generator ends are given up.
 
     A node that can't make runs, or is lost, is reported and not used again; another node makes its run. HostError if no
-    node can make runs or the cluster is lost; RequestError as in `run_plan`.
+    node can make runs or the cluster is lost; RequestError or PlanError as in `run_plan`.
     """
     if not orders:
         return

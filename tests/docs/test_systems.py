@@ -28,7 +28,7 @@ def rows() -> dict[str, list[str]]:
 
 
 def test_every_registered_architecture_stands_there(rows: dict[str, list[str]]) -> None:
-    listed = {read_measured(recording).plan.architecture for _, _, recording, _ in systems(ATLAS)}
+    listed = {read_measured(system.recording).plan.architecture for system in systems(ATLAS)}
     assert listed == architectures().keys()
     assert {title(system.architecture) for system in SYSTEMS} <= rows.keys()
     assert all(paper for paper, *_ in rows.values())
@@ -36,7 +36,7 @@ def test_every_registered_architecture_stands_there(rows: dict[str, list[str]]) 
 
 
 def test_its_figures_are_those_of_the_replay(rows: dict[str, list[str]]) -> None:
-    run = read_measured(next(recording for name, _, recording, _ in systems(ATLAS) if name == "SPIRT"))
+    run = read_measured(next(system.recording for system in systems(ATLAS) if system.name == "SPIRT"))
     profile = with_processor(load_profile(DEFAULT_PROFILE), run.processor)
     platform = Platform(profile, load_book(DEFAULT_BOOK), run.plan.timeout)
     own, many = (evaluate(run, variant, platform) for variant in (Variant(), Variant(workers=64)))
@@ -50,8 +50,8 @@ def test_its_figures_are_those_of_the_replay(rows: dict[str, list[str]]) -> None
 def test_every_system_survives_as_many_faults_as_its_cells_say(rows: dict[str, list[str]]) -> None:
     """In every phase that they can be in; no system survives none."""
     cells = [cell for cell in json.loads(DATA.read_text())["cells"] if cell["status"] != "not applicable"]
-    for name, _, _, system in systems(ATLAS):
-        faults = {cell["fault"] for cell in cells if cell["system"] == system}
-        ended = {cell["fault"] for cell in cells if cell["system"] == system and cell["status"] != "survived"}
-        assert rows[name][-1] == f"{len(faults - ended)} of {len(faults)}"
+    for system in systems(ATLAS):
+        faults = {cell["fault"] for cell in cells if cell["system"] == system.tried_as}
+        ended = {cell["fault"] for cell in cells if cell["system"] == system.tried_as and cell["status"] != "survived"}
+        assert rows[system.name][-1] == f"{len(faults - ended)} of {len(faults)}"
         assert faults - ended

@@ -233,6 +233,7 @@ def test_gathered_activities_are_counted() -> None:
     [
         ("mlless", {"remove-threshold": 15.0, "remove-interval": 20.0}),
         ("spirt", {"join": "1:1"}),
+        ("spirt", {"accumulate": 2}),
     ],
 )
 def test_what_cannot_be_said_of_other_sizes_is_refused(name: str, options: dict[str, Any]) -> None:

@@ -33,6 +33,7 @@ PROBES: Mapping[Kind, tuple[str, ...]] = {
 NEEDS = {"add": "numpy", "add-new": "numpy", "fft": "numpy", "matmul": "numpy", "step": "torch", "resnet50": "torch"}
 Progress = Callable[[str, int, int], None]
 Seconds = Annotated[float, Field(gt=0, lt=1e6)]
+Repetitions = Annotated[tuple[Seconds, ...], Field(min_length=1)]
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,8 @@ class Measurement:
     the probe's by kind of work. `load` is the load average of the last minute before it began, `measured` when it
     ended (UTC)."""
 
-    whole: Mapping[str, tuple[Seconds, ...]]
-    short: Mapping[str, tuple[Seconds, ...]]
+    whole: Mapping[str, Repetitions]
+    short: Mapping[str, Repetitions]
     probe: Mapping[Kind, Seconds]
     load: float
     measured: str

@@ -61,15 +61,18 @@ class Predicted:
 
         The range of a sum is the sum of the ends, since all invocations have the same errors.
         """
-        known = self.predictions
-        inits = [prediction.init_ms for prediction in known if prediction.init_ms is not None]
-        billed = sum((prediction.billed_ms for prediction in known), NOTHING)
-        parts = {name: sum(each.parts[name] for each in known) / 1000 for name in ("init", "cpu", "requests", "waits")}
+        durations = [prediction.duration_ms for prediction in self.predictions]
+        inits = [prediction.init_ms for prediction in self.predictions if prediction.init_ms is not None]
+        billed = sum((prediction.billed_ms for prediction in self.predictions), NOTHING)
+        parts = {
+            name: sum(each.parts[name] for each in self.predictions) / 1000
+            for name in ("init", "cpu", "requests", "waits")
+        }
         ends = ("value", "low", "high")
         costs = {end: bill(self._billed(end)) for end in ends}
         return {
             "status": "modelled",
-            "duration_ms": _document(_median([prediction.duration_ms for prediction in known])) if known else None,
+            "duration_ms": _document(_median(durations)) if durations else None,
             "init_ms": _document(_median(inits)) if inits else None,
             "billed_seconds": _document(Range(*(getattr(billed, end) / 1000 for end in ends))),
             "cost": {**costs["value"], "range": {end: float(costs[end]["total"]) for end in ends[1:]}},

@@ -18,9 +18,9 @@ from slslab.run.service import read_service
 from slslab.tune.decision import GOALS, Estimate, best, excess, in_time
 from slslab.tune.estimates import Estimator, Measured, Sample
 from slslab.tune.tuning import (
+    OUT_OF_MEMORY,
     SIZES,
-    TOO_SMALL,
-    Failed,
+    TIMED_OUT,
     Payload,
     Progress,
     Sizes,
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 MILLION = 1_000_000
+# Why a size is left out, by the error type of an invocation. Records don't have the time-out.
+TOO_SMALL = {OUT_OF_MEMORY: "it ran out of memory", TIMED_OUT: "it timed out"}
 # How many of the last warm invocations and cold starts of each size to use.
 LAST = 100
 
@@ -219,7 +221,7 @@ def describe_recorded(
     )
     failed = {(int(record["memory_mb"]), record["error_type"]) for record in own if record["error_type"] in TOO_SMALL}
     for memory_mb, error_type in sorted(failed):
-        known.fail(memory_mb, Failed(error_type, ""))
+        known.too_small(memory_mb, TOO_SMALL[error_type])
     return describe(name, known, (), deadline_s, "cheapest", (), 0.0)
 
 

@@ -18,8 +18,7 @@ from slslab.run.metrics import Records
 from slslab.tune.decision import Estimate, may_win
 from slslab.tune.estimates import Estimator, Measured, Sample, student
 
-# Why a size is left out, by the error type of an invocation.
-TOO_SMALL = {"Runtime.OutOfMemory": "it ran out of memory", "Sandbox.Timedout": "it timed out"}
+OUT_OF_MEMORY, TIMED_OUT = "Runtime.OutOfMemory", "Sandbox.Timedout"
 LATEST = "$LATEST"
 # Returns the records of all invocations until now, and the requests of each function to S3 and SQS.
 Read = Callable[[], tuple[Records, Mapping[str, Sequence[Request]]]]
@@ -166,15 +165,21 @@ class Sizes:
         return found
 
     def fail(self, size: int, failed: Failed) -> None:
-        """Leave out a size at which the function failed, and smaller ones that weren't measured, if they would fail."""
-        reason = TOO_SMALL.get(failed.error_type)
-        self.left_out[size] = reason or f"it failed: {failed.error_type}: {failed.message}"
-        if reason is not None:
-            self.left_out |= {
-                other: f"{reason} at {size:,} MB already"
-                for other in self.sizes
-                if other < size and other not in {*self.measured, *self.left_out}
-            }
+        """Leave out a size at which the function failed, and smaller ones if they would fail, too."""
+        reasons = {OUT_OF_MEMORY: "it ran out of memory", TIMED_OUT: f"it timed out after {self.timeout_s:g} s"}
+        if failed.error_type in reasons:
+            self.too_small(size, reasons[failed.error_type])
+        else:
+            self.left_out[size] = f"it failed: {failed.error_type}: {failed.message}"
+
+    def too_small(self, size: int, reason: str) -> None:
+        """Leave out a size, and smaller ones unless they were measured."""
+        self.left_out[size] = reason
+        self.left_out |= {
+            other: f"{reason} at {size:,} MB already"
+            for other in self.sizes
+            if other < size and other not in {*self.measured, *self.left_out}
+        }
 
     def _nearest(self, size: int) -> Measured:
         distances = {abs(math.log(size / measured)): measured for measured in sorted(self.measured)}

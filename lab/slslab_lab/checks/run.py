@@ -1,9 +1,7 @@
 """All rules, in one table by name, and their check of a run."""
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass
-from functools import cache, partial
 from typing import Any
 
 from slslab.run.run import Run
@@ -63,15 +61,23 @@ def check(run: Run, rules: Iterable[str] = RULES) -> Checked:
     checked: list[str] = []
     not_checked: dict[str, str] = {}
     violations: list[Violation] = []
-    exchange = cache(partial(messages.exchange_of, run))
+    exchange: Exchange | NotChecked
+    try:
+        exchange = messages.exchange_of(run)
+    except NotChecked as reason:
+        exchange = reason
     for rule in rules:
         try:
-            violations += RECORDED[rule](run) if rule in RECORDED else EXCHANGED[rule](run, exchange())
+            if rule in RECORDED:
+                violations += RECORDED[rule](run)
+            elif isinstance(exchange, NotChecked):
+                raise exchange
+            else:
+                violations += EXCHANGED[rule](run, exchange)
         except NotChecked as reason:
             not_checked[rule] = str(reason)
         else:
             checked.append(rule)
-    with suppress(NotChecked):
-        if unjudged := exchange().protocol.unjudged:
-            not_checked["messages"] = unjudged
+    if isinstance(exchange, Exchange) and exchange.protocol.unjudged:
+        not_checked["messages"] = exchange.protocol.unjudged
     return Checked(run.id, len(run.events), tuple(checked), not_checked, tuple(violations))

@@ -124,8 +124,12 @@ class Amount(click.FloatRange):
 @contextmanager
 def replayable(run: str) -> Iterator[None]:
     """Raise RunError if a replay can't finish."""
+    from slslab_lab.replay.kernel.kernel import ReplayError
+
     try:
         yield
+    except ReplayError as error:
+        raise RunError(f"{run} cannot be replayed: {error.message}", error.hint) from error
     except OverflowError as error:
         raise RunError(f"{run} cannot be replayed: its figures are too large.", "run the plan again.") from error
 

@@ -53,7 +53,8 @@ def build_timeline(
 ) -> Timeline | None:
     """Return the timeline of a trace, in wall time; None if no worker has events yet.
 
-    Time in an invocation without events is a bar of `other`. If these are more than `limit` bars, the time is cut into
+    Time in an invocation without events is a bar of `other`. With more than `limit` bars, neighbours of one phase are
+    merged if the gap between them is less than a 2,000th of the whole time. If that isn't enough, the time is cut into
     equal intervals, each with one bar per phase as long as its share.
     """
     spans = _spans(events, invocations, instances)
@@ -65,6 +66,14 @@ def build_timeline(
     bars = [bar for name, group in shown.items() for span in group for bar in _bars(name, span)]
     counted, thinned = sum(bar.events for bar in bars), ""
     if len(bars) > limit:
+        gap = (end - start) // 2000
+        by_row = grouped((bar.row, bar) for bar in bars)
+        bars = [bar for group in by_row.values() for bar in merge(group, gap)]
+        thinned = (
+            f"{counted:,} events are drawn as {len(bars):,} bars: neighbours of one phase with less than "
+            f"{_length(gap)} between them are one bar."
+        )
+    if len(bars) > limit:
         kinds = len({bar.phase for bar in bars})
         width = -(-(end - start) * len(shown) * kinds // limit)
         by_row = grouped((bar.row, bar) for bar in bars)
@@ -74,6 +83,24 @@ def build_timeline(
             "In each, every phase has one bar as long as its share, regardless of the order of events."
         )
     return Timeline(tuple(shown), tuple(bars), start, end, thinned, len(rows) - len(shown))
+
+
+def merge(bars: Sequence[Bar], gap_ns: int) -> Iterator[Bar]:
+    """Yield the bars of a row in order, merging neighbours of one phase and function that are at most `gap_ns` apart.
+
+    The gap is time of `other`, so bars of `other` that short are dropped."""
+    kept: list[Bar] = []
+    for bar in bars:
+        if bar.phase == "other" and bar.end_ns - bar.start_ns <= gap_ns:
+            continue
+        last = kept[-1] if kept else None
+        same = last is not None and (last.phase, last.function) == (bar.phase, bar.function)
+        if last is not None and same and bar.start_ns - last.end_ns <= gap_ns:
+            end = max(last.end_ns, bar.end_ns)
+            kept[-1] = Bar(bar.row, bar.function, bar.phase, last.start_ns, end, last.events + bar.events)
+        else:
+            kept.append(bar)
+    yield from kept
 
 
 def apportion(bars: Sequence[Bar], start_ns: int, width_ns: int) -> Iterator[Bar]:

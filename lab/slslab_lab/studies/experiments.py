@@ -82,7 +82,7 @@ def read(setup: Setup) -> Runs:
 
 
 def measure(setup: Setup) -> Runs:
-    """Make the missing runs of the chosen models; RunError if one fails."""
+    """Make the missing runs of the chosen models; RunError if one fails, after the others."""
     options = setup.options
     sample = setup.effort or options["batches"], options["dataset"]
     # On this host they are made one after another, too.
@@ -94,10 +94,10 @@ def measure(setup: Setup) -> Runs:
 
 
 def read_all(directory: Path, rows: Iterable[Experiment]) -> Runs:
-    """Return the recorded runs in a directory, and the same of further sets next to it: DIRECTORY-2, DIRECTORY-3 and so
+    """Return the finished runs in a directory, and the same of further sets next to it: DIRECTORY-2, DIRECTORY-3 and so
     on. RunError if no run is finished, or a further set lacks one."""
     folders = {experiment: directory / experiment.name for experiment in rows}
-    done = {experiment: read_measured(folder) for experiment, folder in folders.items() if folder.is_dir()}
+    done = {experiment: read_measured(folder) for experiment, folder in folders.items() if is_done(folder)}
     if not done:
         raise RunError(f"{directory} has no recordings of Table 2.", "record them with --fidelity sampled.")
     further = (directory.with_name(f"{directory.name}-{number}") for number in itertools.count(2))

@@ -52,7 +52,8 @@ def made_now() -> dict[str, Any]:
 
 def typed_command() -> str:
     """Return this command as it was typed."""
-    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    name = Path(sys.argv[0]).name
+    return shlex.join(["slslab" if name == "__main__.py" else name, *sys.argv[1:]])
 
 
 def host() -> dict[str, str | int]:

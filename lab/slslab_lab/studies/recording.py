@@ -94,21 +94,29 @@ def make_missing(
 ) -> None:
     """Make the missing runs of a directory, here one after another or `on` a Ray cluster, and say how each ended.
 
-    `describe` returns that in words, or raises RunError. KeyboardInterrupt if a run is interrupted: the same call
-    continues with the missing ones."""
+    `describe` returns that in words, or raises RunError; the first is raised after the other runs.
+    KeyboardInterrupt if a run is interrupted: the same call continues with the missing ones."""
     missing = {run: each for each in recordings if not is_kept(run := directory / each.name, each)}
     kept, number, began = len(recordings) - len(missing), 0, time.monotonic()
+    errors: list[RunError] = []
     watcher.say(f"{counted(len(missing), 'run')} to make, {kept} of {len(recordings)} are kept.")
     try:
         with closing(_make(missing, watcher, on)) as making:
             for number, (run, document) in enumerate(making, 1):
-                ended, rest = describe(run, document), len(missing) - number
+                rest = len(missing) - number
+                try:
+                    ended = describe(run, document)
+                except RunError as error:
+                    errors.append(error)
+                    ended = "failed"
                 minutes = (time.monotonic() - began) / number * rest / 60
                 watcher.say(f"{run.name}: {ended}; {number} of {len(missing)} runs, about {minutes:.0f} min to go.")
     except KeyboardInterrupt:
         there = f"{kept + number} of {len(recordings)} runs exist"
         watcher.say(f"Interrupted: {there}; the same command makes the others.")
         raise
+    if errors:
+        raise errors[0]
 
 
 def _make(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -139,6 +140,7 @@ def test_the_processor_s_name_is_no_key_but_its_model_cache_and_flags_are(tmp_pa
         lambda text: text.replace('"load": ', '"load": "x", "was": '),
         lambda text: text.replace('"hash": [', '"hash": [-1, '),
         lambda text: text.replace('"hash": [', '"hash": ["x", '),
+        lambda text: re.sub(r'"hash": \[[^]]*', '"hash": [', text),
     ],
 )
 def test_a_damaged_file_is_said_and_measured_anew(damage: "object", host: FakeHost) -> None:

@@ -165,8 +165,8 @@ def test_a_size_at_which_it_times_out_is_left_out_with_all_smaller_ones() -> Non
     client = FakeLambda(lambda mb: "Sandbox.Timedout" if mb < 1024 else (1000, 1000), memory_mb=512)
     document = run(client)
     reasons = {row["memory_mb"]: row["reason"] for row in document["sizes"]}
-    assert reasons[512] == "it timed out"
-    assert reasons[256] == reasons[128] == "it timed out at 512 MB already"
+    assert reasons[512] == "it timed out after 3 s"
+    assert reasons[256] == reasons[128] == "it timed out after 3 s at 512 MB already"
     assert 128 not in client.invoked
     assert document["memory"] is not None
 

@@ -56,7 +56,7 @@ def interrupt(monkeypatch: pytest.MonkeyPatch, epoch: int) -> None:
 
 def test_a_curve_in_two_forms(slslab: Slslab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("mlless", *SMALL, "--epochs", "3", "--threshold", "0.1", "--seed", "4", "--json", "--plot", "c.svg")
-    monkeypatch.setattr(sys, "argv", ["/bin/slslab", "accuracy", *words])
+    monkeypatch.setattr(sys, "argv", ["/slslab/__main__.py", "accuracy", *words])
     done = slslab(*words)
     assert done.code == 0, done.err
     document = done.document

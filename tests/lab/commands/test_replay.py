@@ -24,6 +24,8 @@ from slslab.predict.profiles.profile import save_profile
 from slslab.report.formats import span
 from slslab_lab.commands.ask import QUESTIONS
 from slslab_lab.questions.setup import read_setup
+from slslab_lab.replay import whatif
+from slslab_lab.replay.kernel.kernel import ReplayError
 
 # What AllReduce, ScatterReduce and the GPU baseline do beside puts and gets.
 OTHERS = (
@@ -226,6 +228,16 @@ def test_a_trace_that_is_incomplete_is_a_run_that_failed(slslab: Slslab, directo
     assert done.code == 1
     assert "was never metered" in done.err
     assert "Hint:" in done.err
+
+
+def test_a_run_that_never_ends_in_a_replay_is_named(slslab: Slslab, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object) -> None:
+        raise ReplayError("3 of 9 tracks never end.", "run the plan again.")
+
+    monkeypatch.setattr(whatif, "play", never)
+    done = slslab("replay", "small", "--profile", "round.toml")
+    assert done.code == 1
+    assert "allreduce-lenet-abcd cannot be replayed: 3 of 9 tracks never end." in done.err
 
 
 def test_an_architecture_that_is_not_installed(slslab: Slslab, directory: Path) -> None:

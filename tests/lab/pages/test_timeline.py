@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slslab_lab.pages.timeline import Bar, apportion, build_timeline
+from slslab_lab.pages.timeline import Bar, apportion, build_timeline, merge
 
 
 def event(invocation: str, worker: int, phase: str, start: int, end: int, op: str = "compute") -> dict[str, Any]:
@@ -72,6 +72,11 @@ def test_an_instance_lasts_from_launch_to_end() -> None:
     assert [one[1:4] for one in drawn(found)] == [("other", 0, 4), ("compute", 4, 6), ("other", 6, 9)]
 
 
+def test_neighbours_of_one_phase_are_merged_over_a_small_gap_alone() -> None:
+    bars = [bar("wait", 0, 4), bar("other", 4, 5, 0), bar("wait", 5, 9), bar("wait", 12, 14), bar("fetch", 14, 15)]
+    assert list(merge(bars, 1)) == [bar("wait", 0, 9, 2), bar("wait", 12, 14), bar("fetch", 14, 15)]
+
+
 def test_an_interval_has_a_bar_for_each_phase_as_long_as_its_share() -> None:
     bars = [bar("compute", 0, 3), bar("fetch", 3, 5), bar("compute", 5, 12), bar("wait", 24, 30)]
     # 0 to 10: fetch 2, compute 8; 10 to 20: compute 2, idle 8; 20 to 30: wait 6, idle 4.
@@ -80,7 +85,13 @@ def test_an_interval_has_a_bar_for_each_phase_as_long_as_its_share() -> None:
     ]  # fmt: skip
 
 
-def test_too_many_bars_are_apportioned_and_that_is_said() -> None:
+def test_too_many_bars_are_merged_and_then_apportioned_and_that_is_said() -> None:
+    """20,000 ns: a wait every 4 ns with 2 ns between them; a 2,000th is 10 ns, so that all become one bar."""
+    waits = [event("a", 0, "wait", 4 * i, 4 * i + 2) for i in range(5000)]
+    found = build_timeline(waits, limit=3000)
+    assert found is not None
+    assert drawn(found) == [("worker 0", "wait", 0, 19_998, 5000)]
+    assert "5,000 events are drawn as 1 bars" in found.thinned
     turns = [event("a", 0, ("wait", "compute")[i % 2], 20 * i, 20 * i + 20) for i in range(5000)]
     found = build_timeline(turns, limit=1000)
     assert found is not None

@@ -368,7 +368,7 @@ def test_the_documentations_paper_can_be_read_and_recomputed(tmp_path: Path) -> 
     row = cells(paper, "table1")["MobileNet", "4 workers"]
     # 92 s of 0.526 USD an hour are 0.013442 USD.
     assert (shown(row["cost", "exact"], 6), row["cost", "exact"].verdict) == ("0.013442", AGREES)
-    values = [work_out(paper, working)[3] for working in paper.discrepancies[0].workings]
+    values = [work_out(paper, working).value for working in paper.discrepancies[0].workings]
     assert values == ["0.013442 USD", "0.1072 USD"]
     assert paper.values("table1", paper.row("table1", "MobileNet", "8 workers"))["hour"] == Decimal("0.526")
 

@@ -141,6 +141,23 @@ def test_a_run_that_fails_is_named(
     assert made == []
 
 
+@pytest.mark.usefixtures("made")
+def test_a_run_that_fails_does_not_keep_the_others_from_being_made_and_read(
+    record: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    error = {"type": "Unhandled", "message": "Killed.", "hint": "more --memory"}
+
+    def first_fails(_name: str, values: dict[str, Any], _options: object, *, out: Path, **_: object) -> Any:
+        status = "failed" if out.name == ALLREDUCE.name else "done"
+        write(out, values, status)
+        return {"status": status, "error": error, "seconds": {"measured": 1.0}}
+
+    monkeypatch.setattr(recording, "run_plan", first_fails)
+    with pytest.raises(RunError, match="mobilenet-allreduce failed: Killed"):
+        record(ALLREDUCE, RELEASED)
+    assert set(read_all(tmp_path, [ALLREDUCE, RELEASED]).done) == {RELEASED}
+
+
 def test_an_interrupted_run_interrupts_the_others(
     made: list[str], record: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,6 @@ from tests.workers.architectures.peers import Peers, Steps, check_counts, distan
 
 from slslab_lab.runs.planning import architectures
 from slslab_workers.plan import Plan
-from slslab_workers.spirt import arithmetic
 from slslab_workers.training import gradients, loop, models, step
 from slslab_workers.training import state as state_module
 
@@ -31,7 +30,6 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         return compute(model, inputs, targets)
 
     monkeypatch.setattr(step, "compute_gradient", watched)
-    monkeypatch.setattr(arithmetic, "compute_gradient", watched)
     monkeypatch.setattr(loop.Trainer, "minibatch_gradient", staticmethod(watched))
     return found
 

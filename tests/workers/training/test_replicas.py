@@ -12,7 +12,7 @@ import torch
 
 from slslab_lab.runs.planning import architectures
 from slslab_workers.plan import Plan, PlanError
-from slslab_workers.spirt.arithmetic import read_buffers
+from slslab_workers.spirt.model_buffers import read_buffers
 from slslab_workers.training import datasets, gradients
 from slslab_workers.training.devices import choose_device
 from slslab_workers.training.replicas import Replicas

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 
 from slslab_workers.architecture import Cloud, Requirements, ResidentPhase
 from slslab_workers.driver.deployment import QUEUE_OPTIONS, FunctionArchitecture, refuse_modes
@@ -13,7 +12,7 @@ from slslab_workers.patterns.messages import Recorded
 from slslab_workers.plan import Plan, PlanError, Value
 from slslab_workers.spirt.averaging import time_averaging
 from slslab_workers.spirt.deployment import LIGHT_MEMORY, TEXT, WRITTEN_TEXT, SpirtDeployment, has_texts
-from slslab_workers.spirt.pattern import pattern
+from slslab_workers.spirt.pattern import FORMER, pattern
 from slslab_workers.spirt.roster import JOIN, Roster
 from slslab_workers.spirt.settings import RESERVE_S
 from slslab_workers.training import attacks, robust
@@ -73,8 +72,7 @@ class Spirt(FunctionArchitecture):
         *QUEUE_OPTIONS,
         PARTITION,
     )
-    # Parts of a minibatch.
-    former = MappingProxyType({"accumulate": 1})
+    former = FORMER
     # Each state of its state machines has one.
     handler = ""
     deploys = SpirtDeployment
@@ -131,7 +129,7 @@ class Spirt(FunctionArchitecture):
     def counted(self, workload: Workload) -> tuple[Pattern, ...]:
         """Return a pattern for each epoch, with the peers that take part in it."""
         roster = Roster.of(workload.workers, workload.options)
-        options = self.complete({**workload.options, JOIN.name: JOIN.default})
+        options = self.complete({**workload.options, **FORMER, JOIN.name: JOIN.default})
         present = [len(roster.active(epoch)) for epoch in range(workload.epochs)]
         return tuple(pattern(replace(workload, workers=active, epochs=1, options=options)) for active in present)
 

@@ -10,8 +10,8 @@ import torch
 from slslab_workers.channels.stream import Unreachable
 from slslab_workers.models import spec_of
 from slslab_workers.plan import thread_count
-from slslab_workers.spirt.arithmetic import has_buffers, read_buffers, write_buffers
 from slslab_workers.spirt.membership import on_peer
+from slslab_workers.spirt.model_buffers import has_buffers, read_buffers, write_buffers
 from slslab_workers.spirt.peer import Peer
 from slslab_workers.training import datasets, evaluation, gradients, models, step
 from slslab_workers.training.attacks import Attack

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from slslab_workers.patterns import (
     BUILD,
@@ -27,6 +28,8 @@ from slslab_workers.training import robust
 
 Options = Mapping[str, Value]
 PHASE = "synchronise"
+# Earlier plans computed a minibatch in parts.
+FORMER: Options = MappingProxyType({"accumulate": 1})
 # Size of an announcement at the barrier without its list of ranks, bytes.
 ANNOUNCEMENT = 118
 # Every function that runs a stored script first asks whether the database has it.
@@ -46,14 +49,15 @@ def pattern(workload: Workload) -> Pattern:
     database, so that each finds the next one free; the pattern has one read of n averages instead. Environments are
     assumed to stay warm, so networks are built only in the first epoch. The length of a JSON text depends on its
     numbers: as released, gradients and their mean are as long as the recorded ones on average. PlanError if peers join
-    later.
+    later or compute a minibatch in parts.
     """
     options, workers, parameters = workload.options, workload.workers, workload.parameters
-    if options[JOIN.name] != JOIN.default:
-        raise PlanError(
-            f"A run of SPIRT with --join {options[JOIN.name]} cannot be replayed with another number of workers.",
-            f"replay a run with --join {JOIN.default}.",
-        )
+    for name, value in {**FORMER, JOIN.name: JOIN.default}.items():
+        if options.get(name, value) != value:
+            raise PlanError(
+                f"A run of SPIRT with --{name} {options[name]} cannot be replayed with another number of workers.",
+                f"replay a run without --{name}.",
+            )
     size = 4 * parameters
     momentum = options["update-rule"] == "sgd-momentum"
     everyone = range(workers)

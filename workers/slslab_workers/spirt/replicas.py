@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from slslab_workers.channels import scripts
-from slslab_workers.spirt.arithmetic import has_buffers, read_buffers, write_buffers
+from slslab_workers.spirt.model_buffers import has_buffers, read_buffers, write_buffers
 from slslab_workers.spirt.roster import Roster
 from slslab_workers.spirt.rounds import has_momentum, step_outside, update_script
 from slslab_workers.training import aggregation, gradients, robust

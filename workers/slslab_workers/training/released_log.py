@@ -40,7 +40,10 @@ class Log:
         self._since = time.monotonic()
 
     def append(self, text: str) -> None:
-        """Append a line: the time, epoch and step, the seconds since the previous line, and the text."""
+        """Append a line: the time, epoch and step, the seconds since the previous line, and the text.
+
+        Cut off a text that is too long for the line.
+        """
         now = datetime.now(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00")
         tracer, seconds = self._objects.tracer, time.monotonic() - self._since
         line = f"{now}Z epoch {tracer.epoch} step {tracer.step}: {seconds:.3f} s, {text}".encode()
