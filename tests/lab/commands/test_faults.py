@@ -90,8 +90,10 @@ def test_a_run_with_faults_is_not_replayed(faulted: Path) -> None:
 def test_a_run_with_a_straggler_is_replayed_with_it(tmp_path: Path) -> None:
     plain = slslab("replay", RECORDED, "--json").document["rows"][-1]
     shutil.copytree(RECORDED, tmp_path / "run")
-    with (tmp_path / "run" / "plan.toml").open("a") as plan:
-        plan.write('\n[[faults.fault]]\nkind = "straggler"\nfactor = 5\nworker = 1\n')
+    path = tmp_path / "run" / "run.json"
+    document = json.loads(path.read_text())
+    document["plan"]["faults"] = {"fault": [{"kind": "straggler", "factor": 5, "worker": 1}]}
+    path.write_text(json.dumps(document))
     slow = slslab("replay", tmp_path / "run", "--json").document["rows"][-1]
     assert slow["label"] == "as recorded, 2 workers, with its stragglers"
     assert slow["seconds"]["value"] > 1.5 * plain["seconds"]["value"]
