@@ -22,7 +22,16 @@ from docker.errors import APIError, ImageNotFound
 from slslab.errors import HostError, StartFailed
 from slslab.host.cgroup_accounts import PERIOD_US, GroupAccounts, cgroup_mounts, cgroups_of, quota_us
 from slslab.host.cgroups import CONTROLLERS_V2
-from slslab.host.docker_engine import CONNECTIONS, MARK_LABEL, Engine, reason, remove
+from slslab.host.docker_engine import (
+    CONNECTIONS,
+    HINT,
+    MARK_LABEL,
+    OWNER_LABEL,
+    Engine,
+    owner,
+    reason,
+    remove,
+)
 from slslab.host.managed import Managed
 from slslab.host.procfs import take_sample
 from slslab.host.sandbox import Sandbox
@@ -47,7 +56,7 @@ class Containers(Managed):
     def __init__(self, session: Session) -> None:
         self.image = os.environ.get("SLSLAB_WORKER_IMAGE", WORKER_IMAGE)
         self._session = session
-        self.labels = {MARK_LABEL: session.id}
+        self.labels = {MARK_LABEL: session.id, OWNER_LABEL: owner()}
 
     def _enter(self, stack: ExitStack) -> None:
         self.engine = Engine()
@@ -57,6 +66,10 @@ class Containers(Managed):
                 f"The engine has no image {self.image}.",
                 "build it with `make images`, or name another in SLSLAB_WORKER_IMAGE.",
             )
+        try:
+            self.engine.remove_orphans()
+        except OSError as error:
+            raise HostError(f"The engine can't list its containers: {reason(error)}.", HINT) from error
         self._session.watch_containers(True)
         # Twice: first to end the containers that threads wait for, and then for a container that a thread has made
         # meanwhile.

@@ -1,7 +1,7 @@
 """Talk to the Docker engine about this process's own container, if it runs in one, and about leftover containers.
 
-A label marks each container with its emulator. An emulator removes its containers when it ends; if it is killed, its
-reaper does. If the reaper was killed too (both ran in one container), the next session in the same temporary folder
+Labels mark each container with its emulator and the emulator's process. An emulator removes its containers when it
+ends; if it is killed, its reaper does. If the reaper was killed too (both ran in one container), the next emulator
 removes them. `python -m slslab.host.docker_engine MARK` removes the containers with this mark.
 """
 
@@ -19,7 +19,7 @@ from docker.errors import APIError, DockerException, NotFound
 from slslab.errors import HostError
 from slslab.host.connections import LOOPBACK
 
-MARK_LABEL, FUNCTION_LABEL = "slslab.emulator", "slslab.function"
+MARK_LABEL, OWNER_LABEL, FUNCTION_LABEL = "slslab.emulator", "slslab.owner", "slslab.function"
 CONNECTIONS = 64
 LOCAL = "unix:///var/run/docker.sock"
 # Starts wait for each other in the engine; on a busy host, a hundred at once take minutes.
@@ -87,6 +87,12 @@ class Engine:
         for container in self.api.containers(all=True, filters={"label": f"{MARK_LABEL}={mark}"}):
             remove(self.api, container["Id"])
 
+    def remove_orphans(self) -> None:
+        """Remove the containers of emulators that no longer run."""
+        for container in self.api.containers(all=True, filters={"label": OWNER_LABEL}):
+            if not runs(container["Labels"][OWNER_LABEL]):
+                remove(self.api, container["Id"])
+
     def close(self) -> None:
         """Close the connections."""
         self.api.close()
@@ -132,6 +138,24 @@ def _knock(address: str) -> None:
                 raise OSError(f"{error.strerror} at {path}") from error
 
 
+def owner() -> str:
+    """Return a name for this process that no later process on this host can have."""
+    return f"{os.getpid()}:{_started(os.getpid())}"
+
+
+def runs(name: str) -> bool:
+    """Return whether the process with this name still runs."""
+    pid, _, started = name.partition(":")
+    return pid.isdecimal() and _started(int(pid)) == started
+
+
+def _started(pid: int) -> str | None:
+    """Return when a process started, in kernel ticks, or None if it doesn't run."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    return None
+
+
 def reason(error: Exception) -> str:
     """Return the engine's error message on one line."""
     text = error.explanation if isinstance(error, APIError) and error.explanation else str(error)
@@ -139,7 +163,4 @@ def reason(error: Exception) -> str:
 
 
 if __name__ == "__main__":
-    try:
-        Engine().remove_marked(sys.argv[1])
-    except (HostError, OSError) as failed:
-        sys.exit(f"Containers of an ended command are left until the engine answers: {reason(failed)}.")
+    Engine().remove_marked(sys.argv[1])

@@ -69,12 +69,11 @@ def reap(emulator_id: str, journal: BinaryIO) -> bool:
         kind, _, path = os.fsdecode(line).partition(" ")
         # Other versions may have recorded further kinds.
         watched.setdefault(kind, []).append(path)
-    code = 0
     if watched["containers"][-1:] == ["yes"]:
         # Before the home, which holds the directories that containers share with the emulator.
-        code = subprocess.run([sys.executable, "-P", "-m", ENGINE, emulator_id], check=False).returncode
+        subprocess.run([sys.executable, "-P", "-m", ENGINE, emulator_id], check=False)
     # The home last: as long as something is left, the next session finds the journal in it.
-    return clean(emulator_id, watched["cgroup"], []) and code == 0 and clean(emulator_id, [], [home])
+    return clean(emulator_id, watched["cgroup"], []) and clean(emulator_id, [], [home])
 
 
 def _main(emulator_id: str, path: str) -> int:

@@ -219,20 +219,6 @@ def test_the_next_session_removes_what_is_left_where_the_reaper_was_killed_too(f
     assert list(folder.iterdir()) == []
 
 
-def test_a_home_stays_until_the_engine_has_removed_its_containers(
-    folder: Path, emulator_id: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    home = folder / f"slslab-{emulator_id}"
-    home.mkdir(mode=0o700)
-    (home / JOURNAL).write_text("containers yes\n")
-    monkeypatch.setenv("DOCKER_HOST", f"unix://{folder}/no.sock")
-    with Session():
-        assert home.exists()
-    monkeypatch.setattr(reaper, "ENGINE", "this")  # any module, as the engine's client
-    with Session():
-        assert not home.exists()
-
-
 @pytest.mark.usefixtures("folder")
 def test_who_kills_a_command_and_its_children_does_not_keep_the_reaper_from_its_work() -> None:
     """Ray does so with a worker that it ends."""

@@ -14,7 +14,7 @@ import docker
 import pytest
 
 from slslab.aws.limits import lambda_limits
-from slslab.host.docker_engine import MARK_LABEL
+from slslab.host.docker_engine import MARK_LABEL, OWNER_LABEL
 from slslab.host.session import Session
 from slslab.lambda_.container_sandbox import ContainerSandboxes
 
@@ -101,5 +101,6 @@ def test_a_container_of_somebody_else_stays(engine: Any) -> None:
     try:
         with Session() as session, ContainerSandboxes(session, lambda_limits()):
             assert engine.containers.get(other.id).status == "created"
+        assert OWNER_LABEL not in other.labels
     finally:
         other.remove()
