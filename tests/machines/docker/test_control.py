@@ -183,7 +183,7 @@ def test_a_service_that_hangs_does_not_hold_the_stack(
     monkeypatch.setattr(recording_module, "REMOVAL_ANSWER_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        monkeypatch.setitem(composed._variables, "AWS_ENDPOINT_URL_SFN", url)
+        monkeypatch.setitem(composed._stack._named, "AWS_ENDPOINT_URL_SFN", url)
         with RemoteEmulator(composed.endpoint).record("run", ignore) as recording:
             recording.name("machine", "m")
             monkeypatch.setattr(client, "WORK_S", 20.0)

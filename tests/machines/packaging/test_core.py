@@ -95,6 +95,7 @@ def environment(folder: Path, requirements: Sequence[str]) -> Iterator[Path]:
     shutil.copytree(next(ours.glob("slslab-*.dist-info")), packages / "slslab-0.dist-info", ignore=from_an_index)
     for code in PROJECT_PACKAGES:
         shutil.copytree(ROOT / code, packages / Path(code).name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(ROOT / "papers", packages / "slslab_lab/published")  # as in a wheel
     yield folder
     shutil.rmtree(folder)
 

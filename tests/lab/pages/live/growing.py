@@ -40,7 +40,7 @@ def metered(worker: int, start_ms: int, duration_ms: float, init_ms: float) -> d
         "record": "invocation", "request_id": f"i{worker}", "function": FUNCTION, "environment": f"e{worker}",
         "memory_mb": 1024, "cpu_share": 0.58, "architecture": "x86_64", "ephemeral_mb": 512, "cold_start": True,
         "init_ms": init_ms, "duration_ms": duration_ms, "billed_ms": int(duration_ms + init_ms), "max_memory_mb": 200,
-        "cpu_ms": 1.0, "host_delay_ms": 0.0, "status": "success", "error_type": None,
+        "cpu_ms": 1.0, "init_cpu_ms": 1.0, "host_delay_ms": 0.0, "status": "success", "error_type": None,
         "started_at": "2026-11-21T00:00:00.000+00:00", "start_ns": start_ms * MS,
         "end_ns": round(start_ms + duration_ms) * MS,
     }  # fmt: skip
