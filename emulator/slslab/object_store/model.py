@@ -31,7 +31,6 @@ ROOTS = {
     "GetBucketVersioning": "VersioningConfiguration",
     "GetBucketAcl": "AccessControlPolicy",
     "GetObjectAcl": "AccessControlPolicy",
-    "GetBucketCors": "CORSConfiguration",
     "GetBucketLogging": "BucketLoggingStatus",
     "GetBucketNotificationConfiguration": "NotificationConfiguration",
     "GetBucketAccelerateConfiguration": "AccelerateConfiguration",
