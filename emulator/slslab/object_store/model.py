@@ -25,7 +25,6 @@ ROOTS = {
     "ListObjectVersions": "ListVersionsResult",
     "CreateMultipartUpload": "InitiateMultipartUploadResult",
     "DeleteObjects": "DeleteResult",
-    "GetObjectAttributes": "GetObjectAttributesResponse",
     "GetObjectTagging": "Tagging",
     "GetBucketTagging": "Tagging",
     "GetBucketVersioning": "VersioningConfiguration",
