@@ -55,7 +55,7 @@ def test_one_peer_ends_and_the_others_go_on() -> None:
         with Wire(endpoints[0]) as first, Wire(endpoints[1]) as second:
             first("SET", "own", 1)
             assert second("GET", "own") is None
-            assert second("CONFIG", "GET", "maxmemory") == [b"maxmemory", b"1073741824"]
+            assert b"\r\nmaxmemory:1073741824\r\n" in second("INFO", "memory")
             second("AI.TENSORSET", "t", "FLOAT", 25_000_000, "BLOB", bytes(100_000_000))
             assert resident().rss > 100_000_000
             second.send(encode("SHUTDOWN"))
@@ -182,8 +182,6 @@ def long(tensors: List[Tensor], keys: List[str], args: List[str]):
             wire("AI.TENSORSET", "t", "INT32", 2, "VALUES", number, 2)
             assert wire("AI.SCRIPTEXECUTE", "s", "add", "INPUTS", 1, "t", "OUTPUTS", 1, "o") == "OK"
             assert wire("AI.TENSORGET", "o", "VALUES") == [number + 1, 3]
-        assert wire("AI.INFO")[4:] == [b"INTRA_OP_PARALLELISM", 2]
-        assert wire("AI.INFO", "s")[3] == b"SCRIPT"
         with Wire(endpoints[0]) as other:
             other.send(encode("AI.SCRIPTEXECUTE", "s", "long", "INPUTS", 0, "OUTPUTS", 1, "o"))
             # The next one waits for its turn, for a time.
