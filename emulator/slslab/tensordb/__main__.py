@@ -82,13 +82,6 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     add("--maxmemory", type=size, default=0, metavar="SIZE", help="limit per peer, such as 4gb (default: 0, none)")
     add(
-        "--threads",
-        type=within(1, 1024),
-        default=1,
-        metavar="N",
-        help="torch's threads per operation (default: 1, so that sums don't depend on the host)",
-    )
-    add(
         "--parent-pipe",
         action="store_true",
         help="end when standard input closes, for instance when the parent ends",
@@ -108,7 +101,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         chosen.host,
         chosen.password.encode() if chosen.password is not None else None,
         chosen.maxmemory,
-        chosen.threads,
     )
     report = reporter()
     peers: list[Peer] = []

@@ -88,7 +88,7 @@ def _scriptstore(session: Session, args: list[bytes]) -> Reply:
     entry_points, rest = _counted(rest[1:], "entry points")
     if not entry_points or len(rest) != 2 or rest[0].upper() != b"SOURCE":
         raise CommandError("ERR Insufficient arguments, missing script SOURCE" if entry_points else SYNTAX)
-    script = scripts.compile_script(rest[1], entry_points, tag, session.context.threads)
+    script = scripts.compile_script(rest[1], entry_points, tag)
     with session.store as store:
         store.put(key, script, len(script.source))
     return OK
@@ -184,7 +184,7 @@ def _run(session: Session, key: bytes, function: bytes, options: Options) -> Rep
         peer.require(0)
     keys, inputs, arguments, names = (options.get(word, []) for word in (b"KEYS", b"INPUTS", b"ARGS", b"OUTPUTS"))
     tensors = [_stored(session.store, name, Tensor, NO_TENSOR) for name in inputs]
-    outputs, usage = scripts.run(script, function, tensors, keys, arguments, session.context.threads)
+    outputs, usage = scripts.run(script, function, tensors, keys, arguments)
     if len(outputs) != len(names):
         raise CommandError(f"ERR the script returned {len(outputs)} tensors, and OUTPUTS names {len(names)} keys")
     _store(session, dict(zip(names, outputs, strict=True)))

@@ -48,7 +48,7 @@ def _run(session: Session, sha: str, keys: Sequence[bytes], arguments: Sequence[
         return reply
 
     run = Run(call)
-    clock = Clock(session.context.threads)
+    clock = Clock()
     executing, session.executing = session.executing, True
     try:
         reply = session.context.lua.run(sha, keys, arguments, run)

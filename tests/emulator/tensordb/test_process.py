@@ -168,7 +168,7 @@ def long(tensors: List[Tensor], keys: List[str], args: List[str]):
     return x
 """
     reading, writing = os.pipe()
-    options, variables = ("--threads", "2", "--parent-pipe"), {"SLSLAB_TRACE_FD": str(writing)}
+    options, variables = ("--parent-pipe",), {"SLSLAB_TRACE_FD": str(writing)}
     popen = {"pass_fds": [writing], "stdin": subprocess.PIPE, "env": {**os.environ, **variables}}
     with (
         started(*options, **popen) as (process, endpoints),
