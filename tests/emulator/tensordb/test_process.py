@@ -119,20 +119,19 @@ def test_signals_end_it_cleanly(number: int) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--peers", "0"], "argument --peers: '0' is not between 1 and 256"),
-        (["--peers", "many"], "argument --peers: 'many' is not between"),
-        (["--port", "70000"], "argument --port: '70000' is not between 0 and 65535"),
+        (["--peers", "0"], "'--peers': 0 is not in the range 1<=x<=256"),
+        (["--peers", "many"], "'--peers': 'many' is not a valid integer range"),
+        (["--port", "70000"], "'--port': 70000 is not in the range 0<=x<=65535"),
         (["--port", "65535", "--peers", "2"], "there are no 2 ports from 65535 on"),
-        (["--maxmemory", "4 apples"], "argument --maxmemory: '4 apples' is not a size"),
+        (["--maxmemory", "4 apples"], "'--maxmemory': '4 apples' is not a size"),
         (["--password", ""], "the password is empty"),
-        (["--nonsense"], "unrecognized arguments: --nonsense"),
+        (["--nonsense"], "No such option"),
     ],
 )
 def test_a_bad_option_is_one_sentence(options: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(options)
+    code = main(options)
     printed = capsys.readouterr()
-    assert (ended.value.code, printed.out) == (2, "")
+    assert (code, printed.out) == (2, "")
     assert words in printed.err
     assert printed.err.count("\n") == 1
 
@@ -254,5 +253,5 @@ def test_a_script_that_never_ends_dies_with_a_killed_database() -> None:
 
 
 def test_one_that_does_not_start_is_an_error_with_its_last_words() -> None:
-    with pytest.raises(HostError, match=r"did not start: .*'0' is not between 1 and 256"):
+    with pytest.raises(HostError, match=r"did not start: .*0 is not in the range 1<=x<=256"):
         EmbeddedTensorDatabases(0).__enter__()
