@@ -30,7 +30,7 @@ def service(listener: socket.socket, keys: Keyring, data: str, log: int | None) 
     application = Application(Store(Path(data)), keys, write)
     model.operations()
     server = Server(listener)
-    # Pages of other web sites may send requests, too, as to AWS. They need signatures, and can't read the answers.
+    # Pages of other web sites may call it, too. Signatures and the buckets' CORS rules decide what they get.
     with server.serving(application.__call__, public=application):
         yield {"endpoint": server.endpoint, "server": SERVER}
 

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
 from itertools import chain
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote, unquote
 from xml.sax.saxutils import escape
@@ -21,7 +22,7 @@ from slslab.aws.arns import ACCOUNT
 from slslab.aws.errors import ServiceError
 from slslab.aws.keys import Keyring, Principal
 from slslab.aws.signatures import IndexedHeaders, parameters
-from slslab.object_store import SERVER, buckets, checksums, model, objects, signing, uploads
+from slslab.object_store import SERVER, buckets, checksums, cors, model, objects, signing, uploads
 from slslab.object_store.bodies import Incoming
 from slslab.object_store.call import Answer, Call
 from slslab.object_store.errors import failure, refusal
@@ -96,6 +97,7 @@ class Request:
         self._query = scope["query_string"].decode("latin-1")
         self._operation: model.Operation | None = None
         self._principal: Principal | None = None
+        self._cross_origin: Mapping[str, str] = MappingProxyType({})
         self._receive = receive
         self._incoming = Incoming(receive, _length(self._headers, signing.UNSIGNED), signing.UNSIGNED)
         self._bucket = self._key = ""
@@ -108,6 +110,10 @@ class Request:
             raise failure("RequestHeaderSectionTooLarge", MaxSizeAllowed=str(LARGEST_HEAD))
         self._read_names()
         given = dict(parameters(self._query))
+        self._allow_origin()
+        if self._method == "OPTIONS":
+            self._check_preflight()
+            return Answer(), b""
         kind = self._headers.get("content-type", "").lower()
         if self._method == "POST" and not self._key and kind.startswith("multipart/form-data"):
             # A form has its signature inside.
@@ -183,6 +189,7 @@ class Request:
             ("server", SERVER),
             ("x-amz-request-id", self._id),
             *answer.headers.items(),
+            *self._cross_origin.items(),
         ]
         if self._operation is not None:
             headers += model.header_fields(self._operation, answer.output)
@@ -252,6 +259,25 @@ class Request:
             call.members |= model.body_members(operation, document)
         elif operation.name not in ("CreateBucket", "PutBucketAcl", "PutObjectAcl"):
             raise failure("MalformedXML")
+
+    def _allow_origin(self) -> None:
+        origin, bucket = self._headers.get("origin"), self._store.buckets.get(self._bucket)
+        if origin is not None and bucket is not None and "cors" in bucket.settings:
+            asked = self._headers.get("access-control-request-headers", "").split(",")
+            method = self._headers.get("access-control-request-method", self._method)
+            self._cross_origin = cors.headers(bucket.settings["cors"], origin, method, asked) or {}
+
+    def _check_preflight(self) -> None:
+        if "origin" not in self._headers:
+            raise failure("BadRequest", "Insufficient information. Origin request header needed.")
+        bucket = self._store.buckets.get(self._bucket)
+        if bucket is None or "cors" not in bucket.settings:
+            raise failure("AccessForbidden", "CORSResponse: CORS is not enabled for this bucket.")
+        method = self._headers.get("access-control-request-method", "null")
+        if method not in cors.METHODS:
+            raise failure("BadRequest", f"Invalid Access-Control-Request-Method: {method[:100]}")
+        if not self._cross_origin:
+            raise failure("AccessForbidden")
 
 
 def _length(headers: Mapping[str, str], payload: str) -> int | None:

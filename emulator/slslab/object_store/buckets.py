@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from slslab.aws.arns import ACCOUNT, REGION
 from slslab.aws.policies import matches, statements
+from slslab.object_store import cors
 from slslab.object_store.call import GRANTS, Answer, Call
 from slslab.object_store.errors import failure, refusal
 from slslab.object_store.objects import tag_set, tags_of
@@ -213,6 +214,14 @@ async def put_public_access_block(call: Call) -> Answer:
     return Answer()
 
 
+async def put_bucket_cors(call: Call) -> Answer:
+    """Set the rules for pages of other web sites."""
+    rules = call.members["CORSConfiguration"]["CORSRules"]
+    cors.check(rules)
+    call.bucket().settings["cors"] = rules
+    return Answer()
+
+
 async def put_bucket_acl(call: Call) -> Answer:
     """Refuse an access control list, as new buckets of S3 do."""
     call.bucket()
@@ -234,6 +243,7 @@ SET = {
         "PublicAccessBlockConfiguration",
         "NoSuchPublicAccessBlockConfiguration",
     ),
+    "BucketCors": ("cors", "CORSRules", "NoSuchCORSConfiguration"),
 }
 # The only possible access control list: the owner has full control.
 ACL = {"Owner": OWNER, "Grants": [{"Grantee": {"Type": "CanonicalUser", **OWNER}, "Permission": "FULL_CONTROL"}]}
@@ -243,7 +253,6 @@ FIXED: Mapping[str, str | dict[str, Any]] = {
     "GetObjectAcl": ACL,
     "GetBucketOwnershipControls": {"OwnershipControls": {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]}},
     "GetBucketNotificationConfiguration": {},
-    "GetBucketCors": "NoSuchCORSConfiguration",
     # Objects aren't encrypted here.
     "GetBucketEncryption": "ServerSideEncryptionConfigurationNotFoundError",
     "GetBucketLogging": {},

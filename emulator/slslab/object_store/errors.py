@@ -8,6 +8,7 @@ from slslab.aws.errors import ServiceError
 ERRORS: dict[str, tuple[int, str]] = {
     "AccessControlListNotSupported": (400, "The bucket does not allow ACLs"),
     "AccessDenied": (403, "Access Denied"),
+    "AccessForbidden": (403, "CORSResponse: This CORS request is not allowed by the rules of the bucket."),
     "AuthorizationHeaderMalformed": (400, "The authorization header that you provided is not valid."),
     "AuthorizationQueryParametersError": (400, "The authorization query parameters that you provided are not valid."),
     "BadDigest": (400, "The Content-MD5 or checksum value that you specified did not match what the server received."),

@@ -30,6 +30,7 @@ ROOTS = {
     "GetBucketVersioning": "VersioningConfiguration",
     "GetBucketAcl": "AccessControlPolicy",
     "GetObjectAcl": "AccessControlPolicy",
+    "GetBucketCors": "CORSConfiguration",
     "GetBucketLogging": "BucketLoggingStatus",
     "GetBucketNotificationConfiguration": "NotificationConfiguration",
     "GetBucketAccelerateConfiguration": "AccelerateConfiguration",

@@ -162,7 +162,7 @@ class Bucket:
         self.versioning = ""
         # Uploads by key and id.
         self.uploads: dict[str, dict[str, Upload]] = {}
-        # policy and its statements, tags, publicAccessBlock
+        # policy and its statements, cors, tags, publicAccessBlock
         self.settings: dict[str, Any] = {}
         # Versions by key and id, newest last.
         self._versions: dict[str, dict[str, Version]] = {}

@@ -207,9 +207,10 @@ def _create_bucket(services: Services, made: Made, properties: Properties) -> Ma
 def _change_bucket(services: Services, made: Made, properties: Properties) -> Made:
     """Apply the bucket settings that have an effect here; its objects stay."""
     client, tags = services("s3"), tags_of(properties)
-    block = properties.get("PublicAccessBlockConfiguration")
+    cors, block = properties.get("CorsConfiguration"), properties.get("PublicAccessBlockConfiguration")
     for setting, given in (
         ("bucket_tagging", {"Tagging": {"TagSet": pairs(tags)}} if tags else None),
+        ("bucket_cors", None if cors is None else {"CORSConfiguration": _cors(cors)}),
         ("public_access_block", None if block is None else {"PublicAccessBlockConfiguration": block}),
     ):
         if given is None:
@@ -221,6 +222,12 @@ def _change_bucket(services: Services, made: Made, properties: Properties) -> Ma
         # documented: versioning that was enabled can only be suspended.
         client.put_bucket_versioning(Bucket=made.ref, VersioningConfiguration=versioning or {"Status": "Suspended"})
     return made
+
+
+def _cors(configuration: Properties) -> Properties:
+    names = {"ExposedHeaders": "ExposeHeaders", "Id": "ID", "MaxAge": "MaxAgeSeconds"}
+    rules = configuration["CorsRules"]
+    return {"CORSRules": [{names.get(name, name): value for name, value in rule.items()} for rule in rules]}
 
 
 def _check_bucket(properties: Properties) -> Iterator[str]:
@@ -372,7 +379,7 @@ KINDS = {
         named="Name",
     ),
     "AWS::S3::Bucket": Kind(
-        names("BucketName PublicAccessBlockConfiguration Tags VersioningConfiguration"),
+        names("BucketName CorsConfiguration PublicAccessBlockConfiguration Tags VersioningConfiguration"),
         forms(
             "{name}",
             Arn="arn:aws:s3:::{name}",

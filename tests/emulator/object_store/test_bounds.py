@@ -17,7 +17,7 @@ from botocore.exceptions import ClientError
 from slslab.aws.clients import aws_client
 from slslab.aws.errors import ServiceError
 from slslab.aws.keys import Keyring
-from slslab.object_store import checksums
+from slslab.object_store import checksums, cors
 from slslab.object_store.bodies import MOST_TRAILERS, Chunks, Incoming
 from slslab.object_store.model import body_members, operations, parse_date
 from slslab.object_store.signing import CHUNKED, UNSIGNED
@@ -178,6 +178,18 @@ def test_a_write_overtakes_the_uploads_of_its_key_alone() -> None:
     for upload in uploads:
         bucket.end(upload)
     assert bucket.uploads == {}
+
+
+# Rules
+
+
+def test_rules_have_bounds() -> None:
+    rule = {"AllowedMethods": ["GET"], "AllowedOrigins": ["*"], "AllowedHeaders": [f"x{n}" for n in range(2_000)]}
+    assert code(cors.check, [rule]) == "MalformedXML"
+    rule["AllowedHeaders"] = ["*"]
+    cors.check([rule] * 100)
+    assert cors.headers([rule], "http://a", "GET", ["b"] * 100) is not None
+    assert cors.headers([rule], "http://a", "GET", ["b"] * 101) is None
 
 
 # Bodies

@@ -922,7 +922,26 @@ def test_a_denied_action_is_denied(s3: Any, bucket: str) -> None:
     assert refused(s3.delete_object, Bucket=bucket, Key="kept/k") == (403, "AccessDenied")
 
 
-def test_pages_of_other_web_sites_get_nothing_to_read(s3: Any, endpoint: str, bucket: str) -> None:
+def test_cross_origin_rules(s3: Any, bucket: str) -> None:
+    s3.put_object(Bucket=bucket, Key="k", Body=b"x")
+    assert refused(s3.get_bucket_cors, Bucket=bucket) == (404, "NoSuchCORSConfiguration")
+    rule = {"AllowedMethods": ["GET"], "AllowedOrigins": ["https://*.example.org"], "ExposeHeaders": ["ETag"]}
+    s3.put_bucket_cors(Bucket=bucket, CORSConfiguration={"CORSRules": [rule]})
+    url = s3.generate_presigned_url("get_object", Params={"Bucket": bucket, "Key": "k"})
+    for origin, allowed in (("https://a.example.org", "https://a.example.org"), ("https://example.com", None)):
+        _, headers, _ = asked(urllib.request.Request(url, headers={"Origin": origin}))
+        assert headers["Access-Control-Allow-Origin"] == allowed
+    ask = {"Origin": "https://a.example.org", "Access-Control-Request-Method": "GET"}
+    status, headers, _ = asked(urllib.request.Request(url, headers=ask, method="OPTIONS"))
+    assert (status, headers["Access-Control-Allow-Methods"]) == (200, "GET")
+    ask["Access-Control-Request-Method"] = "PUT"
+    assert asked(urllib.request.Request(url, headers=ask, method="OPTIONS"))[0] == 403
+    for incomplete in ({}, {"Origin": "https://a.example.org"}, {**ask, "Access-Control-Request-Method": "READ"}):
+        status, _, body = asked(urllib.request.Request(url, headers=incomplete, method="OPTIONS"))
+        assert (status, b"<Code>BadRequest</Code>" in body) == (400, True)
+
+
+def test_pages_of_other_web_sites_get_nothing_to_read_without_rules(s3: Any, endpoint: str, bucket: str) -> None:
     s3.put_object(Bucket=bucket, Key="k", Body=b"x")
     for method in ("GET", "PUT", "OPTIONS"):
         sent = {"Origin": "https://evil.example", "Access-Control-Request-Method": "PUT"}

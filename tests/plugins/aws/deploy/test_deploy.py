@@ -270,6 +270,7 @@ Resources:
     Properties:
       Tags: [{Key: a, Value: 1}, {Key: b, Value: 2}]
       VersioningConfiguration: {Status: Enabled}
+      CorsConfiguration: {CorsRules: [{AllowedMethods: [GET], AllowedOrigins: ["*"], MaxAge: "60"}]}
       PublicAccessBlockConfiguration: {BlockPublicPolicy: "true"}
   News: {Type: AWS::SNS::Topic, Properties: {DisplayName: old, Tags: [{Key: a, Value: 1}]}}
   Jobs: {Type: AWS::SQS::Queue, Properties: {VisibilityTimeout: 60, Tags: [{Key: a, Value: 1}]}}
@@ -305,6 +306,7 @@ CHANGED = {
     "Tags: [{Key: a, Value: 1}, {Key: b, Value: 2}]\n      VersioningConfiguration: {Status: Enabled}": (
         "Tags: [{Key: b, Value: x}]"
     ),
+    '      CorsConfiguration: {CorsRules: [{AllowedMethods: [GET], AllowedOrigins: ["*"], MaxAge: "60"}]}\n': "",
     '      PublicAccessBlockConfiguration: {BlockPublicPolicy: "true"}\n': "",
     "DisplayName: old, ": "",
     "VisibilityTimeout: 60, ": "",
@@ -322,6 +324,7 @@ def test_a_change_keeps_what_a_resource_holds(service: Service) -> None:
     with service.client("dynamodb") as tables, service.client("s3") as s3:
         tables.put_item(TableName=first["Table"], Item={"id": {"S": "kept"}})
         s3.put_object(Bucket=first["Data"], Key="kept", Body=b"")
+        assert s3.get_bucket_cors(Bucket=first["Data"])["CORSRules"][0]["MaxAgeSeconds"] == 60
         assert s3.get_bucket_versioning(Bucket=first["Data"])["Status"] == "Enabled"
     text = CHANGING
     for before, after in CHANGED.items():
@@ -337,8 +340,9 @@ def test_a_change_keeps_what_a_resource_holds(service: Service) -> None:
         tags = [tables.list_tags_of_resource(ResourceArn=arn)["Tags"]]
         s3.head_object(Bucket=first["Data"], Key="kept")
         assert s3.get_bucket_versioning(Bucket=first["Data"])["Status"] == "Suspended"
-        with pytest.raises(ClientError):
-            s3.get_public_access_block(Bucket=first["Data"])
+        for read in (s3.get_bucket_cors, s3.get_public_access_block):
+            with pytest.raises(ClientError):
+                read(Bucket=first["Data"])
         tags.append(s3.get_bucket_tagging(Bucket=first["Data"])["TagSet"])
         attributes = sqs.get_queue_attributes(QueueUrl=first["Jobs"], AttributeNames=["VisibilityTimeout"])
         assert attributes["Attributes"] == {"VisibilityTimeout": "30"}
