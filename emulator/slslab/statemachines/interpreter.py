@@ -54,7 +54,6 @@ def parse(definition: str) -> Any:
         raise invalid_definition(f"SCHEMA_VALIDATION_FAILED: {str(error)[:SHOWN]}") from error
     finally:
         LITTER.collect()
-    moto_patches.name_fields(program)
     if '"JSONata"' in definition:
         bounded.POOL.warm()
     return program
