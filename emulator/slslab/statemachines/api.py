@@ -267,7 +267,7 @@ class StatesApi:
     def _stop_execution(self, members: Members) -> dict[str, Any]:
         execution = self._machines.execution(members["executionArn"])
         details = {key: members[key] for key in ("error", "cause") if key in members}
-        execution.history.close("ExecutionAborted", {"executionAbortedEventDetails": details})
+        execution.abort(details)
         return {"stopDate": execution.stopped}
 
     def _list_executions(self, members: Members) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from slslab.aws.errors import as_java
 from slslab.aws.json_text import parse_json
 from slslab.statemachines.expressions import ALGORITHMS, seeded_random
 from slslab.statemachines.filters import compact, same
@@ -170,23 +171,12 @@ def _format(argument: Any, values: Sequence[Any]) -> str:
             raise IntrinsicError(f"The template of States.Format has a '{match[3]}' without a backslash")
         if not waiting:
             raise IntrinsicError("The template of States.Format has more places than there are values")
-        return _natural(waiting.pop(0))
+        return as_java(waiting.pop(0))
 
     text = PARTS.sub(part, argument) if isinstance(argument, str) else DATA_PARTS.sub(part, template)
     if waiting:
         raise IntrinsicError("The template of States.Format has fewer places than there are values")
     return text
-
-
-def _natural(value: Any) -> str:
-    """Return a value as Format writes it: arrays and objects in Java's style (measured)."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list):
-        return f"[{', '.join(map(_natural, value))}]"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{name}={_natural(entry)}" for name, entry in value.items()) + "}"
-    return json.dumps(value)
 
 
 def _integer(value: Any, what: str) -> int:

@@ -1,6 +1,6 @@
 """Replace parts of moto's interpreter, so that it evaluates and reports like AWS.
 
-`patch` does so once per process. Tested with the version in constraints.txt. Lambda Tasks are in tasks.py.
+Importing this module does so. Tested with the version in constraints.txt. Lambda Tasks are in tasks.py.
 """
 
 import json
@@ -53,42 +53,34 @@ NOT_AN_ARRAY = re.compile(r"Map state input must be an array but was: <class '(\
 
 
 Original = Callable[..., Any]
-# What replaces parts of moto: the class or module, the name there, and its replacement.
-PATCHES: list[tuple[Any, str, Any]] = []
 
 
 def replaces(path: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Let a function replace the method or function at this path in moto's implementation of the language."""
+    """Replace the method or function at this path in moto's implementation of the language."""
 
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+    def replace(function: Callable[..., Any]) -> Callable[..., Any]:
         owner, _, name = path.rpartition(".")
-        PATCHES.append((resolve_name(f"moto.stepfunctions.parser.asl.{owner}"), name, function))
+        setattr(resolve_name(f"moto.stepfunctions.parser.asl.{owner}"), name, function)
         return function
 
-    return register
+    return replace
 
 
 def wraps(path: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Let a function replace the method at this path, with the original as a further first argument."""
+    """Replace the method at this path by a function that gets the original as a further first argument."""
 
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+    def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
         original = resolve_name(f"moto.stepfunctions.parser.asl.{path}")
-
-        @replaces(path)
-        def replacement(component: Any, *arguments: Any, **named: Any) -> Any:
-            return function(original, component, *arguments, **named)
-
+        replaces(path)(lambda component, *arguments, **named: function(original, component, *arguments, **named))
         return function
 
-    return register
+    return wrap
 
 
-def patch(limits: Limits) -> None:
-    """Replace what differs from AWS, and enforce these limits."""
+def enforce(limits: Limits) -> None:
+    """Enforce these limits."""
     quotas.MAX_STATE_SIZE_UTF8_BYTES = limits.state_payload_bytes + 1  # it compares with less than
     InlineIterationComponent.most = limits.map_concurrency
-    for owner, name, replacement in PATCHES:
-        setattr(owner, name, replacement)
 
 
 # AWS writes no white space, and doesn't escape non-ASCII characters.
