@@ -23,19 +23,18 @@ from slslab.statemachines.fields import (
     expected,
     none_of,
     object_problems,
+    required,
     state_problems,
     too_many,
 )
 
 ENDINGS = ("Succeed", "Fail", "Choice")  # without Next and End
-REQUIRED: Mapping[str, str] = {"Task": "Resource", "Choice": "Choices", "Parallel": "Branches"}
 NAME_CHARACTERS = 80
 RESOURCES = re.compile(
     r"arn:aws:lambda:[a-z0-9-]+:\d{12}:function:[a-zA-Z0-9-_]+(:[a-zA-Z0-9-_$]+)?"
     r"|arn:aws:states:::lambda:invoke(\.waitForTaskToken)?"
 )
 TARGET = "MISSING_TRANSITION_TARGET"
-LANGUAGES = ("JSONPath", "JSONata")
 SETTINGS: Mapping[str, Any] = {
     "loggingConfiguration": {"level": "OFF", "includeExecutionData": False},
     "tracingConfiguration": {"enabled": False},
@@ -69,11 +68,11 @@ def problems(definition: str, limit_bytes: int) -> list[Problem]:
         return [Problem("INVALID_JSON_DESCRIPTION", str(error), None)]
     if not isinstance(machine, dict):
         return [Problem(SCHEMA, "Definition must be a valid JSON object", None)]
-    found = [*_language(machine, "", machine), *_problems(machine, "", set(), machine)]
-    states = machine.get("States")
-    if not found and isinstance(states, dict) and not any(map(_ends, states.values())):
-        return [Problem("MISSING_END_STATE", "Workflow has no terminal state", None)]
-    return found
+    if found := [*_problems(machine, "", set(), machine)]:
+        return found
+    if any(state["Type"] in ("Succeed", "Fail") or state.get("End") is True for state in machine["States"].values()):
+        return []
+    return [Problem("MISSING_END_STATE", "Workflow has no terminal state", None)]
 
 
 def _uses_jsonata(part: Mapping[str, Any], inherited: bool) -> bool:
@@ -101,7 +100,7 @@ def _problems(machine: Any, where: str, names: set[str], top: Mapping[str, Any])
         yield expected("Object", where)
         return
     if missing := [field for field in ("States", "StartAt") if field not in machine]:
-        yield Problem(SCHEMA, f"These fields are required: [{', '.join(missing)}]", where or "/")
+        yield required(missing, where or "/")
         return
     states, start = machine["States"], machine["StartAt"]
     if not isinstance(states, dict) or not states:
@@ -122,7 +121,7 @@ def _problems(machine: Any, where: str, names: set[str], top: Mapping[str, Any])
             yield expected("Object", path)
             return
         if "Type" not in state:
-            yield Problem(SCHEMA, "These fields are required: [Type]", path)
+            yield required(["Type"], path)
             return
         if not isinstance(state["Type"], str) or state["Type"] not in TYPES:
             what = f"The field 'Type' should have one of these values: [{', '.join(TYPES)}]"
@@ -145,15 +144,11 @@ def _state_problems(state: Mapping[str, Any], path: str, names: set[str], top: M
         yield (too_many if "Next" in state else none_of)(["Next", "End"], path)
     yield from _language(state, path, top)
     yield from state_problems(state, path, _uses_jsonata(state, _uses_jsonata(top, False)))
-    if kind in REQUIRED and REQUIRED[kind] not in state:
-        yield Problem(SCHEMA, f"These fields are required: [{REQUIRED[kind]}]", path)
-        return
-    if kind == "Task" and isinstance(resource := state["Resource"], str) and not RESOURCES.fullmatch(resource):
+    resource = state.get("Resource")
+    if kind == "Task" and isinstance(resource, str) and not RESOURCES.fullmatch(resource):
         yield Problem(SCHEMA, f"slslab emulates only Tasks of Lambda functions, not {resource}", f"{path}/Resource")
-    if kind == "Parallel":
-        branches = state["Branches"]
-        if not isinstance(branches, list):
-            return
+    branches = state.get("Branches")
+    if kind == "Parallel" and isinstance(branches, list):
         for number, branch in enumerate(branches):
             yield from _problems(branch, f"{path}/Branches[{number}]", names, top)
     if kind == "Map":
@@ -184,15 +179,9 @@ def check_settings(members: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _language(part: Mapping[str, Any], path: str, top: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield the problems of a query language and of the fields that depend on it."""
-    declared, of_machine = part.get("QueryLanguage", "JSONPath"), _uses_jsonata(top, False)
-    if declared not in LANGUAGES:
-        what = f"Value should be one of the following: [{', '.join(LANGUAGES)}]"
-        where = f"{path}/QueryLanguage"
-        yield Problem(SCHEMA, what, where) if isinstance(declared, str) else expected("String", where)
-    if part is top:
-        return
-    if of_machine and "QueryLanguage" in part and declared == "JSONPath":
+    """Yield the problems of a state's query language, and of the fields that depend on it."""
+    of_machine = _uses_jsonata(top, False)
+    if of_machine and part.get("QueryLanguage") == "JSONPath":
         what = "'QueryLanguage' can not be 'JSONPath' if set to 'JSONata' for whole state machine"
         yield Problem(SCHEMA, what, path)
         return
@@ -234,10 +223,6 @@ def _expression_problems(state: Mapping[str, Any], path: str) -> Iterator[Proble
         if "errorOutput" in states and not caught:
             unsupported.append("Field '$states.errorOutput' does not exist.")
         yield from (Problem("UNSUPPORTED_JSONATA_EXPRESSION", what, where) for what in unsupported)
-
-
-def _ends(state: Any) -> bool:
-    return isinstance(state, dict) and (state.get("Type") in ("Succeed", "Fail") or state.get("End") is True)
 
 
 def _targets(state: Mapping[str, Any]) -> Iterator[tuple[Any, str]]:

@@ -112,7 +112,9 @@ class _Loader(yaml.SafeLoader):
         super().fetch_flow_collection_start(token)
 
 
-def _mapping(loader: _Loader, node: yaml.MappingNode) -> Node:
+def _mapping(loader: _Loader, node: yaml.Node) -> Node:
+    if not isinstance(node, yaml.MappingNode):
+        raise yaml.constructor.ConstructorError(None, None, "a mapping has keys and values", node.start_mark)
     made = Node()
     for key, value in node.value:
         if not isinstance(key, yaml.ScalarNode):
@@ -132,7 +134,6 @@ def _function(loader: _Loader, suffix: str, node: yaml.Node) -> Node:
     elif isinstance(node, yaml.SequenceNode):
         value = loader.construct_sequence(node, deep=True)
     else:
-        assert isinstance(node, yaml.MappingNode)
         value = _mapping(loader, node)
     if suffix == "GetAtt" and isinstance(value, str):
         value = value.split(".", 1)  # without a dot, the shape check refuses it

@@ -444,6 +444,8 @@ def bomb() -> str:
         ("Metadata: {a: .inf}\n", ":1: inf is not a number here."),
         ("Metadata: {a: !!binary aGk=}\n", "could not determine a constructor for the tag 'tag:yaml.org,2002:binary'"),
         ("Metadata: {[a]: b}\n", ":1: this is not YAML: a key is not a text."),
+        ("Metadata: !!map [a]\n", ":1: this is not YAML: a mapping has keys and values."),
+        ("Metadata: !!map a\n", ":1: this is not YAML: a mapping has keys and values."),
         ("#" * 1_000_001, " has more than 1,000,000 bytes."),
     ],
 )
