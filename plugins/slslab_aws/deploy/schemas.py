@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
+from ipaddress import ip_network
 from typing import Any
 
 FILE = files("slslab_aws.deploy") / "schemas.json"
@@ -104,11 +105,13 @@ def _member(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def violations(schema: Mapping[str, Any], value: Mapping[str, Any], title: str) -> Iterator[tuple[Path, str]]:
+def violations(schema: Mapping[str, Any], value: Any, title: str) -> Iterator[tuple[Path, str]]:
     """Yield where a value breaks a schema's rules, and how, in jsonschema's words; `title` stands for the value."""
-    from jsonschema import Draft7Validator
+    from jsonschema import Draft7Validator, FormatChecker
 
-    for error in Draft7Validator(schema).iter_errors(value):
+    formats = FormatChecker(())
+    formats.checks("cidr", ValueError)(lambda text: not isinstance(text, str) or ip_network(text, strict=False))
+    for error in Draft7Validator(schema, format_checker=formats).iter_errors(value):
         path: Path = tuple(error.absolute_path)
         if "propertyNames" in error.absolute_schema_path:
             path = (*path, error.instance)

@@ -373,7 +373,7 @@ NO_CONDITION = "a condition is one of Condition, Fn::And, Fn::Equals, Fn::Not an
         (
             RULE + "{EventPattern: {source: a}}\n",
             2,
-            "R: source of the event pattern must be a list of values, or a mapping.",
+            "R: EventPattern.source: 'a' is not of type 'array'.",
         ),
         (
             RULE + "{EventPattern: {source: [a]}, Targets: [{Id: t, Arn: 'arn:aws:kinesis:us-east-1:1:stream/s'}]}\n",
