@@ -68,7 +68,7 @@ def problems(definition: str, limit_bytes: int) -> list[Problem]:
         return [Problem("INVALID_JSON_DESCRIPTION", str(error), None)]
     if not isinstance(machine, dict):
         return [Problem(SCHEMA, "Definition must be a valid JSON object", None)]
-    if found := [*_problems(machine, "", set(), machine)]:
+    if found := [*_problems(machine, "", set(), _uses_jsonata(machine, False))]:
         return found
     if any(state["Type"] in ("Succeed", "Fail") or state.get("End") is True for state in machine["States"].values()):
         return []
@@ -94,8 +94,9 @@ def _texts(value: Any, path: str, payload: bool, caught: bool) -> Iterator[tuple
         yield value, path, caught
 
 
-def _problems(machine: Any, where: str, names: set[str], top: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield the problems of a machine, branch or iterator; `names` collects the state names of the whole machine."""
+def _problems(machine: Any, where: str, names: set[str], jsonata: bool) -> Iterator[Problem]:
+    """Yield the problems of a machine, branch or iterator; `names` collects the state names of the whole machine, and
+    `jsonata` says whether JSONata is its query language."""
     if not isinstance(machine, dict):
         yield expected("Object", where)
         return
@@ -127,7 +128,7 @@ def _problems(machine: Any, where: str, names: set[str], top: Mapping[str, Any])
             what = f"The field 'Type' should have one of these values: [{', '.join(TYPES)}]"
             yield Problem(SCHEMA, what, f"{path}/Type")
             return
-        yield from _state_problems(state, path, names, top)
+        yield from _state_problems(state, path, names, jsonata)
         for target, field in _targets(state):
             targets.append(target)
             if isinstance(target, str) and target not in states:
@@ -138,24 +139,24 @@ def _problems(machine: Any, where: str, names: set[str], top: Mapping[str, Any])
             yield Problem(TARGET, f'State "{name}" is not reachable.', f"{where}/States/{name}")
 
 
-def _state_problems(state: Mapping[str, Any], path: str, names: set[str], top: Mapping[str, Any]) -> Iterator[Problem]:
+def _state_problems(state: Mapping[str, Any], path: str, names: set[str], jsonata: bool) -> Iterator[Problem]:
     kind = state["Type"]
     if kind not in ENDINGS and ("Next" in state) == (state.get("End") is True):
         yield (too_many if "Next" in state else none_of)(["Next", "End"], path)
-    yield from _language(state, path, top)
-    yield from state_problems(state, path, _uses_jsonata(state, _uses_jsonata(top, False)))
+    yield from _language(state, path, jsonata)
+    yield from state_problems(state, path, _uses_jsonata(state, jsonata))
     resource = state.get("Resource")
     if kind == "Task" and isinstance(resource, str) and not RESOURCES.fullmatch(resource):
         yield Problem(SCHEMA, f"slslab emulates only Tasks of Lambda functions, not {resource}", f"{path}/Resource")
     branches = state.get("Branches")
     if kind == "Parallel" and isinstance(branches, list):
         for number, branch in enumerate(branches):
-            yield from _problems(branch, f"{path}/Branches[{number}]", names, top)
+            yield from _problems(branch, f"{path}/Branches[{number}]", names, jsonata)
     if kind == "Map":
         field = "Iterator" if "Iterator" in state else "ItemProcessor"
         if field not in state:
             return
-        yield from _problems(state[field], f"{path}/{field}", names, top)
+        yield from _problems(state[field], f"{path}/{field}", names, jsonata)
         config = state[field].get("ProcessorConfig") if isinstance(state[field], dict) else None
         distributed = isinstance(config, dict) and config.get("Mode") == "DISTRIBUTED"
         for name in (*([field] if distributed else ()), *(each for each in DISTRIBUTED if each in state)):
@@ -178,17 +179,16 @@ def check_settings(members: Mapping[str, Any]) -> dict[str, Any]:
     return given
 
 
-def _language(part: Mapping[str, Any], path: str, top: Mapping[str, Any]) -> Iterator[Problem]:
+def _language(state: Mapping[str, Any], path: str, of_machine: bool) -> Iterator[Problem]:
     """Yield the problems of a state's query language, and of the fields that depend on it."""
-    of_machine = _uses_jsonata(top, False)
-    if of_machine and part.get("QueryLanguage") == "JSONPath":
+    if of_machine and state.get("QueryLanguage") == "JSONPath":
         what = "'QueryLanguage' can not be 'JSONPath' if set to 'JSONata' for whole state machine"
         yield Problem(SCHEMA, what, path)
         return
-    jsonata = _uses_jsonata(part, of_machine)
+    jsonata = _uses_jsonata(state, of_machine)
     own, other = ("JSONata", "JSONPath") if jsonata else ("JSONPath", "JSONata")
     for field in JSONPATH_FIELDS if jsonata else JSONATA_FIELDS:
-        if field in part:
+        if field in state:
             yield Problem(
                 SCHEMA,
                 f"The QueryLanguage is set to '{own}', but field '{field}' is only supported for the '{other}' "
@@ -196,18 +196,16 @@ def _language(part: Mapping[str, Any], path: str, top: Mapping[str, Any]) -> Ite
                 path,
             )
     if jsonata:
-        yield from _expression_problems(part, path)
+        yield from _expression_problems(state, path)
 
 
 def _expression_problems(state: Mapping[str, Any], path: str) -> Iterator[Problem]:
-    texts = [*_texts(state, path, False, False)]
-    for text, where, _ in texts:
-        # documented: transforming-data.html: unbalanced delimiters are refused; the text is assumed.
-        if (text.startswith("{%") or text.endswith("%}")) and not EXPRESSION.fullmatch(text):
-            what = "An expression must begin with '{%' and end with '%}', without spaces around them."
-            yield Problem("INVALID_JSONATA_EXPRESSION", what, where)
-    for text, where, caught in texts:
+    for text, where, caught in _texts(state, path, False, False):
         if not (match := EXPRESSION.fullmatch(text)):
+            # documented: transforming-data.html: unbalanced delimiters are refused; the text is assumed.
+            if text.startswith("{%") or text.endswith("%}"):
+                what = "An expression must begin with '{%' and end with '%}', without spaces around them."
+                yield Problem("INVALID_JSONATA_EXPRESSION", what, where)
             continue
         try:
             states, context = read(match[1].strip())
