@@ -28,7 +28,6 @@ from slslab_aws.deploy.resources import (
     by,
     call,
     change_tags,
-    document,
     forms,
     function_of,
     lower_names,
@@ -211,16 +210,10 @@ def _check_role(properties: Properties) -> Iterator[str]:
     from moto.iam.exceptions import MalformedPolicyDocument
     from moto.iam.policy_validation import IAMPolicyDocumentValidator
 
-    if document(properties["AssumeRolePolicyDocument"]) is None:
-        yield "AssumeRolePolicyDocument must be a mapping"
     for policy in properties.get("Policies") or ():
-        found = document(policy["PolicyDocument"])
-        if found is None:
-            yield f"the PolicyDocument of {policy['PolicyName']} must be a mapping"
-            continue
         try:
             # AWS treats a policy without a version as one of 2008; moto refuses it.
-            IAMPolicyDocumentValidator(json.dumps({"Version": "2012-10-17", **found})).validate()
+            IAMPolicyDocumentValidator(json.dumps({"Version": "2012-10-17", **policy["PolicyDocument"]})).validate()
         except MalformedPolicyDocument as error:
             yield f"the policy {policy['PolicyName']} is refused: {error.message}".rstrip(".")
 
@@ -364,5 +357,11 @@ KINDS = {
         by("iam", "delete_role", "RoleName"),
         check=_check_role,
         named="RoleName",
+        rules={
+            "properties": {
+                "AssumeRolePolicyDocument": {"type": "object"},
+                "Policies": {"items": {"properties": {"PolicyDocument": {"type": "object"}}}},
+            }
+        },
     ),
 }

@@ -171,9 +171,11 @@ def _planned(expanded: Expanded, name: str, scope: Scope) -> Planned:
         template.wrong(line, f"{name} cannot be resolved: {error}.")
         properties = {}
     else:
-        found = [
-            (closest(written, path, line), problem) for path, problem in violations(schema_of(kind), properties, kind)
-        ]
+        found: list[tuple[int, str]] = []
+        for schema in (schema_of(kind), KINDS[kind].rules):
+            found = found or [
+                (closest(written, path, line), problem) for path, problem in violations(schema, properties, kind)
+            ]
         found = found or [(line, problem) for problem in KINDS[kind].check(properties)]
         for at, problem in found:
             template.wrong(at, f"{name}: {problem}.")

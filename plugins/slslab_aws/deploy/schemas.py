@@ -7,6 +7,7 @@ https://docs.aws.amazon.com/cloudformation-cli/latest/userguide/resource-type-sc
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.resources import files
 from ipaddress import ip_network
@@ -55,7 +56,10 @@ def text_of(value: Any) -> str:
 
 
 def convert(kind: str, properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return properties with each scalar converted to its property's type; values that can't be converted stay."""
+    """Return properties with each scalar converted to its property's type, and a mapping in JSON to a mapping.
+
+    Values that can't be converted stay.
+    """
     schema = schema_of(kind)
     return dict(_converted(schema, schema, properties))
 
@@ -72,6 +76,10 @@ def _converted(root: Mapping[str, Any], schema: Mapping[str, Any], value: Any) -
     if value is None:
         return None
     if isinstance(value, str):
+        if {"object", "string"} <= types:
+            with suppress(ValueError, RecursionError):
+                if isinstance(found := json.loads(value), dict):
+                    return _converted(root, schema, found)
         if "string" in types:
             return value
         if "integer" in types and INTEGER.fullmatch(value):
