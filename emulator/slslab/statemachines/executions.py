@@ -22,7 +22,7 @@ from slslab.aws.limits import Limits
 from slslab.statemachines.definitions import invalid_definition, problems
 from slslab.statemachines.history import STATUSES, History, transition_event
 from slslab.statemachines.interpreter import LITTER, parse
-from slslab.statemachines.machines import PREFIX, Machine, Registry, check_arn, check_name
+from slslab.statemachines.machines import PREFIX, Machine, Registry, check_name
 
 Record = Callable[[dict[str, Any]], None]
 ENDING = ("output", "error", "cause")
@@ -162,7 +162,6 @@ class Machines:
 
         On AWS they end with their next transition, and until then the machine remains as DELETING.
         """
-        check_arn(arn, "stateMachine")
         with self.lock:
             self.registry.delete(arn)
             executions = [execution for execution in self._executions.values() if execution.machine.arn == arn]
@@ -201,8 +200,7 @@ class Machines:
         return execution
 
     def execution(self, arn: str) -> Execution:
-        """Return an execution; ServiceError (ExecutionDoesNotExist, InvalidArn) if it doesn't exist."""
-        check_arn(arn, "execution")
+        """Return an execution; ServiceError (ExecutionDoesNotExist) if it doesn't exist."""
         with self.lock:
             if arn not in self._executions:
                 raise ServiceError(400, "ExecutionDoesNotExist", f"Execution Does Not Exist: '{arn}'")

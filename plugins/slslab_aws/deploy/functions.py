@@ -177,8 +177,6 @@ def _check_machine(properties: Properties) -> Iterator[str]:
     if len([name for name in DEFINITIONS if name in properties]) != 1:
         yield f"a state machine has one of {', '.join(DEFINITIONS)}"
         return
-    if properties.get("StateMachineType", "STANDARD") != "STANDARD":
-        yield "slslab only emulates state machines of the type STANDARD"
     if "DefinitionS3Location" in properties:
         yield "slslab reads definitions from files next to the template, not from S3"
         return
@@ -348,6 +346,7 @@ KINDS = {
         ),
         _check_machine,
         named="StateMachineName",
+        rules={"properties": {"StateMachineType": {"enum": ["STANDARD"]}}},
     ),
     "AWS::IAM::Role": Kind(
         names("""AssumeRolePolicyDocument Description ManagedPolicyArns MaxSessionDuration Path PermissionsBoundary

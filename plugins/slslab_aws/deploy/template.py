@@ -15,17 +15,13 @@ from typing import Any
 import yaml
 
 from slslab.errors import RequestError, counted
-from slslab_aws.deploy.intrinsics import SHAPES, names_in
+from slslab_aws.deploy.intrinsics import PSEUDO, SHAPES, names_in
 from slslab_aws.deploy.schemas import closest, violations
 
 SERVERLESS = "AWS::Serverless-2016-10-31"
 POLICIES = ["Delete", "Retain", "RetainExceptOnCreate"]
 # documented: sam-specification-generated-resources.html: these names don't begin with a resource's name.
 IMPLICIT = ("ServerlessRestApi", "ServerlessHttpApi", "ServerlessDeploymentApplication")
-PSEUDO = (
-    *("AWS::AccountId", "AWS::NoValue", "AWS::NotificationARNs", "AWS::Partition", "AWS::Region", "AWS::StackId"),
-    *("AWS::StackName", "AWS::URLSuffix"),
-)
 # documented: cloudformation-limits.html, a template in a bucket. SAM expands aliases before it sends a template.
 LONGEST = 1_000_000
 # assumed: templates nest about ten values; Python's own limit must not be reached.
