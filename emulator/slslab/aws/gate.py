@@ -13,6 +13,7 @@ import ipaddress
 import json
 import re
 import uuid
+import weakref
 from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache, partial
 from typing import Protocol
@@ -31,7 +32,7 @@ from slslab.aws.signatures import IndexedHeaders, Signature
 LARGEST_HEAD = 512 * 1024
 # assumed: AWS's clients wait for each answer before their next request.
 MOST_WAITING = 100
-# The ASGI extension that sends a whole response.
+# The ASGI extension that a whole response is sent with.
 EXTENSION = "slslab.whole"
 
 
@@ -51,7 +52,8 @@ class BoundedHeads(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Stop counting: the gate limits the body."""
         super().on_headers_complete()
-        self.scope["extensions"] = {EXTENSION: {"send": partial(_send, self.cycle)}}
+        # Weak, because the cycle has the scope: only the garbage collector would free both, with the request's body.
+        self.scope["extensions"] = {EXTENSION: {"cycle": weakref.ref(self.cycle)}}
         self._in_head = False
 
     def data_received(self, data: bytes) -> None:
@@ -80,24 +82,21 @@ class WholeResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         """Send it."""
-        await scope["extensions"][EXTENSION]["send"](self)
-
-
-async def _send(cycle: RequestResponseCycle, response: WholeResponse) -> None:
-    if cycle.flow.write_paused and not cycle.disconnected:
-        await cycle.flow.drain()
-    if cycle.disconnected:
-        return
-    date = [part for name, value in cycle.default_headers for part in (name, b": ", value, b"\r\n")]
-    closes = "" if cycle.keep_alive else "connection: close\r\n"
-    head = "".join([*response.lines, closes, "\r\n"]).encode("latin-1")
-    body = response.body if cycle.scope["method"] != "HEAD" else b""
-    cycle.transport.write(b"".join([STATUS_LINE[response.status_code], *date, head, body]))
-    cycle.response_started = cycle.response_complete = True
-    cycle.message_event.set()
-    if not cycle.keep_alive:
-        cycle.transport.close()
-    cycle.on_response()
+        cycle: RequestResponseCycle = scope["extensions"][EXTENSION]["cycle"]()
+        if cycle.flow.write_paused and not cycle.disconnected:
+            await cycle.flow.drain()
+        if cycle.disconnected:
+            return
+        date = [part for name, value in cycle.default_headers for part in (name, b": ", value, b"\r\n")]
+        closes = "" if cycle.keep_alive else "connection: close\r\n"
+        head = "".join([*self.lines, closes, "\r\n"]).encode("latin-1")
+        body = self.body if scope["method"] != "HEAD" else b""
+        cycle.transport.write(b"".join([STATUS_LINE[self.status_code], *date, head, body]))
+        cycle.response_started = cycle.response_complete = True
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            cycle.transport.close()
+        cycle.on_response()
 
 
 HOST = re.compile(r"(?:\[(?P<address>[0-9a-f:]+)\]|(?P<name>[^:\[\]]+))(?::\d{1,5})?", re.IGNORECASE)
