@@ -129,7 +129,8 @@ class LogRecords:
         rest, self._held = self._held + chunk, b""
         while rest:
             start = rest.find(RECORD)
-            text = rest[:start] if start >= 0 else rest[: len(rest) - _begun(rest)]
+            # The end may be the beginning of a record.
+            text = rest[:start] if start >= 0 else rest.removesuffix(RECORD[:2]).removesuffix(RECORD[:1])
             if text:
                 yield text, False
             rest = rest[len(text) :]
@@ -148,11 +149,6 @@ class LogRecords:
         """Return the beginning of a record that was never completed."""
         held, self._held = self._held, b""
         return held
-
-
-def _begun(text: bytes) -> int:
-    """Return how many bytes at the end may be the beginning of a record."""
-    return next((size for size in range(len(RECORD) - 1, 0, -1) if text.endswith(RECORD[:size])), 0)
 
 
 class FunctionLog:

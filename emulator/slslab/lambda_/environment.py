@@ -102,8 +102,9 @@ class Environment(ExecutionEnvironment):
         self._answered_ns = 0
         self._clock: PublishedClock | None = None
         self._waiter: asyncio.Future[None] | None = None
-        # Done when the latest phase has been metered.
-        self._metered: asyncio.Future[None] | None = None
+        # Unset while a phase is being metered.
+        self._metered = asyncio.Event()
+        self._metered.set()
         self._begin()
 
     def _begin(self) -> None:
@@ -300,9 +301,8 @@ class Environment(ExecutionEnvironment):
         try:
             if self.sandbox is not None:
                 await self.sandbox.end()
-                if self._metered is not None:
-                    # The phase that this ended is metered first, because closing the sandbox closes its accounts.
-                    await asyncio.wait([self._metered])
+                # The phase that this ended is metered first, because closing the sandbox closes its accounts.
+                await self._metered.wait()
         finally:
             # Not before, because a runtime that lost its connection would write an error into the log.
             self._runtime.stop()
@@ -334,13 +334,6 @@ class Environment(ExecutionEnvironment):
 
         It begins with the accounts `began`; an initialisation also ends when the runtime asks for an invocation.
         """
-        self._metered = metered = asyncio.get_running_loop().create_future()
-        try:
-            return await self._watch(limit_s, began, initialising)
-        finally:
-            metered.set_result(None)
-
-    async def _watch(self, limit_s: float, began: Sample, initialising: bool) -> PhaseEnd:
         sandbox, runtime, tasks = self.sandbox, self._runtime, self._tasks
         assert sandbox is not None
         limit_ns = round(limit_s * 1e9)
@@ -351,28 +344,32 @@ class Environment(ExecutionEnvironment):
         killed_by: Ending | None = None
         next_tick_ns = began.wall_ns + round(TICK_S * 1e9)
         passed_ns, latest_ns = 0, began.wall_ns
-        while killed_by is None and ended_ns is None:
-            if (ended_ns := self._ended_ns(initialising)) is None:
-                await self._wait(min(self._memory.tick_s, max(0.0005, (limit_ns - passed_ns) / 1e9)))
+        self._metered.clear()
+        try:
+            while killed_by is None and ended_ns is None:
                 if (ended_ns := self._ended_ns(initialising)) is None:
-                    # The timer may be late: a report that arrived before it counts.
-                    runtime.read()
-                    ended_ns = self._ended_ns(initialising)
-            now = time.monotonic_ns()
-            tasks.read()
-            tick = now + EARLY_NS >= next_tick_ns
-            if ended_ns is not None or tick or now - began.wall_ns >= limit_ns:
-                # Don't count the time to find out how the runtime ended.
-                latest_ns = min(now, ended_ns or now, sandbox.ended_ns or now)
-                self._advance(clock, self._sample(latest_ns))
-                next_tick_ns = now + round(TICK_S * 1e9)
-            self._memory.look(sandbox, tasks, thorough=tick and ended_ns is None)
-            # Don't end an initialisation for waiting for a disk that others keep busy.
-            passed_ns = clock.elapsed_ns - (clock.disk_ns if initialising else 0)
-            if self._memory.exceeded:
-                killed_by = Ending.OUT_OF_MEMORY
-            elif ended_ns is None and (passed_ns >= limit_ns or now > backstop_ns):
-                killed_by = Ending.TIMEOUT
+                    await self._wait(min(self._memory.tick_s, max(0.0005, (limit_ns - passed_ns) / 1e9)))
+                    if (ended_ns := self._ended_ns(initialising)) is None:
+                        # The timer may be late: a report that arrived before it counts.
+                        runtime.read()
+                        ended_ns = self._ended_ns(initialising)
+                now = time.monotonic_ns()
+                tasks.read()
+                tick = now + EARLY_NS >= next_tick_ns
+                if ended_ns is not None or tick or now - began.wall_ns >= limit_ns:
+                    # Don't count the time to find out how the runtime ended.
+                    latest_ns = min(now, ended_ns or now, sandbox.ended_ns or now)
+                    self._advance(clock, self._sample(latest_ns))
+                    next_tick_ns = now + round(TICK_S * 1e9)
+                self._memory.look(sandbox, tasks, thorough=tick and ended_ns is None)
+                # Don't end an initialisation for waiting for a disk that others keep busy.
+                passed_ns = clock.elapsed_ns - (clock.disk_ns if initialising else 0)
+                if self._memory.exceeded:
+                    killed_by = Ending.OUT_OF_MEMORY
+                elif ended_ns is None and (passed_ns >= limit_ns or now > backstop_ns):
+                    killed_by = Ending.TIMEOUT
+        finally:
+            self._metered.set()
         if killed_by is not None:
             # At once, because what the processes do from now on isn't part of the invocation. A container's processes
             # may belong to another user; then the engine ends them.
