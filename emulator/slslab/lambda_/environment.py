@@ -28,6 +28,7 @@ from slslab.lambda_.hosts import (
     PhaseEnd,
     State,
     confinement,
+    fault_bit,
     variables,
 )
 from slslab.lambda_.memory import TICK_S, MemoryMeter, held_bytes
@@ -40,7 +41,6 @@ READY_LIMIT_S = 5.0
 EARLY_NS = 2_000_000
 BACKSTOP_FACTOR = 20
 BACKSTOP_S = 120
-FAULTS = 64
 
 
 class LocalHost(Host, Hosts):
@@ -316,9 +316,7 @@ class Environment(ExecutionEnvironment):
         if event["op"] == "gpu.memory":  # from the runtime, and not for the trace
             self._memory.gpu = event["resource"], event["bytes"]
             return
-        number = event["resource"].partition(" ")[0]
-        if event["op"] == "fault" and number.isdecimal() and int(number) < FAULTS:
-            self.host.happened.add(int(number))
+        self.host.happened |= fault_bit(event)
         self.host.record(event)
 
     def processors(self) -> tuple[int, ...]:
@@ -450,6 +448,4 @@ class Environment(ExecutionEnvironment):
 
     def _publish_clock(self, delay_ns: int) -> None:
         if self._clock is not None:
-            happened = self.host.happened
-            bits = sum([1 << number for number in happened]) if happened else 0
-            self._clock.publish(self._deadline_ns, delay_ns, bits)
+            self._clock.publish(self._deadline_ns, delay_ns, self.host.happened)
