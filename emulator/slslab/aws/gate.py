@@ -124,6 +124,7 @@ class Public(Protocol):
 class Gate:
     """Answers foreign requests with AWS's errors, and passes the others on to an ASGI application.
 
+    It also answers with AWS's error if an application raises ServiceError, and not at all to a client that has left.
     `names` are this host's names in addition to `localhost` and the loopback addresses. With `keys`, every request
     needs a signature by one of them and a body within `limit`; `principal` tells the application who signed it.
     `public` answers its own requests; another web site's page may send them, too, but not under a host name of its own.
@@ -145,13 +146,10 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if scope["type"] == "http":
-            headers = IndexedHeaders(scope["headers"])
-            try:
-                application = self._checked_host(headers, scope["path"])
-                if application is not self._application:
-                    await application(scope, receive, send)
-                    return
+        headers = IndexedHeaders(scope["headers"])
+        try:
+            application = self._checked_host(headers, scope["path"])
+            if application is self._application:
                 if "origin" in headers or "sec-fetch-site" in headers:
                     _check_origin(headers)
                 if self._keys is not None and scope["path"] not in OPEN_PATHS:
@@ -159,12 +157,11 @@ class Gate:
                     signer, _, body = await authenticate(self._keys, headers, scope, receive, *self._limit(scope))
                     scope.setdefault("state", {}).update(principal=signer, headers=headers, body=body)
                     receive = partial(_receive_again, [body], receive)
-            except ServiceError as error:
-                await refusal(error, headers)(scope, receive, send)
-                return
-            except ClientDisconnect:
-                return
-        await self._application(scope, receive, send)
+            await application(scope, receive, send)
+        except ServiceError as error:
+            await refusal(error, headers)(scope, receive, send)
+        except ClientDisconnect:
+            return
 
     def _checked_host(self, headers: IndexedHeaders, path: str) -> ASGIApp:
         hosts = headers.getlist("host")

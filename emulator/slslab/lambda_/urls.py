@@ -19,7 +19,6 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
-from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
@@ -307,8 +306,6 @@ class UrlServer:
         except ServiceError as error:
             document = {"Message": error.message, **error.fields}
             response = JSONResponse(document, error.status, {"x-amzn-ErrorType": error.error_type, **error.headers})
-        except ClientDisconnect:
-            return
         await response(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, headers: IndexedHeaders) -> Response:
