@@ -9,6 +9,7 @@ Programs on this host sign their requests as they do for AWS.
 """
 
 import asyncio
+import hashlib
 import ipaddress
 import json
 import re
@@ -26,7 +27,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from slslab.aws.errors import ServiceError
 from slslab.aws.keys import Keyring, Principal
-from slslab.aws.signatures import IndexedHeaders, Signature
+from slslab.aws.signatures import IndexedHeaders, Signature, canonical_path
 
 # AWS's clients send heads of a few kilobytes; one piece of data has up to 256, possibly of an earlier body.
 LARGEST_HEAD = 512 * 1024
@@ -197,12 +198,10 @@ async def authenticate(
     signature = Signature.of(headers, query)
     pair, signer = keys.find(signature.key_id, signature.token)
     body = await read_body(receive, headers, limit, operation)
-    path = scope["raw_path"].decode("latin-1")
-    signed = (pair.secret, scope["method"], path, query, headers, body)
-    if len(body) > HASHED_AT_ONCE:
-        await asyncio.to_thread(signature.verify, *signed)
-    else:
-        signature.verify(*signed)
+    digest = hashlib.sha256(body) if len(body) <= HASHED_AT_ONCE else await asyncio.to_thread(hashlib.sha256, body)
+    signature.check_time()
+    path = canonical_path(scope["raw_path"].decode("latin-1"))
+    signature.verify(pair.secret, scope["method"], path, query, headers, digest.hexdigest())
     return signer, signature, body
 
 

@@ -154,9 +154,10 @@ class LogRecords:
 class FunctionLog:
     """The log of one environment: a file, and the tail that Invoke returns.
 
-    `tail` holds the last bytes of the present or latest invocation's log. `wrote` is called after each piece with the
-    positions in the file where its first line begins, perhaps in an earlier piece, and where it ends, and whether it is
-    one record. Of the printed lines, only the ones that `keeps` accepts are written.
+    `tail` holds the last bytes of the present or latest invocation's log; it is emptied when an invocation begins.
+    `wrote` is called after each piece with the positions in the file where its first line begins, perhaps in an earlier
+    piece, and where it ends, and whether it is one record. Of the printed lines, only the ones that `keeps` accepts are
+    written.
     """
 
     def __init__(
@@ -176,10 +177,6 @@ class FunctionLog:
         self._line_start = 0
         self._records = LogRecords()
         self._line_ended = True
-        self.tail = b""
-
-    def begin(self) -> None:
-        """Begin an invocation's log: the tail starts there."""
         self.tail = b""
 
     def write(self, chunk: bytes) -> None:

@@ -344,8 +344,11 @@ class InvocationService(Operations):
 
 
 def _answered(result: Response, trace_id: str) -> dict[str, str]:
-    version = {"X-Amz-Executed-Version": result.version}
-    return {"x-amzn-RequestId": result.request_id, "X-Amzn-Trace-Id": trace_id, **version}
+    return {
+        "x-amzn-RequestId": result.request_id,
+        "X-Amzn-Trace-Id": trace_id,
+        "X-Amz-Executed-Version": result.version,
+    }
 
 
 def new_trace_id() -> str:
