@@ -36,6 +36,7 @@ FUNCTION_ACTIONS = frozenset(
         "s3:DeleteObjectVersion",
         "s3:GetBucketLocation",
         "s3:GetObject",
+        "s3:GetObjectAttributes",
         "s3:GetObjectTagging",
         "s3:GetObjectVersion",
         "s3:ListAllMyBuckets",

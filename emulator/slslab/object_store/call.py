@@ -51,6 +51,7 @@ HANDLED: Mapping[str, frozenset[str]] = {
     "DeleteObjectTagging": frozenset({"VersionId"}),
     "GetObject": READ,
     "GetObjectAcl": frozenset({"VersionId"}),
+    "GetObjectAttributes": frozenset({"ObjectAttributes", "VersionId", "MaxParts", "PartNumberMarker"}),
     "GetObjectTagging": frozenset({"VersionId"}),
     "HeadObject": READ,
     "ListBuckets": frozenset({"MaxBuckets", "ContinuationToken", "Prefix"}),

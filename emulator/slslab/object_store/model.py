@@ -25,6 +25,7 @@ ROOTS = {
     "ListObjectVersions": "ListVersionsResult",
     "CreateMultipartUpload": "InitiateMultipartUploadResult",
     "DeleteObjects": "DeleteResult",
+    "GetObjectAttributes": "GetObjectAttributesResponse",
     "GetObjectTagging": "Tagging",
     "GetBucketTagging": "Tagging",
     "GetBucketVersioning": "VersioningConfiguration",

@@ -1,8 +1,8 @@
-"""Implement the operations on objects: put, get, head, copy, delete, tags."""
+"""Implement the operations on objects: put, get, head, attributes, copy, delete, tags."""
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
@@ -17,11 +17,12 @@ from slslab.object_store.call import (
     check_match,
     check_object_rights,
     check_write,
+    integer,
     same_etag,
 )
 from slslab.object_store.errors import failure, refusal
 from slslab.object_store.signing import UNSIGNED
-from slslab.object_store.storage import NULL, Bucket, Part, Version, cut, now, read, whole
+from slslab.object_store.storage import NULL, Bucket, Part, Version, cut, first_page, now, read, whole
 
 RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 LARGEST_COPY = 5 * 1024**3
@@ -75,6 +76,40 @@ async def get_object(call: Call) -> Answer:
 
 
 head_object = get_object
+
+
+async def get_object_attributes(call: Call) -> Answer:
+    """Return attributes of an object."""
+    wanted = call.members.get("ObjectAttributes", [])
+    if not wanted or not set(wanted) <= {"ETag", "Checksum", "ObjectParts", "StorageClass", "ObjectSize"}:
+        raise failure("InvalidArgument", "Invalid attribute name specified.")
+    version = call.version()
+    found: dict[str, Any] = {"ETag": version.etag, "StorageClass": "STANDARD", "ObjectSize": version.size}
+    if version.checksums:
+        found["Checksum"] = {name: value.partition("-")[0] for name, value in version.checksums.items()}
+    if version.parts:
+        parts, page = parts_page(call, version.parts)
+        found["ObjectParts"] = {"TotalPartsCount": len(version.parts)}
+        # documented: API_GetObjectAttributes.html: parts are listed if they have checksums.
+        if any(part.checksums for part in version.parts):
+            entries = [{"PartNumber": part.number, "Size": part.size, **part.checksums} for part in parts]
+            found["ObjectParts"] |= {**page, "Parts": entries}
+    return Answer(
+        {
+            **{name: found[name] for name in wanted if name in found},
+            "LastModified": version.modified,
+            **version_member(call.bucket(), version),
+        }
+    )
+
+
+def parts_page(call: Call, parts: Iterable[Part]) -> tuple[list[Part], dict[str, Any]]:
+    """Return the parts that the request asks for, by number, and the members that describe the page."""
+    marker = integer(call.members.get("PartNumberMarker", 0), "part-number-marker")
+    limit = call.limit("MaxParts", "max-parts")
+    page, more = first_page((part for part in parts if part.number > marker), limit)
+    limits = {"PartNumberMarker": marker, "MaxParts": limit, "IsTruncated": more}
+    return page, {**limits, "NextPartNumberMarker": page[-1].number if page else 0}
 
 
 async def delete_object(call: Call) -> Answer:

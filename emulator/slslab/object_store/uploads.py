@@ -11,17 +11,18 @@ from slslab.aws.arns import ACCOUNT
 from slslab.object_store import checksums
 from slslab.object_store.bodies import Sums
 from slslab.object_store.buckets import listing
-from slslab.object_store.call import CHECKSUMS, CONDITIONS, Answer, Call, check_write, integer
+from slslab.object_store.call import CHECKSUMS, CONDITIONS, Answer, Call, check_write
 from slslab.object_store.errors import failure
 from slslab.object_store.objects import (
     MOST_PARTS,
     copy_source,
     given_tags,
     part_number,
+    parts_page,
     written_version,
 )
 from slslab.object_store.signing import UNSIGNED
-from slslab.object_store.storage import NULL, Bucket, Part, Upload, Version, cut, first_page, now, read, whole
+from slslab.object_store.storage import NULL, Bucket, Part, Upload, Version, cut, now, read, whole
 
 # documented: qfacts.html, "Amazon S3 multipart upload limits".
 LEAST_PART, LARGEST_PART = 5 * 1024**2, 5 * 1024**3
@@ -143,17 +144,12 @@ async def abort_multipart_upload(call: Call) -> Answer:
 async def list_parts(call: Call) -> Answer:
     """List the parts of an upload."""
     upload = _upload(call)
-    marker = integer(call.members.get("PartNumberMarker", 0), "part-number-marker")
-    limit = call.limit("MaxParts", "max-parts")
-    parts, more = first_page((part for number, part in sorted(upload.parts.items()) if number > marker), limit)
+    parts, page = parts_page(call, (part for _, part in sorted(upload.parts.items())))
     output: dict[str, Any] = {
         "Bucket": call.bucket_name,
         "Key": call.key,
         "UploadId": upload.id,
-        "PartNumberMarker": marker,
-        "NextPartNumberMarker": parts[-1].number if parts else 0,
-        "MaxParts": limit,
-        "IsTruncated": more,
+        **page,
         "Parts": [
             {
                 "PartNumber": part.number,
