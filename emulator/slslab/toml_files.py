@@ -128,7 +128,7 @@ def validate(model: type[Model], document: dict[str, Any], path: Path, noun: str
         first = trouble.errors(include_context=False)[0]
     # Outside the block above: pydantic's error would keep all its frames alive, hidden from garbage collection.
     entry = shown(".".join(str(part) for part in first["loc"])) or "its top"
-    reason = shown(first["msg"].removeprefix("Value error, "))
+    reason = shown(first["msg"].removeprefix("Value error, ").removesuffix("."))
     raise RequestError(f"The {noun} {path} is wrong at {entry}: {reason}.", "correct that entry.")
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf
 
 from slslab.errors import RequestError, RunError, counted
 from slslab.report.formats import percent
@@ -17,7 +17,7 @@ from slslab_lab.runs.planning import architectures
 from slslab_lab.studies.experiments import BATCH_SIZE, BATCHES, WORKERS, Experiment
 from slslab_lab.studies.kept import read_entries
 from slslab_workers.architecture import read_plan
-from slslab_workers.plan import Plan, PlanError, Value
+from slslab_workers.plan import Plan, Value
 from slslab_workers.training import algorithms
 from slslab_workers.training.algorithms import ALGORITHM
 from slslab_workers.training.attacks import ATTACK
@@ -79,15 +79,22 @@ class Point(BaseModel):
     training_loss: float | None = None
 
 
-@dataclass(frozen=True)
-class Curve:
-    """Learning, epoch by epoch; `ended` is the reason: epochs, accuracy, patience, loss; None if interrupted."""
+def _read_plan(plan: object) -> object:
+    return read_plan(plan) if isinstance(plan, Mapping) else plan
 
-    name: str
-    plan: Plan
-    points: tuple[Point, ...]
+
+class Curve(BaseModel):
+    """Learning, epoch by epoch; `ended` is the reason: epochs, accuracy, patience, loss; None if interrupted. `name` is
+    its directory's."""
+
+    model_config = ConfigDict(frozen=True, populate_by_name=True)
+
+    name: str = ""
+    plan: Annotated[InstanceOf[Plan], BeforeValidator(_read_plan)]
+    points: Annotated[tuple[Point, ...], Field(min_length=1, alias="epochs")]
     ended: str | None
-    made: Mapping[str, Any]
+    device: Mapping[str, str]
+    started: str
 
     @property
     def rule(self) -> Rule:
@@ -143,14 +150,6 @@ class Curve:
         return f"{counted(self.last.epoch, 'epoch')}, {reasons.get(self.ended or '', 'where it was interrupted')}"
 
 
-class _File(BaseModel):
-    ended: str | None
-    plan: dict[str, Any]
-    device: dict[str, str]
-    started: str
-    epochs: Annotated[tuple[Point, ...], Field(min_length=1)]
-
-
 def rule(architecture: str, options: Mapping[str, Value]) -> Rule:
     """Return the rule of an architecture with these options, and defaults for the others."""
     known = architectures().get(architecture)
@@ -190,16 +189,11 @@ def read_curves(directory: Path) -> tuple[Curve, ...]:
 def read_curve(path: Path) -> Curve:
     """Return one curve; RequestError if it can't be read, or has another version."""
     hint = "make it again with slslab accuracy."
-    file = read_entries(path, _File, SCHEMA, "curve", hint)
-    numbers = [epoch.epoch for epoch in file.epochs]
+    curve = read_entries(path, Curve, SCHEMA, "curve", hint)
+    numbers = [point.epoch for point in curve.points]
     if numbers != list(range(1, len(numbers) + 1)):
         raise RequestError(f"The curve {path} doesn't contain every epoch from 1.", hint)
-    try:
-        plan = read_plan(file.plan)
-    except PlanError as trouble:
-        raise RequestError(f"The curve {path} is wrong at plan: {trouble.message}", trouble.hint) from trouble
-    made = {"started": file.started, "device": file.device.get("name", "")}
-    return Curve(path.parent.name, plan, file.epochs, file.ended, made)
+    return curve.model_copy(update={"name": path.parent.name})
 
 
 def select(curves: Sequence[Curve], model: str, dataset: str) -> tuple[Curve, ...]:

@@ -161,8 +161,8 @@ def describe(progressions: Iterable[Progression]) -> Iterator[str]:
         odd = "".join(f", {name} {value}" for name, value in curve.unusual.items())
         also = f" These are equal in every bit ({PROOFS[1]})." if len(sharing) > 1 else ""
         yield (
-            f"Curve {curve.name}, of {names}: {curve.end()}; seed {plan.seed}{odd}, on {curve.made['device']}, "
-            f"{curve.made['started'][:10]}.{also}"
+            f"Curve {curve.name}, of {names}: {curve.end()}; seed {plan.seed}{odd}, on {curve.device.get('name', '')}, "
+            f"{curve.started[:10]}.{also}"
         )
 
 

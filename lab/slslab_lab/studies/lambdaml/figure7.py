@@ -138,7 +138,7 @@ def pair(curves: Sequence[Curve]) -> tuple[Curve, ...]:
     ]
     both = max(pairs, key=lambda both: min(len(curve.points) for curve in both), default=())
     epochs = min((len(curve.points) for curve in both), default=0)
-    return tuple(replace(curve, points=curve.points[:epochs]) for curve in both)
+    return tuple(curve.model_copy(update={"points": curve.points[:epochs]}) for curve in both)
 
 
 def steadiness(networks: Sequence[Curve]) -> Order:
@@ -254,7 +254,7 @@ def _notes(losses: Losses, networks: Sequence[Curve]) -> Iterator[str]:
         yield (
             f"MobileNet by {ALGORITHMS[_algorithm(curve)]}, curve {curve.name}: {curve.end()}, of {shape.workers} "
             f"workers × {shape.batches} minibatches × {shape.batch_size} images, rate {shape.lr:g}, momentum "
-            f"{shape.momentum:g}, seed {shape.seed}, on {curve.made['device']}, {curve.made['started'][:10]}. This is "
+            f"{shape.momentum:g}, seed {shape.seed}, on {curve.device.get('name', '')}, {curve.started[:10]}. This is "
             "less than the paper's training, which continues to a loss of 0.2."
         )
     if networks:

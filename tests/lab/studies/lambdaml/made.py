@@ -35,4 +35,7 @@ def network(algorithm: str, found: Sequence[float | None], accuracies: Sequence[
         Point(epoch=epoch, accuracy=accuracy, updates=5 * epoch, loss=loss)
         for epoch, (loss, accuracy) in enumerate(zip(found, accuracies, strict=True), 1)
     )
-    return Curve(f"mobilenet-{algorithm}", plan, points, "epochs", {"started": "2026-11-24T", "device": "a processor"})
+    device = {"name": "a processor"}
+    return Curve(
+        name=f"mobilenet-{algorithm}", plan=plan, points=points, ended="epochs", device=device, started="2026-11-24T"
+    )
