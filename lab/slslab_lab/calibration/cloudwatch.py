@@ -6,10 +6,13 @@ import statistics
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
+
+from pydantic import AliasChoices, AliasPath, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
 
 from slslab.aws.limits import billed_ms
 from slslab.errors import RequestError, counted
@@ -34,24 +37,25 @@ PLATFORM_REPORT = "platform.report"
 FIELD = re.compile(r"([A-Z][A-Za-z ]*): ([0-9]+(?:\.[0-9]+)?) (?:ms|MB)\b")
 REQUEST_ID = re.compile(r"REPORT RequestId: ([0-9A-Za-z-]+)")
 STATUS = re.compile(r"\bStatus: (\w+)")
-# The names of duration, billed duration, memory size, most memory used and init duration.
-IN_LINES = ("Duration", "Billed Duration", "Memory Size", "Max Memory Used", "Init Duration")
-IN_RECORDS = ("durationMs", "billedDurationMs", "memorySizeMB", "maxMemoryUsedMB", "initDurationMs")
 EXPORT = (
     "export one function's log: aws logs filter-log-events --log-group-name /aws/lambda/NAME --filter-pattern REPORT"
 )
 
 
-@dataclass(frozen=True)
+def _metric(in_lines: str, in_records: str) -> AliasChoices:
+    return AliasChoices(in_lines, AliasPath("metrics", in_records))
+
+
+@dataclass(frozen=True, config=ConfigDict(populate_by_name=True))
 class Report:
     """A REPORT line: durations in ms, memory in MB; `init_ms` of a cold start."""
 
-    request_id: str
-    duration_ms: float
-    billed_ms: float
-    memory_mb: int
-    max_memory_mb: int
-    init_ms: float | None = None
+    request_id: str = Field(validation_alias="requestId")
+    duration_ms: float = Field(validation_alias=_metric("Duration", "durationMs"))
+    billed_ms: float = Field(validation_alias=_metric("Billed Duration", "billedDurationMs"))
+    memory_mb: int = Field(validation_alias=_metric("Memory Size", "memorySizeMB"))
+    max_memory_mb: int = Field(validation_alias=_metric("Max Memory Used", "maxMemoryUsedMB"))
+    init_ms: float | None = Field(None, validation_alias=_metric("Init Duration", "initDurationMs"))
     status: str = "success"
 
     @property
@@ -61,6 +65,9 @@ class Report:
         A difference of one millisecond is allowed, since the line prints rounded figures.
         """
         return abs(self.billed_ms - billed_ms(self.duration_ms, self.init_ms)) <= 1
+
+
+REPORT = TypeAdapter(Report)
 
 
 def read_reports(path: Path) -> list[Report | None]:
@@ -100,7 +107,7 @@ def _walk(value: Any) -> Iterator[Report | None]:
         if MARK in value or PLATFORM_REPORT in value:
             yield from parse_reports(value)
     elif isinstance(value, dict) and value.get("type") == PLATFORM_REPORT:
-        yield _read_record(value.get("record"))
+        yield _report(value.get("record"))
     elif isinstance(value, list | dict):
         for inner in value if isinstance(value, list) else value.values():
             yield from _walk(inner)
@@ -118,22 +125,13 @@ def _read_line(line: str) -> Report | None:
     if request_id is None:
         return None
     fields = {name.strip(): value for name, value in FIELD.findall(line, request_id.end())}
-    return _report(request_id[1], fields, IN_LINES, status[1] if status else "success")
+    return _report({"requestId": request_id[1], **fields, **({"status": status[1]} if status else {})})
 
 
-def _read_record(record: Any) -> Report | None:
-    if not isinstance(record, dict) or "requestId" not in record:
-        return None
-    return _report(record["requestId"], record.get("metrics"), IN_RECORDS, record.get("status", "success"))
-
-
-def _report(request_id: Any, fields: Any, names: Sequence[str], status: Any) -> Report | None:
-    try:
-        duration, billed, memory, most, init = map(fields.get, names)
-        durations, sizes = (float(duration), float(billed)), (int(float(memory)), int(float(most)))
-        return Report(str(request_id), *durations, *sizes, None if init is None else float(init), str(status))
-    except (AttributeError, TypeError, ValueError):
-        return None
+def _report(fields: Any) -> Report | None:
+    with suppress(ValidationError):
+        return REPORT.validate_python(fields)
+    return None
 
 
 def replayed_times(program: Program, function: str, memory_mb: int, profile: Profile) -> Times:
