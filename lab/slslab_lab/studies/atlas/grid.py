@@ -4,7 +4,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from itertools import pairwise, product
 from typing import Any
 
@@ -62,18 +62,18 @@ def compute(
     (`slslab_lab.runs.sweeps.sweep`).
     """
     shapes = list(product(job.systems, sizes(job), WORKERS))
-    playing = _Playing(recordings, job)
+    playing, ranging = partial(_play, recordings, job), partial(_play_ranges, recordings, job)
 
     def results(function: Callable[[Any], Any]) -> Results | None:
         return None if on is None else Results(function, [*recordings.digests(), repr(job)])
 
-    played = sweep(playing.play, shapes, on, partial(report, "playing points"), results(playing.play))
+    played = sweep(playing, shapes, on, partial(report, "playing points"), results(playing))
     refused = [each for each in played if isinstance(each, Refusal)]
     found = [point for each in played if not isinstance(each, Refusal) for point in each]
     leading = dict.fromkeys([*leaders(found), *(point for *_, point in leaders_of_kinds(found))])
     led = grouped(((point.system, point.parameters, point.workers), point.memory_mb) for point in leading)
-    ranging = [(shape, tuple(sizes)) for shape, sizes in led.items()]
-    ranges = sweep(playing.play_ranges, ranging, on, partial(report, "finding ranges"), results(playing.play_ranges))
+    best_sizes = [(shape, tuple(sizes)) for shape, sizes in led.items()]
+    ranges = sweep(ranging, best_sizes, on, partial(report, "finding ranges"), results(ranging))
     ranged = {_key(point): point for those in ranges for point in those}
     return Grid([ranged.get(_key(point), point) for point in found], refused)
 
@@ -105,34 +105,31 @@ def leaders(every: Sequence[Point]) -> Iterator[Point]:
         yield from filter(None, (won, runner_up(those, won, objective)))
 
 
-class _Playing:
-    """Plays the shapes of a grid, system by system; it keeps one system's costs."""
-
-    def __init__(self, recordings: Recordings, job: Job) -> None:
-        self.recordings, self.job = recordings, job
-        self.costs: SystemCosts | None = None
-
-    def play(self, shape: tuple[System, int, int]) -> Refusal | tuple[Point, ...]:
-        system, parameters, workers = shape
-        costs = self._measure(system)
-        if system.platform and self.job.platform is not None:
-            if reason := gpu_refusal(self.job.platform, parameters, workers):
-                known = [size for size in sizes(self.job) if not gpu_refusal(self.job.platform, size, workers)]
-                largest = max((size for size in known if size < parameters), default=0)
-                return Refusal(system, workers, reason, largest)
-        elif reason := refusal(costs, parameters, workers):
-            largest = bisect_left(range(parameters), True, key=lambda size: bool(refusal(costs, size, workers))) - 1
+def _play(recordings: Recordings, job: Job, shape: tuple[System, int, int]) -> Refusal | tuple[Point, ...]:
+    system, parameters, workers = shape
+    costs = _costs(system, recordings)
+    if system.platform and job.platform is not None:
+        if reason := gpu_refusal(job.platform, parameters, workers):
+            known = [size for size in sizes(job) if not gpu_refusal(job.platform, size, workers)]
+            largest = max((size for size in known if size < parameters), default=0)
             return Refusal(system, workers, reason, largest)
-        return tuple(points(costs, parameters, workers, self.job))
+    elif reason := refusal(costs, parameters, workers):
+        largest = bisect_left(range(parameters), True, key=lambda size: bool(refusal(costs, size, workers))) - 1
+        return Refusal(system, workers, reason, largest)
+    return tuple(points(costs, parameters, workers, job))
 
-    def play_ranges(self, led: tuple[tuple[System, int, int], tuple[int, ...]]) -> tuple[Point, ...]:
-        (system, parameters, workers), sizes = led
-        return tuple(points(self._measure(system), parameters, workers, self.job, sizes))
 
-    def _measure(self, system: System) -> SystemCosts:
-        if self.costs is None or self.costs.system != system:
-            self.costs = measure(system, self.recordings, BATCH_SIZE)
-        return self.costs
+def _play_ranges(
+    recordings: Recordings, job: Job, led: tuple[tuple[System, int, int], tuple[int, ...]]
+) -> tuple[Point, ...]:
+    (system, parameters, workers), sizes = led
+    return tuple(points(_costs(system, recordings), parameters, workers, job, sizes))
+
+
+# Shapes are in the order of their systems.
+@lru_cache(maxsize=1)
+def _costs(system: System, recordings: Recordings) -> SystemCosts:
+    return measure(system, recordings, BATCH_SIZE)
 
 
 def members(every: Iterable[Point], group: str) -> Iterator[Point]:

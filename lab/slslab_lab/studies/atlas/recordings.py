@@ -76,7 +76,7 @@ def _jobs() -> Iterator[Recording]:
 JOBS: Sequence[Recording] = tuple(_jobs())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Recordings:
     """Recorded runs of architectures by name, and of AllReduce by the name of another channel; each from the smallest
     model to the largest."""
