@@ -25,6 +25,7 @@ from slslab_lab.replay.programs.scaling import generate
 from slslab_lab.replay.programs.step_costs import Cost, StepCosts, name_of, unit_of
 from slslab_lab.runs.planning import architectures
 from slslab_workers import patterns
+from slslab_workers.channels.polling import Poll
 from slslab_workers.patterns import Workload
 
 PROFILE = "aws-us-east-1"
@@ -51,7 +52,7 @@ def round_costs(name: str) -> StepCosts:
                 key = (unit_of(role), name_of(activity), activity.phase, False)
                 costs[key] = Cost(fixed, 0.0, 1.0, 0.0, 1.0, activity.op == "compute", 100_000)
     return StepCosts(
-        architecture, workload, costs, functions, frozenset(), (0.01, 1.5, 0.1), {"get": 2 * MS, "list": 2 * MS}
+        architecture, workload, costs, functions, frozenset(), Poll(0.01, 1.5, 0.1), {"get": 2 * MS, "list": 2 * MS}
     )
 
 

@@ -14,6 +14,7 @@ from slslab_lab.replay.kernel.program import Step, Track
 from slslab_lab.replay.programs.scaling import generate
 from slslab_lab.replay.programs.step_costs import Cost, StepCosts, unit_of
 from slslab_lab.runs.planning import architectures
+from slslab_workers.channels.polling import Poll
 from slslab_workers.patterns import Workload
 from slslab_workers.trace.operations import ALL_REDUCE
 
@@ -61,7 +62,7 @@ def _messages(name: str) -> Iterator[Message]:
         unit_of(role): Track(INSTANCE if role.kind == "instance" else role.function or name, role.kind, -1, (), 1769)
         for role in pattern.roles
     }
-    costs = RoundCosts(architecture, workload, {}, functions, frozenset(), (0.01, 1.5, 0.1), {"get": 0, "list": 0})
+    costs = RoundCosts(architecture, workload, {}, functions, frozenset(), Poll(0.01, 1.5, 0.1), {"get": 0, "list": 0})
     timeline = play(generate(costs, WORKERS, BATCHES, EPOCHS), load_profile("aws-us-east-1"))
     order = sorted(range(len(timeline.steps)), key=lambda entry: timeline.end[entry])
     played = ((timeline.program.tracks[timeline.track[entry]], timeline.steps[entry]) for entry in order)

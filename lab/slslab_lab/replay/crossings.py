@@ -5,10 +5,9 @@ All figures are modelled; bills are exact arithmetic on modelled usage.
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from fnmatch import fnmatchcase
 from itertools import pairwise
 
 import numpy as np
@@ -27,6 +26,9 @@ TIE = 0.15
 # Object store latencies to try, as multiples of the profile's.
 FACTORS = tuple(10 ** (exponent / 2) for exponent in range(-4, 5))
 MOST_EPOCHS = 1_000_000
+# A sweep stops halving when two neighbouring values with different winners are within this ratio: a play takes time, an
+# interpolation doesn't.
+NARROW, EXACT = 1.001, 1 + 1e-12
 
 
 def step_seconds(timeline: Timeline) -> float:
@@ -39,12 +41,10 @@ def step_seconds(timeline: Timeline) -> float:
 def with_latency(profile: Profile, factor: float) -> Profile:
     """Return the profile with the latency of the object store's requests multiplied by `factor`."""
 
-    def slower(entry: str, figure: Figure) -> Figure:
-        if not fnmatchcase(entry, "channels.object.operations.*.latency_ms"):
-            return figure
+    def slower(_: str, figure: Figure) -> Figure:
         return Figure(value=figure.value * factor, status="assumed", source="a multiple of the profile's")
 
-    return with_figures(profile, slower)
+    return with_figures(profile, slower, "channels.object.operations.*.latency_ms")
 
 
 def pipe_share(profile: Profile, size: int) -> float:
@@ -84,26 +84,37 @@ class Interval:
 def intervals(
     shares: Sequence[float], seconds: Mapping[str, Sequence[float]], tie: float = TIE
 ) -> tuple[Interval, ...]:
-    """Return the intervals in which each of two ways wins by more than `tie`, along rising shares. Logarithms are
-    interpolated linearly between two points."""
-    (first, firsts), (second, seconds_of_second) = seconds.items()
-    border = math.log1p(tie)
-    at = [math.log(share) for share in shares]
-    # Above zero the first way is faster.
-    leads = [math.log(slow / fast) for fast, slow in zip(firsts, seconds_of_second, strict=True)]
-    cuts = [at[0]]
-    for (left, before), (right, after) in pairwise(zip(at, leads, strict=True)):
-        levels = [level for level in (-border, border) if min(before, after) < level < max(before, after)]
-        cuts += sorted(left + (right - left) * (level - before) / (after - before) for level in levels)
-    cuts.append(at[-1])
-    merged: list[Interval] = []
-    for begin, end in pairwise(cuts):
-        lead = float(np.interp((begin + end) / 2, at, leads))
-        ahead = first if lead > border else second if lead < -border else ""
-        if merged and merged[-1].winner == ahead:
-            begin = math.log(merged.pop().begin)
-        merged.append(Interval(math.exp(begin), math.exp(end), ahead))
-    return tuple(merged)
+    """Return the intervals in which each of two ways wins by more than `tie`, along shares that rise by equal ratios.
+    Logarithms are interpolated linearly between two points."""
+    known = {name: np.log(of_way) for name, of_way in seconds.items()}
+
+    def winner_at(share: float) -> str:
+        at = math.log(share)
+        return winner({name: math.exp(np.interp(at, np.log(shares), of_way)) for name, of_way in known.items()}, tie)
+
+    return sweep(winner_at, shares[0], shares[-1], len(shares), EXACT)
+
+
+def sweep(
+    winner_at: Callable[[float], str], begin: float, end: float, points: int, narrow: float = NARROW
+) -> tuple[Interval, ...]:
+    """Return the winners from `begin` to `end`, tried at `points` values spaced evenly by ratio. Where two neighbours
+    differ, their distance is halved until the border is known within the ratio `narrow`."""
+
+    def halve(left: tuple[float, str], right: tuple[float, str]) -> list[tuple[float, str]]:
+        if left[1] == right[1]:
+            return []
+        if right[0] < narrow * left[0]:
+            return [right]
+        share = math.sqrt(left[0] * right[0])
+        middle = (share, winner_at(share))
+        return halve(left, middle) + halve(middle, right)
+
+    shares = [begin * (end / begin) ** (number / (points - 1)) for number in range(points)]
+    tried = [(share, winner_at(share)) for share in shares]
+    borders = [tried[0], *(border for pair in pairwise(tried) for border in halve(*pair))]
+    ends = [share for share, _ in borders[1:]] + [end]
+    return tuple(Interval(share, until, name) for (share, name), until in zip(borders, ends, strict=True))
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ ignores the slowest tenth.
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
+from functools import partial
 from statistics import fmean, median
 from typing import Any
 
@@ -46,12 +47,8 @@ def fit(recordings: Sequence[Run], epochs: int, on: date, parallel: Figure | Non
     def figure(value: float) -> Figure:
         return Figure(value=float(f"{max(0.0, value):.6g}"), status="fitted", source=source)
 
-    def assumed(value: float, why: str) -> Figure:
-        return Figure(value=value, status="assumed", source=why)
-
-    def quota(value: float) -> Figure:
-        return Figure(value=value, status="documented", source="the emulator's own CPU quota (docs/design.md)")
-
+    quota = partial(Figure, status="documented", source="the emulator's own CPU quota (docs/design.md)")
+    at_once = partial(Figure, status="assumed", source="environments start at once")
     databases = ((recording, Databases(recording.events)) for recording in recordings)
     events = [(event, served.server_ns(event)) for recording, served in databases for event in recording.events]
     records = [record for recording in recordings for record in recording.invocations]
@@ -71,18 +68,20 @@ def fit(recordings: Sequence[Run], epochs: int, on: date, parallel: Figure | Non
         description="The host that recorded the run, with the share of its processors that Lambda would grant.",
         compute=Compute(
             speed=figure(1.0),
-            parallel=parallel or assumed(1.0, "nothing was measured at two memory sizes"),
-            period_ms=quota(period_ms),
+            parallel=parallel or Figure(value=1.0, status="assumed", source="nothing was measured at two memory sizes"),
+            period_ms=quota(value=period_ms),
             vcpu_mb=Figure(value=VCPU_MB, status="documented", source="AWS Lambda developer guide, memory"),
-            init_vcpus=quota(min(init_shares)) if init_shares else None,
+            init_vcpus=quota(value=min(init_shares)) if init_shares else None,
         ),
         functions=Functions(
             cold_zip_ms=figure(around["cold"]),
             cold_image_ms=figure(around["cold"]),
             warm_ms=figure(around["warm"]),
-            concurrency=assumed(1e6, "the emulator's account limit is not reached by runs on one host"),
-            burst=assumed(1e6, "environments start at once"),
-            ramp_per_s=assumed(1e6, "environments start at once"),
+            concurrency=Figure(
+                value=1e6, status="assumed", source="the emulator's account limit is not reached by runs on one host"
+            ),
+            burst=at_once(value=1e6),
+            ramp_per_s=at_once(value=1e6),
         ),
         transition_ms=figure(around["transition"]),
         channels=channels,

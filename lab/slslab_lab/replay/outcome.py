@@ -34,10 +34,9 @@ class Totals:
     """The totals of a timeline.
 
     `makespan_ns` lasts from the first acceptance to the last end. `gb_seconds` (1 GB = 1,024 MB) are the functions'.
-    `requests` counts requests to stores, databases and queues by op, including polls that found nothing. `invocations`
-    and `instances` are records with what bills and limits read from metered ones, their `worker`, and the number of
-    their `track` in the program. `usage` is what the timeline's own tracks use; on a platform that bills containers,
-    invocations cost nothing themselves.
+    `invocations` and `instances` are records with what bills and limits read from metered ones, their `worker`, and the
+    number of their `track` in the program. `usage` is what the timeline's own tracks use, including polls that found
+    nothing; on a platform that bills containers, invocations cost nothing themselves.
 
     `workers` have the seconds of their invocations and instances; executions aren't billed by time, so they are left
     out. `seconds` are waiting + transfer + compute: `waiting` is time blocked by other workers, including polls and
@@ -50,7 +49,6 @@ class Totals:
     gb_seconds: Decimal
     cold_starts: int
     workers: Sequence[ModelledWorker]
-    requests: Mapping[str, int]
     invocations: Records
     instances: Records
     usage: Usage
@@ -85,7 +83,6 @@ def outcome(timeline: Timeline, architecture: str = "x86_64") -> Totals:
     invocations, instances = tuple(_invocations(timeline, architecture)), tuple(_instances(timeline))
     accepted = min((call.accepted for call in timeline.calls), default=0)
     spent = _spend(timeline)
-    asked = tuple(_requests(timeline))
     billed_containers, running, idle = container_usage(timeline.profile.containers, lives(timeline))
     return Totals(
         makespan_ns=timeline.end_ns - accepted,
@@ -94,12 +91,11 @@ def outcome(timeline: Timeline, architecture: str = "x86_64") -> Totals:
         gb_seconds=gb_seconds(invocations),
         cold_starts=sum(record["init_ms"] is not None for record in invocations),
         workers=tuple(_workers(spent, invocations, instances, timeline)),
-        requests=summed((op, number) for op, number, _ in asked),
         invocations=invocations,
         instances=instances,
         usage=Usage(
             () if running else invocations,
-            summed((op, billed_requests(op, number, size)) for op, number, size in asked if op in BILLED),
+            summed((op, billed_requests(op, number, size)) for op, number, size in _requests(timeline) if op in BILLED),
             sum(max(1, step.requests) for step in timeline.steps if step.op == TRANSITION),
             hosts=tuple((instance["type"], seconds_used(instance)) for instance in instances),
             containers=running,

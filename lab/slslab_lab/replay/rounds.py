@@ -4,20 +4,18 @@ Programs are the architectures' patterns, with the CPU time of a recorded run or
 Everything here is modelled.
 """
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 from slslab.predict.environment import NS
 from slslab.predict.profiles.profile import Profile
-from slslab_lab.replay.crossings import Interval, pipe_share
+from slslab_lab.replay.crossings import pipe_share
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.kernel.program import Gathering, Program, Step, Track
 from slslab_lab.replay.programs.scaling import generate
 from slslab_lab.replay.programs.step_costs import Cost, StepCosts
 from slslab_workers.architecture import Architecture
-from slslab_workers.channels.polling import POLICIES
+from slslab_workers.channels.polling import POLICIES, Poll
 from slslab_workers.patterns import Workload
 from slslab_workers.training.released_log import LOG_TRAFFIC
 from slslab_workers.training.released_log import PHASE as LOG
@@ -26,8 +24,6 @@ PHASE = "synchronise"
 DELETE = "object.delete"
 # Requests outside the exchange or after it: no worker waits for them.
 CLEANING = (DELETE, "object.list")
-# A sweep stops halving when two neighbouring values with different winners are within this ratio.
-NARROW = 1.001
 FREE = Cost(0.0, 0.0, 0.0, 0.0, 0.0, False, 0.0)
 
 
@@ -40,7 +36,7 @@ class _Free(StepCosts):
 def without_compute(architecture: Architecture) -> StepCosts:
     """Return an architecture's costs, with all CPU times 0."""
     template = Track(architecture.name, "invocation", 0, (), 1769)
-    return _Free(architecture, Workload(2, 1, 1, 1), {}, {"invocation": template}, frozenset(), (0.0, 1.0, 0.0), {})
+    return _Free(architecture, Workload(2, 1, 1, 1), {}, {"invocation": template}, frozenset(), Poll(0.0, 1.0, 0.0), {})
 
 
 @dataclass(frozen=True)
@@ -67,8 +63,8 @@ class Round:
         made = generate(replace(self.costs, workload=workload), self.workers, 2, 1)
         tracks = tuple(replace(track, steps=tuple(self._steps(track))) for track in made.tracks)
         # A list finds all objects, or none while other workers are behind: only the pauses between gets matter.
-        pauses = POLICIES["adaptive" if self.polling == "none" else self.polling].gets
-        return replace(made, tracks=tracks, batches=1, polls=(pauses.first, pauses.factor, pauses.limit))
+        policy = POLICIES["adaptive" if self.polling == "none" else self.polling]
+        return replace(made, tracks=tracks, batches=1, polls=policy.gets)
 
     def _steps(self, track: Track) -> Iterator[Step | Gathering]:
         written: int | None = None
@@ -104,25 +100,3 @@ class Round:
 def size_at(profile: Profile, share: float) -> int:
     """Return the bytes of a gradient at which latency × bandwidth ÷ size of the object store's gets is `share`."""
     return max(4, round(pipe_share(profile, 1) / share))
-
-
-def sweep(winner_at: Callable[[float], str], begin: float, end: float, points: int) -> tuple[Interval, ...]:
-    """Return the winners from `begin` to `end`, tried at `points` values spaced evenly by ratio. Where two neighbours
-    differ, their distance is halved until the border is known within NARROW."""
-    shares = [begin * (end / begin) ** (number / (points - 1)) for number in range(points)]
-    tried = [(share, winner_at(share)) for share in shares]
-    borders = [tried[0], *(border for pair in pairwise(tried) for border in _halve(winner_at, *pair))]
-    ends = [share for share, _ in borders[1:]] + [end]
-    return tuple(Interval(share, until, name) for (share, name), until in zip(borders, ends, strict=True))
-
-
-def _halve(
-    winner_at: Callable[[float], str], left: tuple[float, str], right: tuple[float, str]
-) -> list[tuple[float, str]]:
-    if left[1] == right[1]:
-        return []
-    if right[0] < NARROW * left[0]:
-        return [right]
-    share = math.sqrt(left[0] * right[0])
-    middle = (share, winner_at(share))
-    return _halve(winner_at, left, middle) + _halve(winner_at, middle, right)

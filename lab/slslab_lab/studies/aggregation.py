@@ -8,7 +8,6 @@ profile. CPU time per byte was measured on this project's host and scaled, as it
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from itertools import chain
 from statistics import NormalDist, fmean
 
@@ -124,7 +123,7 @@ def play_round(
         slower = math.exp(spread * slowest_of(len(calls)))
         wall += slower * (max(call.ended for call in calls) - min(call.accepted for call in calls)) / NS
         slowest = max(slowest, slower * max(lasted))
-    requests = outcome(timeline).requests
+    requests = outcome(timeline).usage.object_requests
     return Round(wall, slowest, requests["object.get"], requests["object.put"])
 
 
@@ -179,8 +178,7 @@ class Fitted:
         network = Network(rate_mb_s=figure(self.refill_mb_s), burst_mb=figure(self.burst_mb))
         functions = base.functions.model_copy(update={"network": network})
         rate, rates = figure(self.connection_mb_s), "channels.object.operations.*.bandwidth_mb_s"
-        changed = base.model_copy(update={"functions": functions})
-        return with_figures(changed, lambda entry, each: rate if fnmatchcase(entry, rates) else each)
+        return with_figures(base.model_copy(update={"functions": functions}), lambda *_: rate, rates)
 
 
 def fit_network(observed: Sequence[Observed], base: Profile) -> Fitted:

@@ -13,8 +13,8 @@ from slslab.predict.profiles.profile import Profile
 from slslab.report.formats import percent
 from slslab_lab.papers.paper import Row, Table
 from slslab_lab.papers.recomputation import Recomputed, recompute_row
-from slslab_lab.replay.crossings import TIE, Interval, pipe_share, winner
-from slslab_lab.replay.rounds import Round, size_at, sweep, without_compute
+from slslab_lab.replay.crossings import TIE, Interval, pipe_share, sweep, winner
+from slslab_lab.replay.rounds import Round, size_at, without_compute
 from slslab_lab.runs.planning import architectures
 from slslab_lab.studies.documents import Cell, Estimate, ReproducedRow, cell_of, make_document
 from slslab_lab.studies.experiments import CANONICAL, RELEASED

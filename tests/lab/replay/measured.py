@@ -8,6 +8,7 @@ from slslab_lab.replay.programs.step_costs import Cost, Key, StepCosts, is_first
 from slslab_lab.runs.planning import architectures
 from slslab_workers import patterns
 from slslab_workers.architecture import Architecture, Cloud, Outcome, Progress
+from slslab_workers.channels.polling import Poll
 from slslab_workers.patterns import Pattern, Workload
 from slslab_workers.plan import Plan, Value
 
@@ -50,7 +51,7 @@ def make_costs(
                     bytes=500.0,
                 )
     return StepCosts(
-        architecture, workload, costs, _functions(pattern), frozenset(), (0.01, 1.5, 0.1), {"get": MS, "list": MS}
+        architecture, workload, costs, _functions(pattern), frozenset(), Poll(0.01, 1.5, 0.1), {"get": MS, "list": MS}
     )
 
 

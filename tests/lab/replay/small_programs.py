@@ -18,7 +18,7 @@ def handing_over(workers: int = 2) -> Program:
         Track("train", "invocation", worker, (Step("compute", "compute", 30 * MS), get), 1769, init_cpu_ns=50 * MS)
         for worker in range(1, workers)
     ]
-    return Program("allreduce", workers, (first, *others), (1,), polls=(0.01, 1.5, 0.1))
+    return Program("allreduce", workers, (first, *others), (1,))
 
 
 @st.composite

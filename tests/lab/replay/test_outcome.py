@@ -35,7 +35,7 @@ def test_two_invocations_by_hand() -> None:
     assert first == {"worker": 0, "seconds": 0.12, "billed_seconds": 0.17, "parts": parts}
     assert second["parts"] == {"init": 0.05, "compute": 0.03, "transfer": 0.015, "waiting": 0.10125}
     assert found.waiting_share == pytest.approx(0.10125 / 0.367)
-    assert found.requests == {"object.get": 5, "object.put": 1}, "a poll is a request"
+    assert found.usage.object_requests == {"object.get": 5, "object.put": 1}, "a poll is a request"
 
 
 def test_usage_is_billed_by_a_book() -> None:
@@ -79,7 +79,7 @@ def test_of_several_requests_those_before_the_last_are_made_while_it_waits() -> 
     assert found.workers[1]["seconds"] == 0.11
     assert found.workers[1]["parts"]["transfer"] == 0.02
     assert found.workers[1]["parts"]["waiting"] == 0.04
-    assert found.requests["object.get"] == 4
+    assert found.usage.object_requests["object.get"] == 4
 
 
 def test_several_requests_that_take_longer_than_what_they_wait_for_wait_for_nothing() -> None:

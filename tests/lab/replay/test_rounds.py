@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 from tests.lab.replay.platform import operation, platform
 
 from slslab.predict.profiles.profile import Operation, Profile
-from slslab_lab.replay.crossings import Interval, pipe_share, winner
+from slslab_lab.replay.crossings import NARROW, Interval, pipe_share, sweep, winner
 from slslab_lab.replay.kernel.program import Step
 from slslab_lab.replay.programs.step_costs import Cost, StepCosts
-from slslab_lab.replay.rounds import NARROW, Round, size_at, sweep, without_compute
+from slslab_lab.replay.rounds import Round, size_at, without_compute
 from slslab_lab.runs.planning import architectures
+from slslab_workers.channels.polling import POLICIES, Poll
 from slslab_workers.patterns import Workload
 
 # Puts of 10 ms and gets of 5 ms, both at 100 MB/s; lists of 20 ms, deletes of 5 ms.
@@ -124,7 +125,7 @@ def test_a_log_is_as_long_as_it_is_said_to_be_at_the_begin_of_the_round() -> Non
 def test_a_round_is_one_step_without_what_rank_0_deletes_after_it() -> None:
     made = Round(costs("scatterreduce"), 3, MB).program()
     assert made.batches == 1
-    assert made.polls == (0.1, 1.0, 0.1)
+    assert made.polls == POLICIES["released"].gets
     assert len(made.tracks) == 3
     slow = {"delete": Operation.model_validate(operation(60_000)), "list": Operation.model_validate(operation(0))}
     store = PLATFORM.channels["object"]
@@ -146,7 +147,7 @@ def test_cpu_seconds_of_a_recorded_run_come_on_top() -> None:
     }  # fmt: skip
     free = costs("allreduce")
     measured = StepCosts(
-        free.architecture, Workload(2, 1, 1, 1), known, free.functions, frozenset(), (0.01, 1.5, 0.1), {}
+        free.architecture, Workload(2, 1, 1, 1), known, free.functions, frozenset(), Poll(0.01, 1.5, 0.1), {}
     )
     assert Round(measured, 2, MB, "none").seconds(PLATFORM) == pytest.approx(0.090 + 2 * 0.025)
     assert Round(measured, 2, MB, "none", True).seconds(PLATFORM) == pytest.approx(0.085 + 2 * 0.025)

@@ -20,6 +20,7 @@ from slslab_lab.replay.measured import read_measured
 from slslab_lab.replay.programs.step_costs import Cost, StepCosts
 from slslab_lab.studies.experiments import Experiment
 from slslab_lab.studies.replayed_rows import Recordings, prepare, steady_epoch
+from slslab_workers.channels.polling import Poll
 from slslab_workers.patterns import Activity, Pattern, Role, Signal, Workload
 
 NAMES = ("spirt", "scatterreduce", "allreduce", "mlless", "gpu")
@@ -71,7 +72,7 @@ def played(architecture: PatternOnly) -> Any:
     functions = {
         unit: Track(unit, "execution" if unit == "execution" else "invocation", -1, (), 1769) for unit in units
     }
-    found = StepCosts(architecture, Workload(1, 3, 1, 10), costs, functions, frozenset(), (0.01, 1.5, 0.1), {})
+    found = StepCosts(architecture, Workload(1, 3, 1, 10), costs, functions, frozenset(), Poll(0.01, 1.5, 0.1), {})
     measured = SimpleNamespace(
         costs=found,
         arch="x86_64",

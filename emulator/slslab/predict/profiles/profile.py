@@ -7,6 +7,7 @@ assumed. No figure has a default: an operation that a profile doesn't contain is
 import math
 from collections.abc import Callable, Iterator, Mapping
 from datetime import date
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -288,12 +289,13 @@ def figures(value: Any, entry: str = "") -> Iterator[tuple[str, Figure]]:
             yield from figures(inner, f"{entry}.{name}" if entry else name)
 
 
-def with_figures(profile: Profile, change: Callable[[str, Figure], Figure]) -> Profile:
-    """Return the profile with each figure changed; `change` receives its entry, as in `figures`, and the figure."""
+def with_figures(profile: Profile, change: Callable[[str, Figure], Figure], pattern: str = "*") -> Profile:
+    """Return the profile with each figure changed of which the entry, as in `figures`, matches `pattern`;
+    `change` receives the entry and the figure."""
 
     def changed(value: Any, entry: str) -> Any:
         if isinstance(value, Figure):
-            return change(entry, value)
+            return change(entry, value) if fnmatchcase(entry, pattern) else value
         if not isinstance(value, BaseModel | Mapping):
             return value
         entries = value.items() if isinstance(value, Mapping) else value

@@ -145,7 +145,7 @@ class _Kernel:
                 item = state.track.steps[state.position]
                 state.position += 1
                 # The pauses between lists grow until all groups have arrived.
-                state.pause = self.program.polls[0]
+                state.pause = self.program.polls.first
                 if isinstance(item, Step):
                     state.pending.append(item)
                     return item
@@ -323,7 +323,7 @@ class _Kernel:
         cost = self._cost(step.polls, state.track.name)
         assert cost is not None
         cpu_ns = self.program.poll_cpu_ns.get(step.polling, 0)
-        _, factor, limit = self.program.polls
+        factor, limit = self.program.polls.factor, self.program.polls.limit
         latest = opened - cpu_ns - cost.half
         while now < latest:
             if state.pause == limit and state.environment:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Literal
 
+from slslab_workers.channels.polling import POLICIES, Poll
+
 # Kinds of tracks: an invocation of a function (it needs an environment and is billed), an instance (billed by the
 # second), an execution of a state machine (its steps are transitions).
 Kind = Literal["invocation", "instance", "execution"]
@@ -103,16 +105,15 @@ class Track:
 class Program:
     """Tracks, and how many arrivals open each gate.
 
-    `polls` are the pauses after polls that found nothing, in seconds: first, factor, limit
-    (`slslab_workers.channels.objects`). `poll_cpu_ns` is the client's CPU time for such a poll, by polling (`get`,
-    `list`). `recorded` is false for a generated program.
+    `polls` are the pauses after polls that found nothing. `poll_cpu_ns` is the client's CPU time for such a poll, by
+    polling (`get`, `list`). `recorded` is false for a generated program.
     """
 
     architecture: str
     workers: int
     tracks: tuple[Track, ...]
     gates: tuple[int, ...]
-    polls: tuple[float, float, float] = (0.01, 1.5, 0.1)
+    polls: Poll = POLICIES["adaptive"].gets
     poll_cpu_ns: Mapping[str, int] = field(default_factory=dict)
     epochs: int = 1
     batches: int = 1

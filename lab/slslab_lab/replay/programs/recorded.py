@@ -72,13 +72,12 @@ class _Reader:
             *(self._instance(one) for one in self.recording.instances),
             *executions.values(),
         ]
-        poll = poll_policy(plan).gets
         return Program(
             plan.architecture,
             plan.workers,
             tuple(self._opening(track) for track in tracks),
             tuple(self.gates),
-            (poll.first, poll.factor, poll.limit),
+            poll_policy(plan).gets,
             {kind: round(fmean(cpu_ns)) for kind, cpu_ns in self.poll_cpu.items() if cpu_ns},
             plan.epochs,
             plan.batches,

@@ -90,18 +90,14 @@ class _Generator:
 
     def _track(self, role: Role, template: Track, rank: int, slot: Slot, steps: tuple[Step | Gathering, ...]) -> Track:
         name = f"{self.costs.architecture.name}-p{rank}-e{slot.epoch}" if role.kind == "execution" else template.name
-        return Track(
-            name,
-            template.kind,
-            rank,
-            steps,
-            template.memory_mb,
-            template.ephemeral_mb,
-            template.init_cpu_ns,
-            template.package,
-            self._gates_of(role.needs, slot, rank),
-            self._makes(role.makes, slot, rank, 1),
-            slot.epoch,
+        return replace(
+            template,
+            name=name,
+            worker=rank,
+            steps=steps,
+            awaits=self._gates_of(role.needs, slot, rank),
+            opens=self._makes(role.makes, slot, rank, 1),
+            epoch=slot.epoch,
         )
 
     def _items(

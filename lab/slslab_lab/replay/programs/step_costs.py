@@ -23,6 +23,7 @@ from slslab_lab.replay.kernel.program import Program, Track
 from slslab_lab.replay.programs.recording import operation
 from slslab_workers import patterns
 from slslab_workers.architecture import Architecture
+from slslab_workers.channels.polling import Poll
 from slslab_workers.patterns import Activity, Pattern, Role, Slot, Workload
 from slslab_workers.trace.operations import ALL_REDUCE
 
@@ -59,7 +60,7 @@ class StepCosts:
     costs: Mapping[Key, Cost]
     functions: Mapping[str, Track]
     left_out: frozenset[tuple[str, str, str]]
-    polls: tuple[float, float, float]
+    polls: Poll
     poll_cpu_ns: Mapping[str, int]
 
     def pattern(self, **sizes: Any) -> Pattern:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from itertools import pairwise
 from statistics import fmean
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from slslab.predict.environment import NS
-from slslab.predict.profiles.profile import Figure, Profile, with_figures
+from slslab.predict.profiles.profile import Profile, with_figures
 from slslab.report.formats import percent
 from slslab_lab.papers.paper import Paper, Row
 from slslab_lab.replay.kernel.kernel import play
@@ -105,12 +104,11 @@ def merging_seconds(epoch: Epoch, profile: Profile) -> float:
 
 def with_rate(profile: Profile, rate_mb_s: float) -> Profile:
     """Return the profile with tensors that move at this rate, in 10⁶ bytes a second."""
-
-    def changed(entry: str, figure: Figure) -> Figure:
-        is_rate = fnmatchcase(entry, "channels.tensor.operations.*.bandwidth_mb_s")
-        return figure.model_copy(update={"value": rate_mb_s}) if is_rate else figure
-
-    return with_figures(profile, changed)
+    return with_figures(
+        profile,
+        lambda _, figure: figure.model_copy(update={"value": rate_mb_s}),
+        "channels.tensor.operations.*.bandwidth_mb_s",
+    )
 
 
 def merging(settings: Sequence[Setting], profile: Profile) -> Callable[[float], list[float]]:
