@@ -56,7 +56,7 @@ class Row(TomlTable):
 
     A row without values is drawn in a figure, but the paper doesn't print its numbers. `group` is the part of the
     table, such as a model; rows in different groups may share a name. `note` tells readers, for example, how an input
-    was found. `source` is given where it differs from the table's.
+    was found.
     """
 
     name: Text
@@ -64,17 +64,7 @@ class Row(TomlTable):
     inputs: Mapping[str, Input] = {}
     references: Mapping[str, Reference] = {}
     published: Mapping[str, Number] = {}
-    source: str = ""
     note: str = ""
-
-
-class Ranking(TomlTable):
-    """An order of a table's rows within each group, smallest first: by a published column, and by the first of `ways`
-    in which a row can be recomputed."""
-
-    title: Text
-    column: Text
-    ways: Annotated[tuple[Text, ...], Field(min_length=1)]
 
 
 class Table(TomlTable):
@@ -88,10 +78,8 @@ class Table(TomlTable):
     source: Text
     units: Annotated[Mapping[str, Text], Field(min_length=1)]
     inputs: Mapping[str, Input] = {}
-    references: Mapping[str, Reference] = {}
     formulas: Mapping[str, Annotated[Mapping[str, Formula], Field(min_length=1)]] = {}
     unexplained: Mapping[str, Text] = {}
-    rankings: tuple[Ranking, ...] = ()
     notes: tuple[Text, ...] = ()
     rows: Annotated[tuple[Row, ...], Field(min_length=1)]
 
@@ -115,23 +103,17 @@ class Table(TomlTable):
         yield from (
             f"unexplained has {column!r}, which has formulas" for column in self.unexplained if column in self.formulas
         )
-        yield from (
-            f"rankings has {ranking.column}.{way}, which is not a formula"
-            for ranking in self.rankings
-            for way in ranking.ways
-            if way not in self.formulas.get(ranking.column, {})
-        )
         rows = Counter((row.name, row.group) for row in self.rows)
         yield from (f"two rows are {name!r} of group {group!r}" for (name, group), count in rows.items() if count > 1)
         for row in self.rows:
-            names = Counter([*row.published, *self.inputs_of(row), *self.references_of(row)])
+            names = Counter([*row.published, *self.inputs_of(row), *row.references])
             yield from (
                 f"row {row.name!r} has {name!r} twice, as columns, inputs or references"
                 for name in sorted(names)
                 if names[name] > 1
             )
         # The names that a formula may use in each row.
-        names_by_row = [{*_numbers(self, row), *self.references_of(row)} for row in self.rows]
+        names_by_row = [{*_numbers(self, row), *row.references} for row in self.rows]
         for column, ways in self.formulas.items():
             for way, formula in ways.items():
                 yield from (
@@ -144,10 +126,6 @@ class Table(TomlTable):
     def inputs_of(self, row: Row) -> dict[str, str | int | Decimal]:
         """Return a row's inputs, including the shared ones."""
         return {**self.inputs, **row.inputs}
-
-    def references_of(self, row: Row) -> dict[str, Reference]:
-        """Return a row's references, including the shared ones."""
-        return {**self.references, **row.references}
 
 
 class Working(TomlTable):
@@ -209,7 +187,7 @@ class Paper(TomlTable):
     def _resolved(self) -> Self:
         for name, table in self.tables.items():
             for row in table.rows:
-                for key, reference in table.references_of(row).items():
+                for key, reference in row.references.items():
                     with _located(f"{name}, row {row.name!r}, {key!r}"):
                         self._resolve(reference)
         for number, discrepancy in enumerate(self.discrepancies):
@@ -239,9 +217,8 @@ class Paper(TomlTable):
 
     def values(self, table: str, row: Row) -> dict[str, Decimal]:
         """Return the numbers that a formula may use in this row: printed columns, inputs, and references."""
-        columns = self.table(table)
-        references = {name: self._resolve(reference) for name, reference in columns.references_of(row).items()}
-        return {**_numbers(columns, row), **references}
+        references = {name: self._resolve(reference) for name, reference in row.references.items()}
+        return {**_numbers(self.table(table), row), **references}
 
     def operands(self, working: Working) -> tuple[Expression, dict[str, Decimal]]:
         """Return the expression of a line of arithmetic, and its names' numbers; RequestError for a missing one."""

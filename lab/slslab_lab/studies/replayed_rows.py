@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean, median
-from typing import Any
 
 from slslab.errors import RequestError, RunError
 from slslab.predict.profiles.profile import Figure, Profile, with_speed
@@ -70,17 +69,13 @@ class Played:
 class Calibration:
     """The speed of a vCPU, relative to a processor of the recording host, and the rows it was fitted to."""
 
-    speed: float
-    rows: tuple[str, ...]
+    cpu_speed: float
+    rows: list[str]
 
     def apply(self, profile: Profile) -> Profile:
         """Return the profile with functions of that speed."""
         source = f"fitted to the published seconds of {len(self.rows)} rows: the median of modelled ÷ published is 1"
-        return with_speed(profile, Figure(value=self.speed, status="assumed", source=source))
-
-    def as_document(self) -> dict[str, Any]:
-        """Return the calibration for JSON."""
-        return {"cpu_speed": self.speed, "rows": list(self.rows)}
+        return with_speed(profile, Figure(value=self.cpu_speed, status="assumed", source=source))
 
 
 def calibrate(published: Mapping[str, float], modelled: Callable[[float], Mapping[str, float]]) -> Calibration:
@@ -93,7 +88,7 @@ def calibrate(published: Mapping[str, float], modelled: Callable[[float], Mappin
         seconds_by_row = modelled(speed)
         return math.expm1(median(math.log(seconds_by_row[name] / seconds) for name, seconds in published.items()))
 
-    return Calibration(find_speed(excess), tuple(published))
+    return Calibration(find_speed(excess), list(published))
 
 
 def fit_speed(played: Sequence[Played], profile: Profile) -> Calibration:

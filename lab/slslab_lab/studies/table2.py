@@ -3,6 +3,7 @@
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from decimal import Decimal
 from functools import partial
 from statistics import fmean
@@ -39,6 +40,8 @@ from slslab_workers.plan import PlanError
 
 TABLE = "table2"
 EPOCH, COST = "epoch_seconds", "total_cost"
+# The paper's own arithmetic: the first of these formulas that a row can be recomputed by.
+WAYS = ("decimal", "instance")
 COLUMNS = (
     (TIME, "Time per function", "s", 2),
     (EPOCH, "Time per worker", "s", 1),
@@ -79,7 +82,7 @@ def build(setup: Setup, runs: Runs) -> dict[str, Any]:
             for row, (lines, reason) in zip(rows, bills, strict=True)
         ],
         profile=profile,
-        calibration={**calibration.as_document(), "further": [speed.as_document() for speed in further]},
+        calibration={**asdict(calibration), "further": list(map(asdict, further))},
         fitted=(
             f"One speed of processors is fitted to the {len(calibration.rows)} rows of functions, so half of them are "
             "close to the published figures in any case."
@@ -93,7 +96,7 @@ def rank_costs(
     """Yield one ranking for each group of rows: recomputed, modelled, and by the whole modelled bill.
 
     A row with one variant (instances) is in the order of each variant."""
-    published, recomputed = rank(paper, TABLE, COST), rank(paper, TABLE, COST, _ways(paper))
+    published, recomputed = rank(paper, TABLE, COST), rank(paper, TABLE, COST, WAYS)
     for group, members in grouped((row.group, (row, lines)) for row, lines in zip(rows, bills, strict=True)).items():
         bases = {"recomputed": {name: float(value) for name, value in recomputed[group]}}
         for variant, named in by_variant((row.name, row.variant, (row, lines)) for row, lines in members).items():
@@ -115,10 +118,6 @@ def rank_costs(
             f"cost of an epoch, {group}", "USD", printed, standings, "{first} costs {ratio} times as much as {second}"
         )
         yield {**ranking, "holds": _holds(ranking, [row for row, _ in members])}
-
-
-def _ways(paper: Paper) -> tuple[str, ...]:
-    return next(ranking.ways for ranking in paper.table(TABLE).rankings if ranking.column == COST)
 
 
 def _costs_of_recordings(row: ReproducedRow) -> list[float]:
@@ -187,7 +186,6 @@ def _together(estimates: Sequence[Estimate]) -> Estimate:
 
 def _costs(paper: Paper, run: Played, seconds: Estimate) -> dict[str, Estimate]:
     formulas, known = paper.table(TABLE).formulas, paper.values(TABLE, run.row)
-    ways = _ways(paper)
 
     def priced(expression: Expression, seconds: float) -> float:
         minibatch_s = Decimal(repr(seconds))
@@ -195,7 +193,7 @@ def _costs(paper: Paper, run: Played, seconds: Estimate) -> dict[str, Estimate]:
 
     costs = {}
     for column in ("function_cost", "worker_cost", COST):
-        able = (formulas[column][way] for way in ways if way in formulas.get(column, {}))
+        able = (formulas[column][way] for way in WAYS if way in formulas.get(column, {}))
         expression = next((each for each in able if known.keys() >= set(each.names)), None)
         if expression is None or column not in run.row.published:
             continue
@@ -256,7 +254,7 @@ def _notes_of_sets(runs: Runs, speeds: Sequence[Calibration]) -> Iterator[str]:
             f"{len(numbers)} of {len(runs.done)} rows have {several} recordings: their figures are means, and their "
             "intervals include each recording's and, by 80 %, the value of the next one. Rankings come with "
             "the probability that the means of two rows are in this order (Welch's t). Each further set is fitted "
-            f"with its own host's speed: {', '.join(f'{one.speed:.3g}' for one in speeds)}."
+            f"with its own host's speed: {', '.join(f'{one.cpu_speed:.3g}' for one in speeds)}."
         )
     sets = [[run.document["host"] for run in one.values()] for one in (runs.done, *runs.again)]
     if mixed := list(dict.fromkeys(sentence for one in sets for sentence in mixed_hosts(one))):
@@ -277,9 +275,9 @@ def _notes(played: Sequence[Played], calibration: Calibration, profile: Profile)
         f"{busy} of {len(plans)} runs were oversubscribed: their measured seconds include waits for workers that the "
         "host delayed; the model has no such waits.",
         f"Modelled: the traces on {profile.name} of {profile.date}, with the published memory sizes and one speed of "
-        f"processors for all rows. A vCPU of Lambda is {calibration.speed:.3g} times one processor of the recording "
-        f"host; with that, half of the {len(calibration.rows)} rows of functions are modelled longer than published. "
-        "Costs are the paper's arithmetic on modelled seconds.",
+        f"processors for all rows. A vCPU of Lambda is {calibration.cpu_speed:.3g} times one processor of the "
+        f"recording host; with that, half of the {len(calibration.rows)} rows of functions are modelled longer than "
+        "published. Costs are the paper's arithmetic on modelled seconds.",
         "SPIRT's functions are taken from the second epoch, if their environment was warm.",
         "As released: what the authors' code does where that affects the result, with its log traffic to S3.",
     ]

@@ -1,7 +1,7 @@
 """Table 3 of Barrak et al. reproduced: accuracy, and the time and cost to reach it: epochs of a curve × an epoch."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from decimal import Decimal
 from functools import partial
 from typing import Any
@@ -193,7 +193,7 @@ def platform(recordings: Recordings) -> dict[str, Any]:
     """Return the entries of a document about the platform of its model."""
     return {
         "profile": recordings.platform,
-        "calibration": recordings.calibration.as_document(),
+        "calibration": asdict(recordings.calibration),
         "prices": recordings.book,
     }
 
@@ -203,7 +203,7 @@ def time_notes(progressions: Sequence[Progression], recordings: Recordings) -> I
     yield (
         f"Modelled: wall seconds of an epoch, the mean of epochs {FIRST + 1} to {LAST} of generated runs with "
         f"{WORKERS} workers × {BATCHES} minibatches, on {recordings.platform.name} with Table 2's memory sizes and the "
-        f"one speed fitted to {len(recordings.calibration.rows)} of its rows ({recordings.calibration.speed:.3g} "
+        f"one speed fitted to {len(recordings.calibration.rows)} of its rows ({recordings.calibration.cpu_speed:.3g} "
         "processors of the recording host a vCPU). Start-up, and functions that continue in another one after 900 s, "
         "aren't included."
     )

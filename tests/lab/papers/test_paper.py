@@ -236,7 +236,6 @@ title = "Costs"
 source = "Table 2"
 units = { cost = "USD", time = "s" }
 unexplained = { time = "it was measured" }
-rankings = [{ title = "Cost", column = "cost", ways = ["twice"] }]
 [tables.two.formulas.cost]
 twice = "2 * seconds"
 [[tables.two.rows]]
@@ -281,7 +280,6 @@ def test_references_and_discrepancies_are_read(written: Callable[[str], Path]) -
         ),
         ("{ time = \"it was", "{ cost = \"it was", "unexplained has 'cost', which has formulas"),
         ("{ time = \"it was", "{ rest = \"it was", "unexplained has 'rest', which is not a column"),
-        ('ways = ["twice"]', 'ways = ["thrice"]', r"rankings has cost\.thrice, which is not a formula"),
         ("references = {", "inputs = { cost = 1 }\nreferences = {", "row 'first' has 'cost' twice"),
         ("[[disc", "[[tables.two.rows]]\nname = 'first'\n[[disc", "tables.two: two rows are 'first' of group ''"),
         ('table = "one", row', 'table = "three", row', "two, row 'first', 'seconds': small has no table 'three'"),

@@ -53,7 +53,6 @@ def paper() -> Paper:
         "units": units,
         "inputs": {"workers": 2, "batches": 24, "gb_second": 1},
         "formulas": formulas,
-        "rankings": [{"title": "cost", "column": "total_cost", "ways": ["decimal", "instance"]}],
         "rows": [*functions, instance],
     }
     return Paper.model_validate(

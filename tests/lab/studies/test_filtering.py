@@ -27,7 +27,7 @@ class Linear:
     released: bool = True
 
     platform = platform()
-    calibration = Calibration(0.5, ("a", "b"))
+    calibration = Calibration(0.5, ["a", "b"])
     book = load_book("aws-us-east-1")
 
     def epoch(self, experiment: Experiment, share: float | None = None) -> EpochTime:

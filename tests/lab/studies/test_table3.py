@@ -46,7 +46,7 @@ class Unrecorded(Recorded):
 
 def build(directory: Path, target: float | None = None, recorded: type[Recorded] = Recorded) -> dict[str, Any]:
     """Table 3 of the curves in a directory."""
-    recordings = recorded({}, platform(), Calibration(0.5, ("a", "b")), load_book("aws-us-east-1"))
+    recordings = recorded({}, platform(), Calibration(0.5, ["a", "b"]), load_book("aws-us-east-1"))
     return table3.build(setup("table3", target=target), Learnt(read_curves(directory), recordings))
 
 
