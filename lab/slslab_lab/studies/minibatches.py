@@ -54,12 +54,10 @@ def mean_of(samples: Sequence[float], population: int) -> Estimate:
     return Estimate(mean, mean - half, mean + half, count)
 
 
-def ratio_of(both: Sequence[Estimate]) -> Estimate | None:
-    """Return the ratio of two means, or None; its interval, in logarithms, follows from their relative errors."""
-    if len(both) < 2:
-        return None
-    value, samples = both[0].value / both[1].value, min(estimate.samples for estimate in both)
-    errors = [(estimate.high - estimate.value) / estimate.value for estimate in both if estimate.high is not None]
+def ratio_of(first: Estimate, second: Estimate) -> Estimate:
+    """Return the ratio of two means; its interval, in logarithms, follows from their relative errors."""
+    value, samples = first.value / second.value, min(first.samples, second.samples)
+    errors = [(each.high - each.value) / each.value for each in (first, second) if each.high is not None]
     if not errors:
         return Estimate(value, samples=samples)
     factor = math.exp(math.hypot(*errors))

@@ -179,13 +179,12 @@ def test_a_row_of_which_nothing_is_published_has_no_verdict() -> None:
 
 def test_the_interval_of_a_ratio() -> None:
     """Relative errors of 0.3 and 0.4 are together one of 0.5, of the logarithm."""
-    found = ratio_of([Estimate(2.0, 1.4, 2.6, 3), Estimate(1.0, 0.6, 1.4, 5)])
+    found = ratio_of(Estimate(2.0, 1.4, 2.6, 3), Estimate(1.0, 0.6, 1.4, 5))
     assert found is not None
     assert (found.value, found.samples) == (2.0, 3)
     assert found.low == pytest.approx(2 / 1.6487, rel=1e-4)
     assert found.high == pytest.approx(2 * 1.6487, rel=1e-4)
-    assert ratio_of([Estimate(2.0, None, None, 1), Estimate(1.0, None, None, 1)]) == Estimate(2.0, None, None, 1)
-    assert ratio_of([Estimate(2.0, 1.4, 2.6, 3)]) is None
+    assert ratio_of(Estimate(2.0, None, None, 1), Estimate(1.0, None, None, 1)) == Estimate(2.0, None, None, 1)
 
 
 def test_a_pattern_that_wins_everywhere_and_intervals_that_come_back() -> None:

@@ -37,7 +37,7 @@ TABLE = "table1"
 TITLES = {"memcached": "Memcached", "dynamodb": "DynamoDB", "vm_ps": "VM parameter server"}
 RUNNING, STARTED, WAITING = "node running", "node started first", "functions wait for the node"
 NO_NODE, PUBLISHED = "no node", "not modelled"
-FIGURES = ("slowdown", "cost")
+SLOWDOWN, COST = FIGURES = ("slowdown", "cost")
 SAME_SIDE = "same side"
 TIMEOUT_S = 900
 PATTERN, BASE = "allreduce", "s3"
@@ -129,11 +129,6 @@ def _read_all(directory: Path) -> dict[str, Measured]:
 def _recordings() -> list[Recording]:
     refused = refusals()
     return [each for each in _every() if each.name not in refused]
-
-
-def exchange_ratio(run: Measured, base: Measured) -> Estimate | None:
-    """Return a measured round's seconds ÷ another run's."""
-    return ratio_of([mean_of(_rounds(each), MANY) for each in (run, base)])
 
 
 def _rounds(recording: Run) -> list[float]:
@@ -234,7 +229,8 @@ def _compare(setup: Setup, row: Row, recordings: Mapping[str, Measured]) -> Comp
         if run is not None:
             boot = profile.channels[TRACED.get(channel, channel)].boot_s
             played, boot_s = _play(run, job, workers, profile), 0.0 if boot is None else boot.value
-            against[column] = Against(played, with_s3, boot_s, setup.book, exchange_ratio(run, base))
+            measured = ratio_of(mean_of(_rounds(run), MANY), mean_of(_rounds(base), MANY))
+            against[column] = Against(played, with_s3, boot_s, setup.book, measured)
     return Compared(row, job, against)
 
 
@@ -251,15 +247,14 @@ def _rows(compared: Compared, refused: Mapping[str, str]) -> Iterator[Reproduced
         cells: dict[str, Cell] = {}
         for column, each in compared.against.items():
             if bool(each.boot_s) == (variant != NO_NODE):
-                if variant != WAITING:
-                    cells[f"{column}_slowdown"] = _slowdown(compared, column, booted=variant != RUNNING)
-                cells[f"{column}_cost"] = _cost(compared, column, variant)
+                figures = FIGURES if variant != WAITING else (COST,)
+                cells |= {f"{column}_{figure}": _cell(compared, column, figure, variant) for figure in figures}
         if cells:
             yield _row(compared, variant, cells)
     cells = {
         f"{column}_{figure}": Cell(
             compared.row.published.get(f"{column}_{figure}"),
-            missing=refused.get(compared.job.recording(channel).name, "") if figure == FIGURES[0] else "",
+            missing=refused.get(compared.job.recording(channel).name, "") if figure == SLOWDOWN else "",
         )
         for column, channel in COLUMNS.items()
         if column not in compared.against
@@ -272,20 +267,14 @@ def _row(compared: Compared, variant: str, cells: Mapping[str, Cell]) -> Reprodu
     return ReproducedRow(compared.row.name, compared.row.group, variant, cells, compared.row.note)
 
 
-def _slowdown(compared: Compared, column: str, *, booted: bool) -> Cell:
-    each, modelled = compared.against[column], Estimate(compared.against[column].slowdown(booted=booted))
-    # Measured rounds don't contain a node's start.
-    measured = None if booted and each.boot_s else each.measured
+def _cell(compared: Compared, column: str, figure: str, variant: str) -> Cell:
+    each, booted = compared.against[column], variant != RUNNING
+    modelled = Estimate(each.slowdown(booted=booted) if figure == SLOWDOWN else each.cost(variant))
+    # Measured rounds have no cost, and don't contain a node's start.
+    measured = each.measured if figure == SLOWDOWN and not (booted and each.boot_s) else None
     if not booted:
         return Cell(measured=measured, modelled=modelled)
-    return ratio_cell(compared.row.published.get(f"{column}_slowdown"), modelled, measured)
-
-
-def _cost(compared: Compared, column: str, variant: str) -> Cell:
-    modelled = Estimate(compared.against[column].cost(variant))
-    if variant == RUNNING:
-        return Cell(modelled=modelled)
-    return ratio_cell(compared.row.published.get(f"{column}_cost"), modelled)
+    return ratio_cell(compared.row.published.get(f"{column}_{figure}"), modelled, measured)
 
 
 def _findings(column: str, rows: Sequence[Compared]) -> Iterator[str]:
@@ -294,17 +283,16 @@ def _findings(column: str, rows: Sequence[Compared]) -> Iterator[str]:
         return
     boot_s = max(each.against[column].boot_s for each in known)
 
-    def same(cells: Sequence[Cell]) -> str:
+    def same(figure: str, variant: str) -> str:
+        cells = [_cell(each, column, figure, variant) for each in known]
         close = sum(cell.verdict == "agrees" for cell in cells)
         alike = sum(cell.otherwise == SAME_SIDE for cell in cells)
         return f"{alike} of {len(cells)} rows ({close} within {percent(AGREES)})"
 
-    slower = same([_slowdown(each, column, booted=True) for each in known])
-    dearer = same([_cost(each, column, STARTED) for each in known])
+    slower, dearer = (same(figure, STARTED) for figure in FIGURES)
     sentence = f"{title} is slower or faster than S3 as published in {slower}, dearer or cheaper in {dearer}"
     if boot_s:
-        waiting = same([_cost(each, column, WAITING) for each in known])
-        sentence += f", or in {waiting} if functions are billed while they wait for the node"
+        sentence += f", or in {same(COST, WAITING)} if functions are billed while they wait for the node"
     yield f"{sentence}."
     if boot_s:
         faster = sum(each.against[column].slowdown(booted=False) < 1 for each in known)
