@@ -127,16 +127,12 @@ class Course:
     usage: Usage
 
     def figure(self, name: str, epochs: int, book: Book) -> float | Decimal:
-        """Return `seconds` or `cost` for this number of epochs."""
-        return self.seconds(epochs) if name == "seconds" else self.cost(epochs, book)
+        """Return `seconds`, or `cost` in USD, for this number of epochs."""
+        return self.seconds(epochs) if name == "seconds" else self.bill(epochs, book).total
 
     def seconds(self, epochs: int) -> float:
         """Return how long this number of epochs takes."""
         return self.fixed_s + epochs * self.epoch_s
-
-    def cost(self, epochs: int, book: Book) -> Decimal:
-        """Return the cost of this number of epochs in USD."""
-        return self.bill(epochs, book).total
 
     def bill(self, epochs: int, book: Book) -> Bill:
         """Return the bill of this number of epochs: time-based usage grows with time, requests with epochs."""

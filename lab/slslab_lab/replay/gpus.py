@@ -80,12 +80,11 @@ def lives(timeline: Timeline) -> Iterator[tuple[bool, int, int]]:
     """Yield for each container of a platform that bills them whether it computes, its billed start, and the end of its
     last invocation, ns."""
     profile, tracks = timeline.profile, timeline.program.tracks
-    assert profile.containers is not None
     invocations = [(track, call) for track, call in zip(tracks, timeline.calls, strict=True) if call.environment]
     for ran in grouped((id(call.environment), each) for each in invocations for call in [each[1]]).values():
         calls: Sequence[Call] = [call for _, call in ran]
         first = min(calls, key=lambda call: call.began)
         cold_ns = profile.functions.cold_ns(ran[0][0].package)
-        begun = first.began - first.init_ns - round(cold_ns * profile.containers.start_billed.value)
+        begun = first.began - first.init_ns - round(cold_ns * profile.gpu_containers.start_billed.value)
         computes = any(kind_of(step.op) == COMPUTE for track, _ in ran for step in track.flat_steps())
         yield computes, begun, max(call.ended for call in calls)

@@ -18,8 +18,7 @@ LONGEST_TIMEOUT_S = 5400
 
 def platform_values(name: str) -> dict[str, Any]:
     """Return the values of a plan that a platform sets, unless the command line does."""
-    containers = load_platform(name).containers
-    assert containers is not None
+    containers = load_platform(name).gpu_containers
     return {
         "memory_mb": int(containers.memory_mb.value),
         "timeout": min(int(containers.timeout_s.value), LONGEST_TIMEOUT_S),
@@ -36,8 +35,7 @@ def limits_of(plan: Plan) -> Limits:
     if plan.platform is None:
         return limits
     profile = load_platform(plan.platform)
-    containers = profile.containers
-    assert containers is not None
+    containers = profile.gpu_containers
     memory_mb, timeout_s = int(containers.memory_mb.value), min(int(containers.timeout_s.value), LONGEST_TIMEOUT_S)
     return limits.changed(
         memory_mb=replace(limits.memory_mb, maximum=memory_mb),

@@ -127,10 +127,10 @@ def functions(fixed_s: float, epoch_s: float) -> Course:
 def test_cost_grows_with_time_and_requests() -> None:
     # 2 + 20 × 3 s × 10 GB, 20,000 puts, and one request.
     expected = Decimal(620) * Decimal("0.0000166667") + Decimal("0.1") + Decimal("0.0000002")
-    assert functions(2, 3).cost(20, BOOK) == expected
+    assert functions(2, 3).bill(20, BOOK).total == expected
     # Of instances begun seconds count whole, and 60 at least.
-    assert instances(30, 0.1).cost(20, BOOK) == pytest.approx(Decimal(60) * Decimal("0.526") / 3600)
-    assert instances(30, 3).cost(20, BOOK) == pytest.approx(Decimal(90) * Decimal("0.526") / 3600)
+    assert instances(30, 0.1).bill(20, BOOK).total == pytest.approx(Decimal(60) * Decimal("0.526") / 3600)
+    assert instances(30, 3).bill(20, BOOK).total == pytest.approx(Decimal(90) * Decimal("0.526") / 3600)
 
 
 def test_the_first_epoch_from_which_on_the_other_is_better() -> None:

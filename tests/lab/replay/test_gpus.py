@@ -90,10 +90,10 @@ def test_a_longer_job_waits_to_be_stopped_once() -> None:
     usage = course(timeline, played, played.as_usage())
     book = load_book("modal")
     second_usd = Decimal("0.000164") + 2 * Decimal("0.0000131") + 4 * Decimal("0.00000222")
-    grown = usage.cost(1002, book) - usage.cost(2, book)
+    grown = usage.bill(1002, book).total - usage.bill(2, book).total
     # A thousand epochs of 0.2 s.
     assert float(grown) == pytest.approx(float(second_usd) * 200, rel=0.01)
-    assert float(usage.cost(2, book)) == pytest.approx(float(second_usd) * 60.6, rel=0.01)
+    assert float(usage.bill(2, book).total) == pytest.approx(float(second_usd) * 60.6, rel=0.01)
 
 
 def test_workers_that_wait_for_others_without_a_gpu_are_fewer_workers(monkeypatch: pytest.MonkeyPatch) -> None:

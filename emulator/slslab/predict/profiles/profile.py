@@ -244,6 +244,12 @@ class Profile(TomlTable):
     instances: Mapping[str, Instances] = {}
     containers: Containers | None = None
 
+    @property
+    def gpu_containers(self) -> Containers:
+        """The containers of a platform (`load_platform`)."""
+        assert self.containers is not None
+        return self.containers
+
     def size(self, memory_mb: int) -> tuple[int, float]:
         """Return the memory in MB and the vCPUs of a function with this memory size; containers have their own size."""
         if self.containers is None:

@@ -158,10 +158,9 @@ def gpu_step(gpu: str, parameters: int) -> Figure | None:
 
 def gpu_refusal(platform: Profile, parameters: int, workers: int) -> str:
     """Return why functions on a platform's GPUs can't be modelled with this size of a model; empty if they can."""
-    assert platform.containers is not None
     if workers > (most := int(platform.functions.concurrency.value)):
         return f"{platform.name} has {most} GPUs at once"
-    if gpu_step(gpu := platform.containers.gpu, parameters) is None:
+    if gpu_step(gpu := platform.gpu_containers.gpu, parameters) is None:
         return f"how long this size takes on the GPU {gpu} can't be said from public figures"
     return ""
 
@@ -242,9 +241,9 @@ def _course(program: Program, hosts: Sequence[str], profile: Profile) -> Course:
 def _figures(way: Course, boot_s: float, job: Job, book: Book) -> dict[str, float]:
     return {
         "seconds": way.seconds(job.epochs) + boot_s,
-        "usd": float(_booted(way, boot_s, job.epochs).cost(job.epochs, book)),
+        "usd": float(_booted(way, boot_s, job.epochs).bill(job.epochs, book).total),
         "epoch_seconds": way.epoch_s,
-        "epoch_usd": float(way.cost(job.epochs + 1, book) - way.cost(job.epochs, book)),
+        "epoch_usd": float(way.bill(job.epochs + 1, book).total - way.bill(job.epochs, book).total),
     }
 
 
@@ -252,8 +251,7 @@ def _platform(system: System, job: Job) -> tuple[Profile, Book]:
     if not system.platform:
         return job.profile, job.book
     assert job.platform is not None
-    assert job.platform.containers is not None
-    return job.platform, job.gpu_book or load_book(job.platform.containers.prices)
+    return job.platform, job.gpu_book or load_book(job.platform.gpu_containers.prices)
 
 
 def _with_gpu(profile: Profile, system: System, parameters: int, program: Program, job: Job) -> Profile:

@@ -13,7 +13,7 @@ from typing import Any
 
 from slslab.predict.gpus import load_gpus
 from slslab.predict.profiles import DEFAULT_PROFILE
-from slslab.predict.profiles.profile import Containers, Profile, load_profile
+from slslab.predict.profiles.profile import Containers, load_profile
 from slslab.predict.uncertainty import GPU, IDLE, PROFILE, STARTS, STORES
 from slslab.report.formats import listed, significant, span
 from slslab.run.bill import DEFAULT_BOOK, load_book
@@ -178,7 +178,7 @@ def answer(found: Mapping[str, Sequence[Way]], paper: Paper) -> tuple[str, str]:
         told[kind] = f"{ranges}; by the paper's own seconds they cost {listed(times)} times as much."
         holds[kind] = verdicts.pop() if len(verdicts) == 1 else ALIKE
     changed = {CHEAPER: "Yes", DEARER: "No", ALIKE: "It can't be said"}[holds[RENTED]]
-    anchor = f"by the {_containers(load_profile(ANCHORED)).gpu}'s anchor they are"
+    anchor = f"by the {load_profile(ANCHORED).gpu_containers.gpu}'s anchor they are"
     second = f"Against {CPU} it can't be said: {anchor}" if holds[CPU] == ALIKE else "They are"
     first = f"{changed}: by the cost of an epoch, GPU functions ({ANCHORED}) are {told[RENTED]}"
     return first, f"{second} {told[CPU]}"
@@ -206,7 +206,7 @@ def doubts(found: Mapping[str, Sequence[Way]], paper: Paper) -> Iterator[str]:
 
 
 def _answers(model: str, found: Sequence[Way]) -> Iterator[str]:
-    anchor = f"the {_containers(load_profile(ANCHORED)).gpu}'s anchor"
+    anchor = f"the {load_profile(ANCHORED).gpu_containers.gpu}'s anchor"
     for figure, (better, worse) in EPOCH.items():
         mine, *others = (_least(found, figure, kind) for kind in (FUNCTIONS, CPU, RENTED))
         against = " and ".join(_against(mine.point.times(way.point, figure), way.kind, better, worse) for way in others)
@@ -232,7 +232,7 @@ def _papers_costs(paper: Paper, model: str) -> dict[str, float]:
     platform's T4."""
     published = _published(paper, model)
     instance = published.pop("GPU")
-    usd = instance["epoch_seconds"] * experiments.WORKERS * _second_usd(_containers(load_profile(ANCHORED)))
+    usd = instance["epoch_seconds"] * experiments.WORKERS * _second_usd(load_profile(ANCHORED).gpu_containers)
     cheapest = min(row["total_cost"] for row in published.values())
     return {FUNCTIONS: float(usd), RENTED: float(instance["total_cost"]), CPU: float(cheapest)}
 
@@ -242,18 +242,13 @@ def _by_the_papers_seconds(paper: Paper, model: str) -> str:
     published, costs = _published(paper, model), _papers_costs(paper, model)
     epoch_s = published.pop("GPU")["epoch_seconds"]
     cheapest = min(published, key=lambda name: published[name]["total_cost"])
-    computing_s = load_gpus().gpus[_containers(load_profile(ANCHORED)).gpu].steps[model].value
+    computing_s = load_gpus().gpus[load_profile(ANCHORED).gpu_containers.gpu].steps[model].value
     return (
         f"{NAMES[model]}, by the paper's own {epoch_s:.0f} s of an epoch on T4s: {costs[FUNCTIONS]:.3f} USD on "
         f"{ANCHORED}, against {costs[RENTED]:.3f} on instances and {costs[CPU]:.3f} with {cheapest}, its cheapest "
         f"functions. A step of that epoch takes {epoch_s / experiments.BATCHES:.1f} s. The anchor's computing is "
         f"{computing_s:.2g} s of it."
     )
-
-
-def _containers(profile: Profile) -> Containers:
-    assert profile.containers is not None
-    return profile.containers
 
 
 def _second_usd(containers: Containers) -> Decimal:
@@ -281,7 +276,7 @@ def _flip(mine: Way, best: Way, figure: str, floor: Way) -> str:
         settled = SETTLED.get(doubt, f"a step on this machine and on Lambda ({doubt})")
         return f"Measuring {settled.format(size=megabytes(mine.point.parameters))} would settle it; {gpu}."
     if figure == "epoch_usd":
-        second_usd = float(_second_usd(_containers(load_profile(mine.where))))
+        second_usd = float(_second_usd(load_profile(mine.where).gpu_containers))
         cost, other = mine.point.epoch_usd, best.point.epoch_usd
         # The price of requests to S3 doesn't change with the container's.
         requests = cost - experiments.WORKERS * mine.point.epoch_seconds * second_usd
@@ -323,7 +318,7 @@ def _notes() -> list[str]:
         f"{NAMES[model]} {figure.value:g} s ({figure.low:g} to {figure.high:g}), {figure.status}"
         for model, figure in steps.items()
     )
-    book = _containers(load_profile(ANCHORED)).prices
+    book = load_profile(ANCHORED).gpu_containers.prices
     return [
         f"No GPU was used. A step of 512 images on a T4 takes, by public figures: {anchors}. Nothing public says it "
         f"for an L4 or an A10: the rows `{FLOOR}` show, after ≥, the lower end of the 80 % range.",
