@@ -112,22 +112,11 @@ def waits(timeline: Timeline) -> NDArray[np.int64]:
     """
     begin, start, end = (np.array(column, np.int64) for column in (timeline.begin, timeline.start, timeline.end))
     waited: NDArray[np.int64] = start - begin
-    after = np.array(timeline.after, np.int64)
     several = np.array([step.requests > 1 and "." in step.op for step in timeline.steps], bool)
-    # An entry that waited comes after another track's; a list that found everything at once is a separate request.
-    several &= (waited > 0) & (after != predecessors(timeline))
+    # A list that found everything at once is a separate request, and waited for no gate.
+    several &= np.array(timeline.opened, np.int64) >= 0
     meanwhile = (end - start) * (np.array([step.requests for step in timeline.steps], np.int64) - 1)
     return np.where(several, np.maximum(0, waited - meanwhile), waited)
-
-
-def predecessors(timeline: Timeline) -> NDArray[np.int64]:
-    """Return the entry before each one on its track, or -1."""
-    track = np.array(timeline.track, np.int64)
-    order = np.argsort(track, kind="stable")
-    before = np.full(len(track), -1, np.int64)
-    same = track[order[1:]] == track[order[:-1]]
-    before[order[1:][same]] = order[:-1][same]
-    return before
 
 
 def _spend(timeline: Timeline) -> NDArray[np.float64]:

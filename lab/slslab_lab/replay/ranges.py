@@ -153,13 +153,13 @@ def _assumed_speeds(profile: Profile, gpus: bool) -> list[str]:
 
     An instance that computes faster than its host has a GPU.
     """
-    entries = []
-    for kind, instance in profile.instances.items():
-        has_gpu = instance.compute_speed.value > instance.host_speed.value
-        for name, on_gpu in (("compute_speed", has_gpu), ("host_speed", False)):
-            if getattr(instance, name).status == "assumed" and on_gpu == gpus:
-                entries.append(f"instances.{kind}.{name}")
-    return entries
+    return [
+        f"instances.{kind}.{name}"
+        for kind, instance in profile.instances.items()
+        for name in ("compute_speed", "host_speed")
+        if getattr(instance, name).status == "assumed"
+        and gpus == (name == "compute_speed" and instance.compute_speed.value > instance.host_speed.value)
+    ]
 
 
 def _has_ranges(profile: Profile) -> bool:

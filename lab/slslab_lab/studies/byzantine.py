@@ -17,9 +17,10 @@ from slslab.errors import counted
 from slslab.report.formats import listed
 from slslab.run.bill import Book
 from slslab.run.metrics import grouped
+from slslab.toml_files import TomlTable
 from slslab_lab.runs.planning import architectures, make_plan
 from slslab_lab.studies.documents import Cell, Estimate, ReproducedRow, make_document, middle
-from slslab_lab.studies.kept import Entry, Kept, made_now
+from slslab_lab.studies.kept import Kept, made_now
 from slslab_lab.studies.study import Setup
 from slslab_lab.studies.trainings import learn, train
 from slslab_workers.models import spec
@@ -46,7 +47,7 @@ COLUMNS = (
 )
 
 
-class Series(Entry):
+class Series(TomlTable):
     """Test accuracies (0..1) after each epoch, by seed, of a rule that expects this number of attackers."""
 
     rule: str
@@ -60,7 +61,7 @@ class Series(Entry):
         return [100 * median(each[-LAST:]) for each in self.accuracies.values()]
 
 
-class Cost(Entry):
+class Cost(TomlTable):
     """Seconds of a rule on a model's gradients, in a process with the threads of the model's memory size."""
 
     rule: str

@@ -16,11 +16,10 @@ from typing import Any
 
 from slslab.predict.profiles.profile import Profile, load_profile
 from slslab.report.formats import percent
-from slslab.toml_files import DataFiles
+from slslab.toml_files import DataFiles, TomlTable
 from slslab_lab.papers.paper import Paper
 from slslab_lab.studies.aggregation import Fitted, Observed, Setting, fit_network, play_round
 from slslab_lab.studies.documents import Cell, Estimate, ReproducedRow, make_document
-from slslab_lab.studies.kept import Entry
 from slslab_lab.studies.study import Setup
 
 FITTED_TO, BLIND = "rq2", "rq3"
@@ -38,7 +37,7 @@ COLUMNS = (
 SECONDS, USD = "seconds", "usd"
 
 
-class Prediction(Entry):
+class Prediction(TomlTable):
     """Prediction of a round: seconds with their interval, seconds of the slowest function, USD, baselines' seconds."""
 
     model: str
@@ -52,7 +51,7 @@ class Prediction(Entry):
     baselines: Mapping[str, float]
 
 
-class Predictions(Entry):
+class Predictions(TomlTable):
     """RQ3's predictions, with the commit that made them and their profile."""
 
     commit: str

@@ -11,21 +11,15 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from slslab.errors import RequestError
-from slslab.toml_files import check_schema, validate
+from slslab.toml_files import TomlTable, check_schema, validate
 
 Entries = TypeVar("Entries", bound=BaseModel)
 
 
-class Entry(BaseModel):
-    """An entry of a file; unknown ones are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Kept(Entry):
+class Kept(TomlTable):
     """Measurements of one command: the day, the command (empty in older files), the host and the versions."""
 
     schema_version: Annotated[Literal[1], Field(alias="schema")] = 1

@@ -23,7 +23,8 @@ from slslab.errors import RunError
 from slslab.host.session import Session
 from slslab.stack.channels import EmbeddedRedis, find_server
 from slslab.stack.tensors import EmbeddedTensorDatabases
-from slslab_lab.studies.kept import Entry, Kept, made_now
+from slslab.toml_files import TomlTable
+from slslab_lab.studies.kept import Kept, made_now
 from slslab_lab.studies.study import Setup
 from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.scripts import LUA_AVERAGE
@@ -221,7 +222,7 @@ def check(operation: str, arm: Arm, expected: Vector) -> None:
         raise RunError(f"{arm.name}: the {operation} is wrong.", "don't use its seconds; look for the reason.")
 
 
-class Samples(Entry):
+class Samples(TomlTable):
     """One operation of one arm, turn by turn: seconds, and CPU seconds of the client in gets, arithmetic and puts, or
     of the database's script."""
 
@@ -232,7 +233,7 @@ class Samples(Entry):
     script_cpu_s: tuple[Seconds, ...] = ()
 
 
-class Model(Entry):
+class Model(TomlTable):
     """A model's parameters, float32, and its samples by operation and arm."""
 
     parameters: Annotated[int, Field(gt=0)]
@@ -252,7 +253,7 @@ class Model(Entry):
         return self
 
 
-class Released(Entry):
+class Released(TomlTable):
     """SPIRT's average as released, over JSON texts of `numbers` each: the bytes of the texts and the mean, CPU seconds
     of the Redis server for each run of the Lua script, and of a client that decodes all texts and averages them."""
 

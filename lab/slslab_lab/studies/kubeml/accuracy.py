@@ -9,9 +9,10 @@ from pydantic import Field
 
 from slslab.errors import counted
 from slslab.run.metrics import grouped
+from slslab.toml_files import TomlTable
 from slslab_lab.runs.planning import architectures, make_plan
 from slslab_lab.studies.documents import Cell, ReproducedRow, make_curve, make_document, middle
-from slslab_lab.studies.kept import Entry, Kept, made_now
+from slslab_lab.studies.kept import Kept, made_now
 from slslab_lab.studies.rankings import Order, judge
 from slslab_lab.studies.study import Setup
 from slslab_lab.studies.trainings import learn, train
@@ -27,7 +28,7 @@ OURS, PUBLISHED = "LeNet on mnist5k", "ResNet34 on CIFAR-10"
 COLUMNS = (("accuracy", "Accuracy after the last epoch", "%", 2),)
 
 
-class Series(Entry):
+class Series(TomlTable):
     """Test accuracies (0..1) after each epoch, by seed, for these functions and samples a minibatch."""
 
     functions: Annotated[int, Field(ge=1)]

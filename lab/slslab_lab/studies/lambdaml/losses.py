@@ -6,8 +6,9 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from slslab.toml_files import TomlTable
 from slslab_lab.runs.planning import architectures, make_plan
-from slslab_lab.studies.kept import Entry, Kept, made_now
+from slslab_lab.studies.kept import Kept, made_now
 from slslab_lab.studies.recording import check_done, make_run
 from slslab_lab.studies.trainings import train
 from slslab_workers.architecture import Progress
@@ -33,7 +34,7 @@ PLACES = 6
 Loss = Annotated[float, Field(allow_inf_nan=False)]
 
 
-class Series(Entry):
+class Series(TomlTable):
     """The losses of one plan by seed; `plan` is the first seed's, without the run's name.
 
     In one process they are the losses before the first round and after each, on the test rows; with EM, the mean
