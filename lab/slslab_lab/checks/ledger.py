@@ -24,8 +24,6 @@ def check_metered(run: Run) -> Iterator[Violation]:
     """Check that every accepted invocation is metered, and nothing else."""
     accepted = {e["invocation"]: e for e in run.events if e["op"] == "invoke" and e["worker"] < 0}
     metered = metrics.grouped((record["request_id"], record) for record in run.invocations)
-    if not run.complete:
-        raise NotChecked("the run didn't finish, so invocations that were still running aren't metered")
     for invocation, event in accepted.items():
         records = metered[invocation]
         if not records and not event["failed"]:

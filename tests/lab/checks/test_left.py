@@ -8,7 +8,7 @@ from tests.lab.checks.small import PLAN, Event, event, of_events
 
 from slslab_lab.checks.exchange import Exchange
 from slslab_lab.checks.left import check_environments, check_objects, check_queues
-from slslab_lab.checks.violation import NotChecked, Violation
+from slslab_lab.checks.violation import Violation
 from slslab_workers.patterns.messages import Message, Name, Protocol
 
 # Worker 1 makes two messages in step 3 of epoch 2, of which worker 0 deletes one.
@@ -123,11 +123,3 @@ def test_environments() -> None:
         Violation("environments", said.format("b", 0), 1, event=1),
         Violation("environments", said.format("c", 2), 1, event=2),
     ]
-
-
-def test_of_a_run_that_did_not_come_to_its_end_nothing_is_asked() -> None:
-    run = of_events(complete=False)
-    checks = check_objects(run, Exchange(run.events, Protocol(PARCELS))), check_queues(run), check_environments(run)
-    for violations in checks:
-        with pytest.raises(NotChecked, match=r"^the run didn't finish, so leftovers are expected$"):
-            list(violations)

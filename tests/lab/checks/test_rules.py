@@ -41,7 +41,9 @@ def test_what_a_failed_run_lacks_is_no_violation_and_what_it_has_too_often_is() 
     again = planting.repeat(planting.find("object.get", "/gradients/e0/s1/1"))
     checked = check(planting.done().replace(complete=False))
     assert [(violation.rule, violation.event) for violation in checked.violations] == [("twice", again["event"])]
-    assert {"lost", "counts", "objects", "queues", "environments", "metered"} <= checked.not_checked.keys()
+    left_out = "lost", "counts", "objects", "queues", "environments", "metered"
+    reason = "the run didn't finish, so messages, records and removals may be missing"
+    assert checked.not_checked.items() >= dict.fromkeys(left_out, reason).items()
 
 
 @pytest.mark.parametrize(
