@@ -19,12 +19,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, field_validator
+from pydantic import BeforeValidator, Field, StringConstraints, field_validator
 
 # pydantic can check TypedDicts from `typing` only from Python 3.12 on.
 from typing_extensions import TypedDict
 
-from slslab.toml_files import DataFiles
+from slslab.toml_files import DataFiles, TomlTable
 from slslab_workers.plan import Plan
 from slslab_workers.trace.operations import BILLED, OPERATIONS
 
@@ -71,11 +71,7 @@ def describe_meter(meter: str) -> tuple[str, str]:
     return METERS[meter]
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class _Sourced(_Entry):
+class _Sourced(TomlTable, strict=True):
     source: Annotated[str, Field(min_length=1)]
     status: Literal["documented", "assumed"]
 
@@ -119,7 +115,7 @@ class Price(Rate):
         return tiers
 
 
-class Book(_Entry):
+class Book(TomlTable, strict=True):
     """A dated list of prices, each with its source; `gb_mb` is the number of MB in the book's GB.
 
     `free_tier` lists for readers of the file what an account gets free each month; nothing reads it.
