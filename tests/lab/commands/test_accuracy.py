@@ -214,7 +214,9 @@ def test_what_is_refused(slslab: Slslab, tmp_path: Path, monkeypatch: pytest.Mon
         (b"\x0c" + bytes(7) + b'{"schema":1}', "it has no plan"),
     ):
         checkpoint.write_bytes(broken)
-        refused(slslab("allreduce", *small, "--epochs", "2", "--resume"), 1, f"checkpoint.bin cannot be read: {wrong}.")
+        refused(
+            slslab("allreduce", *small, "--epochs", "2", "--resume"), 1, f"checkpoint.bin is not a checkpoint: {wrong}."
+        )
     checkpoint.write_bytes(whole)
 
     def fail(_: Replicas) -> None:

@@ -9,7 +9,7 @@ import io
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 
 from slslab.errors import RequestError, RunError, writable
 from slslab.run.log import locked, replacing
+from slslab.run.reading import reading
 
 DOCUMENT, TABLE, CHECKPOINT = "curve.json", "curve.csv", "checkpoint.bin"
 SCHEMA = 1
@@ -94,16 +95,9 @@ class CurveDirectory:
                 document = _read_document(next(parts, bytearray()))
             yield document, parts
 
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Raise RunError that names the checkpoint for what it lacks (KeyError), and for wrong values in it."""
-        try:
-            yield
-        except (KeyError, TypeError, ValueError) as error:
-            wrong = f"it has no {error.args[0]}" if isinstance(error, KeyError) else str(error)
-            raise RunError(
-                f"{self.path / CHECKPOINT} cannot be read: {wrong}.", "remove the directory, and run the command again."
-            ) from error
+    def reading(self) -> AbstractContextManager[None]:
+        """Return a context that raises RunError if it meets a damaged checkpoint."""
+        return reading(self.path / CHECKPOINT, "a checkpoint")
 
     @contextmanager
     def _replacing(self, name: str) -> Iterator[BinaryIO]:
