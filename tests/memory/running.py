@@ -29,7 +29,7 @@ from tests.memory.tensors import PLACE, Databases, Stream, compiled_once
 
 from slslab.run.bill import load_book
 from slslab.run.log import metered
-from slslab.run.run import Run, bill_document
+from slslab.run.run import Run
 from slslab.run.table import tabulate
 from slslab.tensordb.executions import Report, reporter
 from slslab_lab.runs.on_lambda import play
@@ -175,7 +175,7 @@ def _reporter(recorder: Recorder) -> Report:
 
 
 def _recorded(plan: Plan, log: "_Log", outcome: Outcome | None, failure: BaseException | None, seconds: float) -> Run:
-    """Return the run as `slslab check` reads it, with the document and bill that it would have left."""
+    """Return the run as `slslab check` reads it, with the document that it would have left."""
     failed = failure if isinstance(failure, RunFailed | None) else RunFailed(type(failure).__name__, str(failure))
     events = tabulate([{"record": "header", "run": plan.run, "clock": "virtual"}, *log.records])
     records, book = metered(log.records, "invocation"), load_book(plan.prices)
@@ -185,7 +185,7 @@ def _recorded(plan: Plan, log: "_Log", outcome: Outcome | None, failure: BaseExc
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("slslab_lab.replay.modelled.SIZES", ())  # other memory sizes take most of a document's time
         made["lambda"] = play(run, book)
-    return run.replace(bill=bill_document(made["lambda"], made["cost"]))
+    return run
 
 
 def learnt_alone(plan: Plan) -> str | None:

@@ -1,4 +1,4 @@
-"""Run directories: a run's plan, trace, records, bill and document. A finished run is never modified."""
+"""Run directories: a run's plan, trace, records and document. A finished run is never modified."""
 
 import fcntl
 import json
@@ -26,7 +26,6 @@ DOCUMENT = "run.json"
 PLAN = "plan.toml"
 # Follows the function's name.
 FITTED = ".aws.toml"
-BILL = "bill.json"
 LOCK = ".lock"
 # The start time, with which a run's id begins.
 BEGAN = "%Y%m%d-%H%M%S"
@@ -127,7 +126,7 @@ class RunDirectory:
 
     def digests(self) -> dict[str, str]:
         """Return the SHA-256, by name, of each file that a finished run's figures come from."""
-        kept = (PLAN, TABLE, INVOCATIONS, INSTANCES, BILL)
+        kept = (PLAN, TABLE, INVOCATIONS, INSTANCES)
         return {name: _sha256(self.path / name) for name in kept if (self.path / name).exists()}
 
     def finish(self, document: Mapping[str, Any]) -> dict[str, Any]:
@@ -159,10 +158,6 @@ class RunDirectory:
     def service(self) -> dict[str, Any] | None:
         """Return the description of the service that recorded here, None for a run; RunError if it isn't JSON."""
         return self._read(SERVICE, "a service's")
-
-    def bill(self) -> dict[str, Any] | None:
-        """Return the run's bill, None if there isn't one; RunError if it isn't JSON."""
-        return self._read(BILL, "a bill")
 
     def profile(self, function: str) -> Path:
         """Return the path of the profile that is fitted to a function's times on AWS; it may not exist."""

@@ -44,14 +44,12 @@ class Run:
 
     `events` are the rows of its trace, and `torn` tells whether its log broke off in the middle of a line.
     `invocations` and `instances` are metered records. `document` is its run.json, None while it runs and if its command
-    was killed. `bill` is its bill.json. A run that isn't `complete` failed, was interrupted, or lost the end of its
-    trace, so missing events prove nothing. `running_hosts` are the hosts of databases and queues that still run, as if
-    they ended now.
+    was killed. A run that isn't `complete` failed, was interrupted, or lost the end of its trace, so missing events
+    prove nothing. `running_hosts` are the hosts of databases and queues that still run, as if they ended now.
     """
 
     PARTS: ClassVar[tuple[str, ...]] = (
-        *("plan", "_trace", "events", "torn", "invocations", "instances", "running_hosts"),
-        *("document", "bill", "complete"),
+        *("plan", "_trace", "events", "torn", "invocations", "instances", "running_hosts", "document", "complete"),
     )
     running_hosts: metrics.Records = ()
 
@@ -113,11 +111,6 @@ class Run:
     def instances(self) -> metrics.Records:
         """The metered records of its instances."""
         return metered_records(self.directory.path, "instance")
-
-    @cached_property
-    def bill(self) -> Mapping[str, Any] | None:
-        """Its bill, None if there isn't one, as in some recordings of a repository."""
-        return self.directory.bill()
 
     @cached_property
     def complete(self) -> bool:

@@ -16,10 +16,10 @@ from slslab.host.procfs import read_times
 from slslab.lambda_.emulator import PACKAGES_OF_IMAGES
 from slslab.predict.profiles.profile import load_platform
 from slslab.run.bill import Book, load_book
-from slslab.run.directory import BILL, RunDirectory, root
+from slslab.run.directory import RunDirectory, root
 from slslab.run.document import Alone, NotAlone, RunDocument
 from slslab.run.log import TraceWriter
-from slslab.run.run import Run, bill_document
+from slslab.run.run import Run
 from slslab.stack.instances.fleet import check_fleet
 from slslab_lab.pages.run_page import PAGE, leave_page
 from slslab_lab.replay.gpus import check_book
@@ -170,7 +170,6 @@ def execute(
         made = ended.describe(host, outcome, failure, seconds, book, before, processor)
         ended = ended.replace(document=made)
         made["lambda"] = play(ended, book)
-        directory.write(BILL, bill_document(made["lambda"], made["cost"]))
         page = leave_page(directory.path / PAGE, ended)
         return cast(RunDocument, directory.finish({**made, "report": page}))
     except (PlanError, HostError, KeyboardInterrupt) as error:

@@ -129,7 +129,7 @@ def test_a_finished_run_is_never_modified(root: Path) -> None:
     directory = make(root, "one")
     before = {path: path.read_bytes() for path in directory.path.iterdir() if path.is_file()}
     modifications: list[Callable[[], None]] = [
-        lambda: directory.write("bill.json", {}),
+        lambda: directory.write("other.json", {}),
         lambda: directory.write("run.json", {}),
         lambda: directory.write_plan({}),
     ]

@@ -55,7 +55,7 @@ def test_a_run_that_was_copied_and_renamed_is_the_same(path: Path, tmp_path: Pat
     assert moved.events
     assert moved.replace(complete=False).parts().keys() >= {"events", "document", "complete"}
     (copy / TABLE).unlink()
-    assert moved.replace(bill={}).events == run.events
+    assert moved.replace(instances=[]).events == run.events
     again = Run(RunDirectory(copy))
     assert again.summary() == run.summary()
     with pytest.raises(RunError, match="has no trace"):
@@ -94,7 +94,7 @@ def test_a_run_without_a_trace_has_its_plan(tmp_path: Path) -> None:
     plan = write_log(tmp_path / "begun")
     (tmp_path / "begun" / LOG).unlink()
     run = read_run(RunDirectory(tmp_path / "begun"))
-    assert (run.plan, run.id, list(run.invocations), list(run.instances), run.bill) == (plan, plan.run, [], [], None)
+    assert (run.plan, run.id, list(run.invocations), list(run.instances)) == (plan, plan.run, [], [])
     with pytest.raises(RunError, match="has no trace"):
         run.summary()
 
@@ -113,7 +113,7 @@ def test_a_run_that_goes_on_and_what_follows_no_plan_are_refused(tmp_path: Path)
 
 def test_a_run_in_memory_has_what_it_is_given() -> None:
     run = Run(plan=make_plan(), events=[])
-    assert (list(run.invocations), list(run.instances), run.document, run.bill) == ([], [], None, None)
+    assert (list(run.invocations), list(run.instances), run.document) == ([], [], None)
     assert (run.torn, run.complete, run.alone, run.arch, run.peak_memory_mb) == (False, False, None, "x86_64", 0)
     assert run.cost(load_book(DEFAULT_BOOK))["total"] == "0"
     (other,) = run.replace(invocations=[{"architecture": "arm64", "memory_mb": 1769, "max_memory_mb": 9}]).invocations

@@ -30,7 +30,7 @@ class Planting:
     def __init__(self, name: str, *, document: bool = False) -> None:
         self.run = recorded(name)
         if not document:
-            self.run = self.run.replace(document=None, bill=None, plan=self.run.plan, complete=self.run.complete)
+            self.run = self.run.replace(document=None, plan=self.run.plan, complete=self.run.complete)
         self.events: Rows = [{**event, "causes": [*event["causes"]]} for event in self.run.events]
         self.records = [dict(record) for record in self.run.invocations]
         self.instances = [dict(record) for record in self.run.instances]

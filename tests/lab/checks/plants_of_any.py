@@ -137,10 +137,3 @@ def a_total_of_the_bill() -> Planted:
     assert p.run.document is not None
     cost = {**p.run.document["cost"], "total": "0.5"}
     return planted(p, "bill", None, document={**p.run.document, "cost": cost})
-
-
-@plant
-def a_bill_beside_the_document() -> Planted:
-    p = Planting("gradssharding", document=True)
-    assert p.run.bill is not None
-    return planted(p, "bill", None, bill={**p.run.bill, "lines": []})

@@ -178,19 +178,13 @@ def test_the_lines_of_a_bill(cost: dict[str, Any], sentences: Sequence[str]) -> 
     assert list(check_bill(finished(cost=cost))) == expected
 
 
-def test_a_bill_on_lambda_and_its_copy() -> None:
+def test_a_bill_on_lambda() -> None:
     wrong, cost = priced(line(), total="1"), priced(line())
     said = Violation("bill", "The bill's lines on Lambda add up to 0.000015, but its total is 1.")
     modelled = finished(**{"cost": cost, "lambda": {"status": "modelled", "cost": wrong}})
     assert list(check_bill(modelled)) == [said]
-    assert list(check_bill(modelled.replace(bill={"host": cost, "lines": wrong["lines"]}))) == [said]
-    on_lambda = Violation("bill", "bill.json and the run's document differ in the bill on Lambda.")
-    of_host = Violation("bill", "bill.json and the run's document differ in the bill of this host.")
-    assert list(check_bill(modelled.replace(bill={"host": wrong, "lines": []}))) == [said, of_host, on_lambda]
-    assert list(check_bill(modelled.replace(bill={"lines": wrong["lines"]}))) == [said, of_host]
-    assert list(check_bill(modelled.replace(bill={"host": cost}))) == [said, on_lambda]
     not_modelled = finished(**{"cost": cost, "lambda": {"status": "not modelled", "cost": wrong}})
-    assert list(check_bill(not_modelled.replace(bill={"host": cost, "lines": []}))) == []
+    assert list(check_bill(not_modelled)) == []
 
 
 def test_bills_that_are_not_checked() -> None:

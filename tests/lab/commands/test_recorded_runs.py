@@ -46,7 +46,7 @@ def test_document_of_a_finished_run(recorded_runs: RecordedRuns, architecture: s
     directory = RunDirectory(recorded_runs[architecture].path)
     assert {name: digest for name, digest in document["files"].items() if name != "run.json"} == directory.digests()
     directory.verify(document)
-    assert {"plan.toml", "trace.parquet", "invocations.jsonl", "bill.json"} <= document["files"].keys()
+    assert {"plan.toml", "trace.parquet", "invocations.jsonl"} <= document["files"].keys()
     # Those that only add up or supervise come last.
     ranks = list(range(len(document["per_worker"])))
     assert [worker["worker"] for worker in modelled["per_worker"]] == ranks
@@ -94,11 +94,10 @@ def test_bill_adds_up(recorded_runs: RecordedRuns, architecture: str) -> None:
         assert sum(Decimal(line["amount"]) for line in bill["host"]["lines"]) == Decimal(bill["host"]["total"])
         for line in (*bill["lines"], *bill["host"]["lines"]):
             assert Decimal(line["quantity"]) * Decimal(line["price"]) == Decimal(line["amount"])
-    left = json.loads((path / "bill.json").read_text())
-    assert left == slslab("bill", path, "--json").document
-    assert left["host"] == document["cost"]
-    assert {**document["lambda"]["cost"], **left} == left
-    assert left["range"] == document["lambda"]["ranges"]["cost"]
+    bill = slslab("bill", path, "--json").document
+    assert bill["host"] == document["cost"]
+    assert {**document["lambda"]["cost"], **bill} == bill
+    assert bill["range"] == document["lambda"]["ranges"]["cost"]
     quantities = {line["item"]: Decimal(line["quantity"]) for line in document["cost"]["lines"]}
     lists = document["overheads"]["counts"].get("object.list", 0)
     assert quantities.get("S3 LIST requests", 0) == lists
@@ -146,7 +145,7 @@ def test_instances_are_billed_by_the_second(recorded_runs: RecordedRuns) -> None
 def test_run_directory_is_complete(recorded_runs: RecordedRuns, architecture: str) -> None:
     path, document = recorded_runs[architecture]
     assert {file.name for file in path.iterdir()} == {
-        "plan.toml", "trace.parquet", "invocations.jsonl", "bill.json", "run.json", "logs",
+        "plan.toml", "trace.parquet", "invocations.jsonl", "run.json", "logs",
         "report.html", *(("instances.jsonl",) if architecture in INSTANCES else ()),
     }  # fmt: skip
     assert document["report"] == {"file": "report.html", "error": None}

@@ -74,7 +74,7 @@ def _write(client: "MlflowClient", experiment: str, run: Run) -> str:
         client.log_batch(id_, metrics=metrics[first : first + METRICS])
     for first in range(0, max(len(params), len(tags)), OTHERS):
         client.log_batch(id_, params=params[first : first + OTHERS], tags=tags[first : first + OTHERS])
-    for name in ("run.json", "plan.toml", "bill.json", "report.html"):
+    for name in ("run.json", "plan.toml", "report.html"):
         if (path := run.directory.path / name).exists():
             client.log_artifact(id_, str(path))
     client.set_terminated(id_, STATUSES[run.summary()["status"]], ended)
