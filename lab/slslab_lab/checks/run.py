@@ -49,14 +49,7 @@ class Checked:
 
     def as_document(self) -> dict[str, Any]:
         """Return it as JSON-safe data."""
-        return {
-            "run": self.run,
-            "holds": not self.violations,
-            "events": self.events,
-            "rules": list(self.rules),
-            "not_checked": dict(self.not_checked),
-            "violations": [asdict(violation) for violation in self.violations],
-        }
+        return {"run": self.run, "holds": not self.violations, **asdict(self)}
 
 
 def check(run: Run, rules: Iterable[str] = RULES) -> Checked:

@@ -23,9 +23,7 @@ def admit_concurrency(plan: Plan, architecture: Architecture) -> None:
     if needed <= most or architecture.requirements(plan).instances is not None:
         return
     owner = ("account", plan.account) if plan.platform is None else ("platform", plan.platform)
-    fits = bisect_left(
-        range(1, plan.workers), True, key=lambda n: architecture.concurrency(replace(plan, workers=n)) > most
-    )
+    fits = _most_workers(plan, lambda fewer: architecture.concurrency(fewer) <= most)
     fewer = f"--workers {fits} or fewer" if fits else "fewer --workers and --batches"
     raise RequestError(
         f"{plan.architecture} needs {counted(needed, 'function')} at once, but the {' '.join(owner)} allows only "
@@ -59,8 +57,8 @@ def admit(plan: Plan, architecture: Architecture, budgets_mb: Sequence[int]) -> 
                     f"an option may lower that: slslab run {plan.architecture} --help",
                 )
             beside = f" + {phase.beside_mb:,} MB of smaller functions and databases" if phase.beside_mb else ""
-            fits = bisect_left(
-                range(1, plan.workers), True, key=lambda n: not _all_fit(plan, architecture, n, budgets_mb)
+            fits = _most_workers(
+                plan, lambda fewer: all(_fits(each, fewer, budgets_mb) for each in architecture.resident_set(fewer))
             )
             raise HostError(
                 f"{phase.name} needs {counted(phase.environments, 'environment')} at once: "
@@ -81,6 +79,6 @@ def _fits(phase: ResidentPhase, plan: Plan, budgets_mb: Sequence[int]) -> bool:
     return phase.environments + beside <= most and needed_mb <= sum(budgets_mb)
 
 
-def _all_fit(plan: Plan, architecture: Architecture, workers: int, budgets_mb: Sequence[int]) -> bool:
-    smaller = replace(plan, workers=workers)
-    return all(_fits(phase, smaller, budgets_mb) for phase in architecture.resident_set(smaller))
+def _most_workers(plan: Plan, fits: Callable[[Plan], bool]) -> int:
+    """Return the largest number of workers, fewer than the plan's, with which it fits; 0 if none does."""
+    return bisect_left(range(1, plan.workers), True, key=lambda workers: not fits(replace(plan, workers=workers)))
