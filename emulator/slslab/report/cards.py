@@ -208,12 +208,6 @@ def host_card(document: Document) -> Card | None:
                 f"the {formats.megabytes(limit)} limit for zip packages",
             )
         )
-    spent = [
-        f"{name.replace('_', ' ')} {formats.seconds(value)}"
-        for name, value in (host.get("own_cpu_seconds") or {}).items()
-    ]
-    if spent:
-        facts.append(("slslab's own CPU time", ", ".join(spent)))
     return Card("card-host", "Host and what it enforced", facts=tuple(facts))
 
 
