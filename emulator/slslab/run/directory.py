@@ -56,7 +56,6 @@ class RunDirectory:
             path.mkdir(parents=True, exist_ok=True)
             if any(path.iterdir()):
                 raise RequestError(f"{path} is not empty, and a run never overwrites another.", "choose another --out.")
-        with writable(path, "choose another --out."):
             # Fails if another command uses the same directory at the same time.
             (path / "logs").mkdir()
         return cls(path)

@@ -15,7 +15,7 @@ from slslab.run import metrics
 from slslab.run.bill import DEFAULT_BOOK, Book, Cost, Usage, compute_bill, load_book
 from slslab.run.containers import container_usage
 from slslab.run.directory import RunDirectory
-from slslab.run.document import SCHEMA, Alone, AloneKind, Modelled, NotAlone, NotModelled, not_modelled
+from slslab.run.document import SCHEMA, Alone, AloneKind, NotAlone, not_modelled
 from slslab.run.failure import describe_failure
 from slslab.run.faults import epochs_with_losses, injected
 from slslab.run.log import load, metered_records
@@ -360,20 +360,3 @@ def read_run(directory: RunDirectory) -> Run:
     if run.document is not None:
         directory.verify(run.document)
     return run
-
-
-def bill_document(replayed: Modelled | NotModelled, cost: Cost) -> dict[str, Any]:
-    """Return the bill of a run: on Lambda with its 80 % range, or why it isn't modelled.
-
-    `host` is what its usage as metered on its host would cost at the same prices.
-    """
-    if replayed["status"] == "modelled":
-        return {
-            "schema": 1,
-            **replayed["cost"],
-            "profile": replayed["profile"],
-            "range": replayed["ranges"]["cost"],
-            "uncertainty": replayed["uncertainty"]["cost"],
-            "host": cost,
-        }
-    return {"schema": 1, **replayed, "host": cost}

@@ -7,7 +7,7 @@ from slslab.installation import installed, lacking
 from slslab.run.bill import DEFAULT_BOOK, Book, load_book
 from slslab.run.directory import resolve
 from slslab.run.document import Modelled, NotModelled, not_modelled
-from slslab.run.run import NOT_ENDED, Run, bill_document
+from slslab.run.run import NOT_ENDED, Run
 from slslab.run.service import Service, open_run
 from slslab_workers.faults.plan import kinds_left_out
 
@@ -27,7 +27,7 @@ def play(run: Run, book: Book) -> Modelled | NotModelled:
 
 
 def bill_of(name: str, book: str | None, kind: str | None = None) -> Mapping[str, Any]:
-    """Return a run's bill by a price book, from its trace and invocations (`bill_document`).
+    """Return a run's bill on Lambda with its 80 % range, or why it isn't modelled; `host` bills what its host metered.
 
     Without a book it is by AWS's prices, or by the plan's if that is for a platform with GPUs.
 
@@ -39,4 +39,8 @@ def bill_of(name: str, book: str | None, kind: str | None = None) -> Mapping[str
         return run.bill_document(load_book(book or DEFAULT_BOOK))
     directory.verify(run.summary())
     prices = load_book(book or (run.plan.prices if run.platform else DEFAULT_BOOK))
-    return bill_document(play(run, prices), run.cost(prices))
+    found, host = play(run, prices), run.cost(prices)
+    if found["status"] != "modelled":
+        return {"schema": 1, **found, "host": host}
+    basis = {"profile": found["profile"], "range": found["ranges"]["cost"], "uncertainty": found["uncertainty"]["cost"]}
+    return {"schema": 1, **found["cost"], **basis, "host": host}
