@@ -41,25 +41,25 @@ TIME, BILL, BILLED = "time on AWS, s", "bill, USD", "billed time on AWS, s"
 # Figures with 80 % ranges, by their names in documents.
 MODELLED = {TIME: "seconds", BILL: "cost", BILLED: "billed_seconds"}
 PRICED = f"{summaries.HOST_PRICED}, USD"
-# Figures of whole runs to compare: a title and the value. `slslab_lab.runs.on_lambda` modelled the first three when the
+# Figures of whole runs to compare, by their titles. `slslab_lab.runs.on_lambda` modelled the first three when the
 # runs ended.
-FIGURES: tuple[tuple[str, Value], ...] = (
-    (TIME, _on_lambda(lambda found: float(found["seconds"]))),
-    (BILL, _on_lambda(lambda found: float(found["cost"]["total"]))),
-    (BILLED, _on_lambda(lambda found: float(found["billed_seconds"]))),
-    ("first to last, s", lambda d: d["seconds"].get("span")),
-    ("billed time, s", lambda d: d["billed_seconds"]),
-    ("GB-seconds", lambda d: float(d["gb_seconds"])),
-    ("peak memory, MB", lambda d: d["peak_memory_mb"]),
-    ("bytes sent, MB", lambda d: d["bytes"]["in"] / 1e6),
-    ("bytes received, MB", lambda d: d["bytes"]["out"] / 1e6),
-    ("invocations", lambda d: d["invocations"]),
-    ("cold starts", lambda d: d["cold_starts"]),
-    ("updates a worker", lambda d: d.get("updates")),
-    ("training loss", lambda d: d["loss"][-1] if d["loss"] else None),
-    (ACCURACY, lambda d: d["accuracy"][-1] if d["accuracy"] else None),
-    (PRICED, lambda d: float(d["cost"]["total"])),
-)
+FIGURES: Mapping[str, Value] = {
+    TIME: _on_lambda(lambda found: float(found["seconds"])),
+    BILL: _on_lambda(lambda found: float(found["cost"]["total"])),
+    BILLED: _on_lambda(lambda found: float(found["billed_seconds"])),
+    "first to last, s": lambda d: d["seconds"].get("span"),
+    "billed time, s": lambda d: d["billed_seconds"],
+    "GB-seconds": lambda d: float(d["gb_seconds"]),
+    "peak memory, MB": lambda d: d["peak_memory_mb"],
+    "bytes sent, MB": lambda d: d["bytes"]["in"] / 1e6,
+    "bytes received, MB": lambda d: d["bytes"]["out"] / 1e6,
+    "invocations": lambda d: d["invocations"],
+    "cold starts": lambda d: d["cold_starts"],
+    "updates a worker": lambda d: d.get("updates"),
+    "training loss": lambda d: d["loss"][-1] if d["loss"] else None,
+    ACCURACY: lambda d: d["accuracy"][-1] if d["accuracy"] else None,
+    PRICED: lambda d: float(d["cost"]["total"]),
+}
 
 
 # What a run does, in a reader's words. Runs that differ in these don't do the same work.
@@ -201,7 +201,7 @@ def describe_comparison(documents: Sequence[Document]) -> Page:
 
 
 def _text(title: str, document: Document) -> str:
-    value = dict(FIGURES)[title](document)
+    value = FIGURES[title](document)
     if title in MODELLED and value is not None:
         return figure_text(replayed(document) or {}, MODELLED[title])
     return share(value) if title == ACCURACY else significant(value)
@@ -209,13 +209,12 @@ def _text(title: str, document: Document) -> str:
 
 def _change(title: str, first: Document, second: Document) -> str:
     """Return by what share a figure of the second run differs: as the 80 % range of their ratio, if it has one."""
-    first_value, second_value = (dict(FIGURES)[title](document) for document in (first, second))
+    first_value, second_value = (FIGURES[title](document) for document in (first, second))
     relative = second_value / first_value - 1 if first_value and second_value is not None else None
-    models = [replayed(document) or {} for document in (first, second)]
-    if relative is None or title not in MODELLED or not all("uncertainty" in model for model in models):
+    errors = [_uncertainty(replayed(document) or {}, MODELLED.get(title, "")) for document in (second, first)]
+    if relative is None or errors[0] is None or errors[1] is None:
         return difference(relative)
-    errors = [read_uncertainty(model["uncertainty"][MODELLED[title]]) for model in models]
-    low, high = ratio_range((1 + relative, 1), (errors[1], errors[0]))
+    low, high = ratio_range((1 + relative, 1), (errors[0], errors[1]))
     if low <= 1 <= high:
         return "can't be told apart"
     return f"{span(low, high)} times" if high >= 2 else f"{100 * (low - 1):+.0f} to {100 * (high - 1):+.0f} %"
@@ -253,7 +252,7 @@ def pictured(documents: Sequence[Document]) -> Chart | None:
 
 def _figures(documents: Sequence[Document], names: Sequence[str]) -> Card:
     rows: list[tuple[str | Cell, ...]] = []
-    for title, value in FIGURES:
+    for title, value in FIGURES.items():
         if any(value(document) is not None for document in documents):
             first, *others = documents
             cells = (Cell(_text(title, other), _change(title, first, other)) for other in others)
@@ -291,21 +290,17 @@ def _bill(documents: Sequence[Document], names: Sequence[str]) -> Card:
     found, title = [replayed(document) for document in documents], "Bill, modelled"
     if not any(found):
         found, title = list(documents), summaries.HOST_PRICED.capitalize()
-    of_run = {name: one["cost"] for name, one in zip(names, found, strict=True) if one is not None}
-    amounts: dict[str, dict[str, Decimal]] = {}
-    for name, cost in of_run.items():
-        for line in cost["lines"]:
-            by_run = amounts.setdefault(line["item"], dict.fromkeys(of_run, Decimal(0)))
-            by_run[name] += Decimal(line["amount"])
-    totals = {name: Decimal(cost["total"]) for name, cost in of_run.items()}
-
-    def row(title: str, by_run: Mapping[str, Decimal]) -> tuple[str, ...]:
-        return (title, *(f"{by_run[name]:.8f}" if name in by_run else MISSING for name in names))
-
-    table = Table(
-        ("line, USD", *names), [row(item, by_run) for item, by_run in amounts.items()], (row("total", totals),)
-    )
-    return Card("card-bill", title, (), (table,), wide=True)
+    costs = [None if one is None else one["cost"] for one in found]
+    lines = [
+        None if cost is None else grouped((line["item"], Decimal(line["amount"])) for line in cost["lines"])
+        for cost in costs
+    ]
+    rows = [
+        (item, *(MISSING if own is None else f"{sum(own.get(item, ())):.8f}" for own in lines))
+        for item in dict.fromkeys(chain(*filter(None, lines)))
+    ]
+    total = ("total", *(MISSING if cost is None else f"{Decimal(cost['total']):.8f}" for cost in costs))
+    return Card("card-bill", title, (), (Table(("line, USD", *names), rows, (total,)),), wide=True)
 
 
 def _conditions(documents: Sequence[Document], names: Sequence[str]) -> Card | None:
@@ -375,17 +370,15 @@ class _Compared:
 
 def _compare(documents: Sequence[Document], names: Sequence[str]) -> _Compared:
     found = [replayed(document) for document in documents]
-    modelled = any(one is not None for one in found)
-    used = found if modelled else list(documents)
+    if not any(found):
+        found = [{**document, "seconds": document["seconds"]["measured"]} for document in documents]
     names = [with_article(name) for name in names]
-    pairs = [(name, one) for name, one in zip(names, used, strict=True) if one is not None]
+    pairs = [(name, one) for name, one in zip(names, found, strict=True) if one is not None]
     seconds, costs = [], []
     for name, one in pairs:
-        taken, bill = (one["seconds"] if modelled else one["seconds"]["measured"]), float(one["cost"]["total"])
-        here = f"{significant(taken, 3)} s", summaries.amount(one["cost"])
-        in_words = summaries.modelled_figures(one) if modelled else here
-        seconds.append(_Entry(name, taken, _uncertainty(one, "seconds"), in_words[0]))
-        costs.append(_Entry(name, bill, _uncertainty(one, "cost"), in_words[1]))
+        time, bill = summaries.modelled_figures(one)
+        seconds.append(_Entry(name, one["seconds"], _uncertainty(one, "seconds"), time))
+        costs.append(_Entry(name, float(one["cost"]["total"]), _uncertainty(one, "cost"), bill))
     learnt = [
         (name, document["accuracy"][-1])
         for name, document in zip(names, documents, strict=True)
@@ -453,7 +446,8 @@ def _entry_alone(name: str, one: Document) -> _Entry:
 
 
 def _uncertainty(one: Document, figure: str) -> Uncertainty | None:
-    return read_uncertainty(one["uncertainty"][figure]) if "uncertainty" in one else None
+    known = one.get("uncertainty", {}).get(figure)
+    return read_uncertainty(known) if known else None
 
 
 def _ranks(values: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
