@@ -270,10 +270,14 @@ def gantt(
     return Chart(identifier, label, specification(chart), {DATA: Data(columns, rows)}, PHASE_KEYS, caption, name)
 
 
-def heat_map(label: str, communication: Communication, texts: Mapping[tuple[str, str], str]) -> Chart:
-    """Draw bytes from participants (rows) to participants (columns); `texts` lists each cell's bytes by store."""
-    moved = grouped(((transfer.source, transfer.target), transfer.bytes) for transfer in communication.transfers)
-    rows = [(*ends, sum(sizes), formats.size(sum(sizes)), texts[ends]) for ends, sizes in moved.items()]
+def heat_map(label: str, communication: Communication) -> Chart:
+    """Draw bytes from participants (rows) to participants (columns), with each cell's bytes by store in its tooltip."""
+    moved = grouped(((each.source, each.target), each.bytes) for each in communication.transfers)
+    stores = grouped(
+        ((each.source, each.target), f"{each.store}: {formats.size(each.bytes)} in {each.messages:,}")
+        for each in communication.transfers
+    )
+    rows = [(*ends, sum(sizes), formats.size(sum(sizes)), "; ".join(stores[ends])) for ends, sizes in moved.items()]
     order = list(communication.participants)
     # A column too narrow for a number only shows it in the tooltip.
     opacity = alt.ExprRef(f"width / {len(order)} > 62 ? 1 : 0")

@@ -1,6 +1,5 @@
 """The content of a reproduction: published, recomputed, measured and modelled figures, side by side."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
@@ -137,17 +136,16 @@ def _column(document: Document, column: Document) -> Card | None:
 
 
 def _unexplained(rows: Sequence[tuple[Document, Document]]) -> Iterator[str]:
-    named: dict[str, dict[str, None]] = defaultdict(dict)
-    published = set()
-    for row, cell in rows:
-        name = _joined(row["name"], row["group"])
-        if cell.get("published"):
-            published.add(name)
-        for way in cell["recomputed"]:
-            if way["verdict"] == CANNOT and way["reason"]:
-                named[way["reason"].rstrip(".")][name] = None
-    for reason, names in named.items():
-        of = "" if published <= names.keys() else f" for {'; '.join(names)}"
+    named = [(_joined(row["name"], row["group"]), cell) for row, cell in rows]
+    published = {name for name, cell in named if cell.get("published")}
+    reasons = grouped(
+        (way["reason"].rstrip("."), name)
+        for name, cell in named
+        for way in cell["recomputed"]
+        if way["verdict"] == CANNOT and way["reason"]
+    )
+    for reason, names in reasons.items():
+        of = "" if published <= {*names} else f" for {'; '.join(dict.fromkeys(names))}"
         yield f"Cannot be recomputed{of}: {reason}."
 
 

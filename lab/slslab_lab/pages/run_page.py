@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 
 from slslab.errors import SlslabError, counted
@@ -162,23 +163,24 @@ def memory_card(document: Document, events: Rows | None, invocations: Records) -
     """Return the peak memory of each function and worker against its limit; for instances, their usage."""
     launched = document.get("instances") or ()
     owner = {event["invocation"]: event["worker"] for event in events or () if event["worker"] >= 0}
-    peaks: dict[tuple[str, int], tuple[int, int | None]] = {}
-    for record in invocations:
-        function = short_name(record["function"], str(document["run"])), owner.get(record["request_id"], -1)
-        peaks[function] = max(record["max_memory_mb"], peaks.get(function, (0, 0))[0]), record["memory_mb"]
-    for instance in launched:
-        peaks[instance["type"], instance["worker"]] = instance["peak_memory_mb"], None
-    if not peaks:
+    run = str(document["run"])
+    used: list[tuple[tuple[str, int], tuple[int, int | None]]] = [
+        (
+            (short_name(each["function"], run), owner.get(each["request_id"], -1)),
+            (each["max_memory_mb"], each["memory_mb"]),
+        )
+        for each in invocations
+    ]
+    used += [((each["type"], each["worker"]), (each["peak_memory_mb"], None)) for each in launched]
+    if not used:
         return None
-    caption = "Max Memory Used by function and worker."
+    peaks, caption = grouped(used), "Max Memory Used by function and worker."
     if len(peaks) > MEMORY_BARS:
-        # The largest peak comes last, so it is kept.
-        ascending = sorted(peaks.items(), key=lambda peak: peak[1][0])
-        peaks = {(name, -1): peak for (name, _), peak in ascending}
+        peaks = grouped(((name, -1), peak) for (name, _), peak in used)
         caption = "Max Memory Used by function: the largest of all its workers."
     rows = [
-        (name if worker < 0 else f"{name} {worker}", peak, limit)
-        for (name, worker), (peak, limit) in sorted(peaks.items())
+        (name if worker < 0 else f"{name} {worker}", *max(own, key=itemgetter(0)))
+        for (name, worker), own in sorted(peaks.items())
     ]
     if launched:
         caption = "Resident memory of each instance; an instance type's memory is not enforced here."
@@ -218,12 +220,7 @@ def communication_card(document: Document, events: Rows | None) -> Card | None:
     if communication is None or not communication.transfers:
         return None
     label = "Heat map: bytes that each worker (column) received from each worker (row)"
-    by_store = grouped(
-        ((each.source, each.target), f"{each.store}: {formats.size(each.bytes)} in {each.messages:,}")
-        for each in communication.transfers
-    )
-    texts = {ends: "; ".join(parts) for ends, parts in by_store.items()}
-    chart = charts.heat_map(label, communication, texts)
+    chart = charts.heat_map(label, communication)
     return Card("card-communication", "Communication", (chart,), notes=(_about(communication),))
 
 

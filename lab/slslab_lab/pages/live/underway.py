@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any
 
 from slslab.aws.limits import MB, billed_ms, cpu_share
@@ -76,12 +77,12 @@ def present(
     records: Iterable[Record], begun: Begun, samples: Mapping[str, Sequence[Record]], now: Now
 ) -> dict[str, Any]:
     """Return the current activity: running invocations with their memory, and each worker's latest event."""
-    latest: dict[int, Record] = {}
-    for record in records:
-        if record["record"] == "event" and record["worker"] >= 0 and record["op"] not in metrics.BESIDE:
-            known = latest.get(record["worker"])
-            if known is None or record["end_ns"] >= known["end_ns"]:
-                latest[record["worker"]] = record
+    events = (
+        record
+        for record in records
+        if record["record"] == "event" and record["worker"] >= 0 and record["op"] not in metrics.BESIDE
+    )
+    latest = {event["worker"]: event for event in sorted(events, key=itemgetter("end_ns"))}
     owners = {event["invocation"]: worker for worker, event in latest.items()}
     return {
         "invocations": [
