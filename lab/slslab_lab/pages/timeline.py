@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from slslab.run.metrics import BESIDE, PHASES, grouped
@@ -132,24 +133,19 @@ def _spans(events: Sequence[Event], invocations: Sequence[Event], instances: Seq
     """Return invocations and instances by start; one without a record lasts from its first event to its last."""
     inside = grouped((e["invocation"], e) for e in events if e["worker"] >= 0 and e["op"] not in BESIDE)
     starts = {event["invocation"]: event for event in events if event["op"] == "environment.start"}
-    ran = {record["request_id"]: (record["start_ns"], record["end_ns"]) for record in invocations}
-    ran |= {instance["id"]: (instance["start_ns"], instance["end_ns"]) for instance in instances}
-    workers = {instance["id"]: instance["worker"] for instance in instances}
-    functions = {record["request_id"]: record["function"] for record in invocations}
+    ran = {record["request_id"]: record for record in invocations} | {each["id"]: each for each in instances}
     spans = []
     for identifier in dict.fromkeys((*inside, *ran)):
-        members = inside[identifier]
-        members.sort(key=lambda event: (event["start_ns"], event["end_ns"]))
-        worker = members[0]["worker"] if members else workers.get(identifier, -1)
-        function = functions.get(identifier) or (members[0]["function"] if members else "")
-        if identifier in ran:
-            begin, end = ran[identifier]
-        else:
-            begin, end = members[0]["start_ns"], max(event["end_ns"] for event in members)
+        members = sorted(inside[identifier], key=itemgetter("start_ns", "end_ns"))
+        last_ns = max((event["end_ns"] for event in members), default=0)
+        record = ran.get(identifier) or {**members[0], "end_ns": last_ns}
+        first = members[0] if members else {"worker": -1, "function": "", **record}
+        begin = record["start_ns"]
         if begun := starts.get(identifier):
             members.insert(0, begun)
             begin = min(begin, begun["start_ns"])
-        spans.append(_Span(worker, function, begin, end, members))
+        function = record.get("function") or first["function"]
+        spans.append(_Span(first["worker"], function, begin, record["end_ns"], members))
     return sorted(spans, key=lambda span: (span.worker, span.start_ns))
 
 
