@@ -70,14 +70,11 @@ WORK = {
 HEADINGS = ("run", "AWS, s", "bill, USD", "waiting", "here, s", "accuracy")
 
 
-def read_documents(directories: Iterable[RunDirectory]) -> list[Document]:
+def read_documents(directories: Sequence[RunDirectory]) -> list[Document]:
     """Return the documents of runs to compare; RequestError for a record of `slslab up`."""
-    documents: list[Document] = []
-    for directory in directories:
-        if directory.service() is not None:
-            raise RequestError(f"{directory.id} was recorded by `slslab up`.", "compare runs: slslab runs")
-        documents.append(Run.read(directory).summary())
-    return documents
+    if services := [directory for directory in directories if directory.service() is not None]:
+        raise RequestError(f"{services[0].id} was recorded by `slslab up`.", "compare runs: slslab runs")
+    return [Run.read(directory).summary() for directory in directories]
 
 
 def comparison(documents: Sequence[Document], page: Path | None) -> Iterator[Part]:
@@ -251,12 +248,15 @@ def pictured(documents: Sequence[Document]) -> Chart | None:
 
 
 def _figures(documents: Sequence[Document], names: Sequence[str]) -> Card:
-    rows: list[tuple[str | Cell, ...]] = []
-    for title, value in FIGURES.items():
-        if any(value(document) is not None for document in documents):
-            first, *others = documents
-            cells = (Cell(_text(title, other), _change(title, first, other)) for other in others)
-            rows.append((there(documents, title), _text(title, first), *cells))
+    first, *others = documents
+    rows = [
+        (
+            *(there(documents, title), _text(title, first)),
+            *(Cell(_text(title, other), _change(title, first, other)) for other in others),
+        )
+        for title, value in FIGURES.items()
+        if any(value(document) is not None for document in documents)
+    ]
     return Card(
         "card-figures",
         "Figures of the runs",

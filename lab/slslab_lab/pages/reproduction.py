@@ -36,10 +36,11 @@ def brief(document: Document) -> Iterator[Part]:
 
     A reproduction without verdicts is printed whole.
     """
-    rows = []
-    for column in document["columns"]:
-        if found := _agreeing(cell for row in document["rows"] if (cell := row["cells"].get(column["name"]))):
-            rows.append((f"{column['title']}, {column['unit']}", *found))
+    rows = [
+        (f"{column['title']}, {column['unit']}", *found)
+        for column in document["columns"]
+        if (found := _agreeing(row["cells"].get(column["name"]) or {} for row in document["rows"]))
+    ]
     if not rows:
         yield from reproduction(document)
         return
@@ -372,10 +373,8 @@ def ranking_table(ranking: Document) -> Table:
     """Return the rows in ascending order, a line per basis."""
     bases = [name for name, value in ranking.items() if isinstance(value, list)]
     longest = max(len(ranking[basis]) for basis in bases)
-    rows = []
-    for basis in bases:
-        order = [f"{name} {value:.4f}" for name, value in ranking[basis]]
-        rows.append((basis, *order, *[MISSING] * (longest - len(order))))
+    placed = {basis: [f"{name} {value:.4f}" for name, value in ranking[basis]] for basis in bases}
+    rows = [(basis, *order, *[MISSING] * (longest - len(order))) for basis, order in placed.items()]
     return Table(
         ("", *map(str, range(1, longest + 1))),
         rows,

@@ -56,12 +56,8 @@ class Experiment:
         return small_run(self.model, dataset, *shape, as_released=self.released, record="alone")
 
 
-@dataclass(frozen=True)
-class Runs:
-    """Runs that are `done`, and `again` further sets of recordings of them, each made by one host."""
-
-    done: Mapping[Experiment, Measured]
-    again: Sequence[Mapping[Experiment, Measured]] = ()
+# Finished runs, and further sets of recordings of them; each set is made by one host.
+Sets = Sequence[Mapping[Experiment, Measured]]
 
 
 def experiments(models: Iterable[str]) -> tuple[Experiment, ...]:
@@ -76,12 +72,12 @@ def experiments(models: Iterable[str]) -> tuple[Experiment, ...]:
     )
 
 
-def read(setup: Setup) -> Runs:
+def read(setup: Setup) -> Sets:
     """Return the recorded runs of the chosen models."""
     return read_all(setup.options.get("recordings") or committed("table2"), experiments(setup.options["models"]))
 
 
-def measure(setup: Setup) -> Runs:
+def measure(setup: Setup) -> Sets:
     """Make the missing runs of the chosen models; RunError if one fails, after the others."""
     options = setup.options
     sample = setup.effort or options["batches"], options["dataset"]
@@ -93,7 +89,7 @@ def measure(setup: Setup) -> Runs:
     return read_all(setup.out, rows)
 
 
-def read_all(directory: Path, rows: Iterable[Experiment]) -> Runs:
+def read_all(directory: Path, rows: Iterable[Experiment]) -> Sets:
     """Return the finished runs in a directory, and the same of further sets next to it: DIRECTORY-2, DIRECTORY-3 and so
     on. RunError if no run is finished, or a further set lacks one."""
     folders = {experiment: directory / experiment.name for experiment in rows}
@@ -101,13 +97,13 @@ def read_all(directory: Path, rows: Iterable[Experiment]) -> Runs:
     if not done:
         raise RunError(f"{directory} has no recordings of Table 2.", "record them with --fidelity sampled.")
     further = (directory.with_name(f"{directory.name}-{number}") for number in itertools.count(2))
-    again = []
+    sets = [done]
     for one in itertools.takewhile(Path.is_dir, further):
         folders = {experiment: one / experiment.name for experiment in done}
         if absent := [folder for folder in folders.values() if not is_done(folder)]:
             raise RunError(f"{absent[0]} has no finished run.", f"record it, or move {one} elsewhere.")
-        again.append({experiment: read_measured(folder) for experiment, folder in folders.items()})
-    return Runs(done, again)
+        sets.append({experiment: read_measured(folder) for experiment, folder in folders.items()})
+    return sets
 
 
 def is_kept(folder: Path, recording: Recording) -> bool:

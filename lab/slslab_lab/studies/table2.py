@@ -31,7 +31,7 @@ from slslab_lab.studies.documents import (
     mixed_hosts,
 )
 from slslab_lab.studies.epoch_bill import BillLine, bill
-from slslab_lab.studies.experiments import BATCHES, GPU, Runs
+from slslab_lab.studies.experiments import BATCHES, GPU, Sets
 from slslab_lab.studies.minibatches import estimate, measured_calls, played_calls
 from slslab_lab.studies.rankings import Standing, by_variant, rank_rows
 from slslab_lab.studies.replayed_rows import MEMORY, TIME, Calibration, Played, prepare
@@ -52,26 +52,23 @@ COLUMNS = (
 )
 
 
-def build(setup: Setup, runs: Runs) -> dict[str, Any]:
+def build(setup: Setup, recorded: Sets) -> dict[str, Any]:
     """Return the document of the table, made from these runs."""
     paper, profile, table = setup.paper, setup.profile, setup.paper.table(TABLE)
     # Each set is fitted with its own host's speed.
-    sets = [prepare(paper, of_set, profile, setup.book) for of_set in (runs.done, *runs.again)]
+    sets = [prepare(paper, of_set, profile, setup.book) for of_set in recorded]
     calibration, *further = (of_set.calibration for of_set in sets)
     recordings = grouped(
         (experiment, (run, of_set.platform)) for of_set in sets for experiment, run in of_set.played.items()
     )
-    rows: list[ReproducedRow] = []
-    bills: list[tuple[tuple[BillLine, ...], str]] = []
-    for of_row in setup.watched("playing runs", recordings.values()):
-        rows.append(_row(paper, of_row))
-        bills.append(_bill(*of_row[0], setup.book))
+    rows = [_row(paper, of_row) for of_row in setup.watched("playing runs", recordings.values())]
+    bills = [_bill(*of_row[0], setup.book) for of_row in recordings.values()]
     return make_document(
         setup,
         table,
         COLUMNS,
         rows,
-        [*_notes([*sets[0].played.values()], calibration, profile), *_notes_of_sets(runs, further)],
+        [*_notes([*sets[0].played.values()], calibration, profile), *_notes_of_sets(recorded, further)],
         rankings=rank_costs(paper, rows, [lines for lines, _ in bills]),
         bills=[
             {
@@ -246,17 +243,17 @@ def _bill(run: Played, platform: Profile, book: Book) -> tuple[tuple[BillLine, .
         return (), error.message
 
 
-def _notes_of_sets(runs: Runs, speeds: Sequence[Calibration]) -> Iterator[str]:
-    if runs.again:
-        numbers = Counter(experiment for one in runs.again for experiment in one)
+def _notes_of_sets(recorded: Sets, speeds: Sequence[Calibration]) -> Iterator[str]:
+    if speeds:
+        numbers = Counter(experiment for one in recorded[1:] for experiment in one)
         several = " or ".join(map(str, sorted({1 + number for number in numbers.values()})))
         yield (
-            f"{len(numbers)} of {len(runs.done)} rows have {several} recordings: their figures are means, and their "
+            f"{len(numbers)} of {len(recorded[0])} rows have {several} recordings: their figures are means, and their "
             "intervals include each recording's and, by 80 %, the value of the next one. Rankings come with "
             "the probability that the means of two rows are in this order (Welch's t). Each further set is fitted "
             f"with its own host's speed: {', '.join(f'{one.cpu_speed:.3g}' for one in speeds)}."
         )
-    sets = [[run.document["host"] for run in one.values()] for one in (runs.done, *runs.again)]
+    sets = [[run.document["host"] for run in one.values()] for one in recorded]
     if mixed := list(dict.fromkeys(sentence for one in sets for sentence in mixed_hosts(one))):
         yield from mixed
         yield "One speed of processors is fitted to a set even so, so its modelled figures also differ between hosts."

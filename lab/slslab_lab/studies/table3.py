@@ -91,8 +91,8 @@ def read(setup: Setup) -> Learnt:
     """Return the curves and the recordings of the options."""
     options = setup.options
     curves = select(read_curves(options.get("accuracy") or committed("accuracy")), MODEL, options["dataset"])
-    runs = read_all(options.get("recordings") or committed("table2"), experiments(MODELS))
-    return Learnt(curves, prepare(setup.paper, runs.done, setup.profile, setup.book))
+    recorded = read_all(options.get("recordings") or committed("table2"), experiments(MODELS))
+    return Learnt(curves, prepare(setup.paper, recorded[0], setup.profile, setup.book))
 
 
 def pair_up(setup: Setup, learnt: Learnt) -> tuple[Progression, ...]:
@@ -107,11 +107,11 @@ def pair_up(setup: Setup, learnt: Learnt) -> tuple[Progression, ...]:
         for curve in [curve_of(learnt.curves, rule_of(experiment), experiment.architecture)]
         if curve is not None or not experiment.released
     ]
-    found = []
-    for experiment, row, curve in setup.watched("playing epochs", pairs):
-        share = None if curve is None else curve.share(curve.last)
-        found.append(Progression(experiment, row, curve, learnt.recordings.epoch(experiment, share)))
-    return tuple(found)
+    epoch = learnt.recordings.epoch
+    return tuple(
+        Progression(experiment, row, curve, epoch(experiment, None if curve is None else curve.share(curve.last)))
+        for experiment, row, curve in setup.watched("playing epochs", pairs)
+    )
 
 
 def variants(progressions: Sequence[Progression]) -> dict[str, dict[str, Progression]]:

@@ -19,7 +19,7 @@ from slslab.report.terminal import render
 from slslab_lab.pages.reproduction import reproduction
 from slslab_lab.replay.measured import Measured, read_measured
 from slslab_lab.replay.programs.recorded import make_program
-from slslab_lab.studies.experiments import Experiment, Runs
+from slslab_lab.studies.experiments import Experiment
 from slslab_lab.studies.saving import FIELDS, cells
 from slslab_lab.studies.study import Setup
 from slslab_lab.studies.table2 import build
@@ -34,7 +34,7 @@ def document(*released: str) -> dict[str, Any]:
     for name in released:
         done[Experiment(name, "lenet", released=True)] = read_measured(TRACES / f"{name}-as-released")
     given = beside("replayed")
-    found = build(given, Runs(done))
+    found = build(given, [done])
     assert cast(Watching, given.watcher).reported[-1][1:] == (len(done), len(done))
     return found
 
@@ -160,7 +160,7 @@ def test_peers_that_were_declared_failed_are_named() -> None:
     recorded = read_measured(TRACES / "spirt")
     details = {"deaths": [{"worker": 1, "epoch": 0, "time": 0.0, "found_by": 0}]}
     run = recorded.replace(document={**recorded.document, "details": details})
-    found = build(beside("replayed"), Runs({Experiment("spirt", "lenet", released=False): run}))
+    found = build(beside("replayed"), [{Experiment("spirt", "lenet", released=False): run}])
     assert any("spirt, LeNet, canonical: 1 of 2 peers were declared failed" in note for note in found["notes"])
     assert not any("declared failed" in note for note in document()["notes"])
 
@@ -171,7 +171,7 @@ def test_rows_of_several_hosts_are_named() -> None:
         recorded = read_measured(TRACES / name)
         host = {**recorded.document["host"], "name": node, "processors": "2 × Fast"}
         done[Experiment(name, "lenet", released=False)] = recorded.replace(document={**recorded.document, "host": host})
-    found = build(beside("sampled"), Runs(done))
+    found = build(beside("sampled"), [done])
     mixed, fitted = found["notes"][-2:]
     assert mixed.startswith("The `measured` column mixes 2 hosts, so its seconds aren't comparable: 1 run on a, ")
     assert fitted.startswith("One speed of processors is fitted to a set even so")
@@ -204,7 +204,7 @@ def recorded_again() -> dict[str, Any]:
         for experiment, run in done.items()
         if experiment.architecture in ("allreduce", "scatterreduce")
     }
-    return build(beside("replayed"), Runs(done, [again]))
+    return build(beside("replayed"), [done, again])
 
 
 def test_several_recordings_of_a_row_are_its_mean_and_widen_its_interval() -> None:
