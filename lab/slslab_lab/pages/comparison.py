@@ -249,7 +249,7 @@ def pictured(documents: Sequence[Document]) -> Chart | None:
 
 def _figures(documents: Sequence[Document], names: Sequence[str]) -> Card:
     first, *others = documents
-    rows = [
+    rows: list[Row] = [
         (
             *(there(documents, title), _text(title, first)),
             *(Cell(_text(title, other), _change(title, first, other)) for other in others),

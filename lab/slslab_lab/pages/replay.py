@@ -46,12 +46,12 @@ def replay(document: Document) -> Iterator[Part]:
 
 
 def _variants(document: Document) -> Iterator[Part]:
-    rows: list[Row] = []
-    for row in document["rows"]:
-        if row["trouble"]:
-            rows.append((Cell(row["label"], mood="muted"), Cell(MISSING, mood="muted")))
-        else:
-            rows.append((row["label"], *(_signed(row[key], show) for _, key, show in COLUMNS)))
+    rows: list[Row] = [
+        (Cell(row["label"], mood="muted"), Cell(MISSING, mood="muted"))
+        if row["trouble"]
+        else (row["label"], *(_signed(row[key], show) for _, key, show in COLUMNS))
+        for row in document["rows"]
+    ]
     recordings = document.get("recordings", [])
     several = f"{len(recordings)} recordings: " if len(recordings) > 1 else ""
     title = f"Replay of {several}{', '.join(recordings) or document['run']}"

@@ -422,11 +422,14 @@ def bill_tables(document: Document) -> Iterator[Table]:
 
 def _bill_table(what: str, bills: Sequence[Document]) -> Table:
     columns = [{line["item"]: line for line in bill["lines"]} for bill in bills]
-    rows: list[Row] = []
-    for item in dict.fromkeys(line["item"] for bill in bills for line in bill["lines"]):
-        counted = any(item in lines and lines[item]["in_paper"] for lines in columns)
-        amounts = (_amount(lines[item]) if item in lines else MISSING for lines in columns)
-        rows.append((f"{item}{' (the paper)' * counted}", *amounts))
+    counted = {line["item"] for bill in bills for line in bill["lines"] if line["in_paper"]}
+    rows = [
+        (
+            f"{item}{' (the paper)' * (item in counted)}",
+            *(_amount(lines[item]) if item in lines else MISSING for lines in columns),
+        )
+        for item in dict.fromkeys(line["item"] for bill in bills for line in bill["lines"])
+    ]
     totals = (sum(float(line["amount"]) for line in bill["lines"]) for bill in bills)
     return Table(
         ("modelled", *(bill["name"] for bill in bills)),

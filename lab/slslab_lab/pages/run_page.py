@@ -1,6 +1,5 @@
 """The page of a run with its charts, from its document, trace and metered invocations; as text and as a file."""
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from operator import itemgetter
@@ -108,11 +107,13 @@ def shares_card(document: Document) -> Card | None:
     if not shares:
         return None
     classes = [f"class {number}" if number < MOST_CLASSES else REST for number in range(len(shares[0]))]
-    counts: Counter[tuple[str, str]] = Counter()
-    for worker, own in enumerate(shares):
-        for name, number in zip(classes, own, strict=True):
-            counts[f"worker {worker}", name] += number
-    bars, keys = [(*bar, number) for bar, number in counts.items()], scales.series_keys(list(dict.fromkeys(classes)))
+    counts = grouped(
+        ((f"worker {worker}", name), number)
+        for worker, own in enumerate(shares)
+        for name, number in zip(classes, own, strict=True)
+    )
+    bars = [(*bar, sum(numbers)) for bar, numbers in counts.items()]
+    keys = scales.series_keys(list(dict.fromkeys(classes)))
     chart = charts.stacked_bars("shares", "Bars: samples of each class, per worker", bars, keys, "samples", format=",")
     return Card("card-shares", "Samples of each worker", (chart,))
 

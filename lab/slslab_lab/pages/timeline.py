@@ -176,8 +176,6 @@ def _bars(row: str, span: _Span) -> Iterator[Bar]:
         if end > start:
             phase = event["phase"] if event["phase"] in PHASES else "other"
             yield Bar(row, span.function, phase, start, end, 1)
-            at = end
-        else:
-            at = max(at, start)
+        at = max(start, end)
     if span.end_ns > at:
         yield Bar(row, span.function, "other", at, span.end_ns, 0)

@@ -82,10 +82,12 @@ def cells(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
                 "column": column,
                 "unit": units[column],
                 **{name: cell[name] for name in ("published", "difference", "verdict", "reason")},
+                **{
+                    f"{basis}{suffix}": cell[basis][name]
+                    for basis in ("measured", "modelled")
+                    for suffix, name in (("", "value"), ("_low", "low"), ("_high", "high"))
+                    if cell[basis] is not None
+                },
             }
-            for basis in ("measured", "modelled"):
-                if cell[basis] is not None:
-                    names = (basis, f"{basis}_low", f"{basis}_high")
-                    record |= zip(names, (cell[basis][key] for key in ("value", "low", "high")), strict=True)
             for again in cell["recomputed"] or [{}]:
                 yield {**record, "way": again.get("way"), "recomputed": again.get("value")}

@@ -278,12 +278,12 @@ def _notes(played: Sequence[Played], calibration: Calibration, profile: Profile)
         "SPIRT's functions are taken from the second epoch, if their environment was warm.",
         "As released: what the authors' code does where that affects the result, with its log traffic to S3.",
     ]
-    for run in played:
-        if deaths := run.measured.document["details"].get("deaths"):
-            notes.append(
-                f"{run.key}: {len(deaths)} of {run.measured.plan.workers} peers were declared failed during its "
-                "recording, and the others stopped waiting for them. Its whole bill includes all peers."
-            )
+    notes += [
+        f"{run.key}: {len(deaths)} of {run.measured.plan.workers} peers were declared failed during its recording, and "
+        "the others stopped waiting for them. Its whole bill includes all peers."
+        for run in played
+        if (deaths := run.measured.document["details"].get("deaths"))
+    ]
     if any(plan.options.get("gradients") == "json" for plan in plans):
         notes.append(
             "SPIRT as released keeps gradients as JSON. Here a text is made in parts. The released code makes it in "

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from slslab_lab.studies import table2
-from slslab_lab.studies.experiments import Experiment, Runs
+from slslab_lab.studies.experiments import Experiment, Sets
 from slslab_lab.studies.study import Setup
 
 Run = Callable[..., tuple[int, str, str]]
@@ -22,8 +22,8 @@ def build_once() -> Iterator[None]:
     built: dict[tuple[Experiment, ...], Any] = {}
     build = table2.build
 
-    def build_or_copy(setup: Setup, runs: Runs) -> Any:
-        key = tuple(runs.done)
+    def build_or_copy(setup: Setup, runs: Sets) -> Any:
+        key = tuple(runs[0])
         if key not in built:
             built[key] = build(setup, runs)
         return deepcopy(built[key])

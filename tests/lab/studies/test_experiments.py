@@ -53,7 +53,7 @@ def record(tmp_path: Path) -> Callable[..., list[str]]:
             patch.setattr(experiments, "experiments", lambda _: wanted)
             options = {"fidelity": "sampled", "batches": batches, "dataset": "synthetic"}
             found = experiments.measure(setup("table2", {"watcher": watching, "out": tmp_path}, **options))
-        assert set(found.done) == set(wanted)
+        assert set(found[0]) == set(wanted)
         return watching.said
 
     return call

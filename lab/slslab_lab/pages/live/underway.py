@@ -107,29 +107,25 @@ def present(
     }
 
 
-def progress(plan: Mapping[str, Any], records: Iterable[Record], now: Now) -> str:
+def progress(plan: Mapping[str, Any], records: Sequence[Record], now: Now) -> str:
     """Return how far a run is, and the remaining time at the pace of its minibatches so far."""
-    latest: dict[int, int] = {}
-    began_ns = now.monotonic_ns
     epochs, batches, workers = (int(plan.get(name) or 1) for name in ("epochs", "batches", "workers"))
-    begun, what = 0, ""
-    for record in records:
-        if record["record"] == "begin" and record["of"] != "host":
-            begun, what = begun + 1, str(record["of"])
-        if record["record"] == "event" and 0 <= record["worker"] < workers and record["step"] >= 0:
-            began_ns = min(began_ns, record["start_ns"])
-            reached = record["epoch"] * batches + record["step"]
-            latest[record["worker"]] = max(reached, latest.get(record["worker"], 0))
-    if not latest:
-        started = f"; {counted(begun, what)} begun" if begun else ""
+    begun = [str(each["of"]) for each in records if each["record"] == "begin" and each["of"] != "host"]
+    events = [
+        each for each in records if each["record"] == "event" and 0 <= each["worker"] < workers and each["step"] >= 0
+    ]
+    if not events:
+        started = f"; {counted(len(begun), begun[-1])} begun" if begun else ""
         return f"Getting ready: data is uploaded, and environments start cold{started}."
+    reached = metrics.grouped((each["worker"], each["epoch"] * batches + each["step"]) for each in events)
+    latest = [max(steps) for steps in reached.values()]
     # Workers without events yet are at the beginning.
-    share = min(1.0, sum(latest.values()) / (workers * epochs * batches))
+    share = min(1.0, sum(latest) / (workers * epochs * batches))
     most = "at most " if plan.get("until_accuracy") or plan.get("early_stopping") else ""
-    sentence = f"Epoch {min(epochs, max(latest.values()) // batches + 1)} of {most}{epochs}, {percent(share)} done"
+    sentence = f"Epoch {min(epochs, max(latest) // batches + 1)} of {most}{epochs}, {percent(share)} done"
     if share < PACE:
         return f"{sentence}."
-    left = (now.monotonic_ns - began_ns) / 1e9 * (1 - share) / share
+    left = _seconds_since(min(each["start_ns"] for each in events), now) * (1 - share) / share
     return f"{sentence}; {most}{formats.seconds(left)} left at this pace."
 
 

@@ -199,14 +199,12 @@ def build(setup: Setup, measurements: Measurements) -> dict[str, Any]:
     rows = []
     for operation in OPERATIONS:
         printed = paper.row(TABLE, ROWS[operation])
-        for model in models:
-            if model not in measurements.models:
-                continue
+        for model in (model for model in models if model in measurements.models):
             memory_mb = int(paper.row("table2", "SPIRT", NAMES[model]).published["memory_mb"])
             mine = NAMES[model] == table.inputs_of(printed).get("model")
             published, cells = (printed.published, recompute_row(paper, TABLE, printed)) if mine else ({}, ())
-            for comparison in compare(measurements, model, operation, memory_mb, profile):
-                rows.append(_row(comparison, NAMES[model], published, cells))
+            comparisons = compare(measurements, model, operation, memory_mb, profile)
+            rows += [_row(one, NAMES[model], published, cells) for one in comparisons]
     return make_document(
         setup,
         table,
