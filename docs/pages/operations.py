@@ -38,10 +38,8 @@ def _names(names: Iterable[str]) -> str:
 
 def lambda_operations() -> list[str]:
     """Return the operations of Lambda that a group of handlers answers."""
-    found: list[str] = []
-    for value in vars(emulator).values():
-        if isinstance(value, type) and hasattr(value, "handlers"):
-            # What a group works on is not asked for its names.
-            group: Any = object.__new__(value)
-            found += group.handlers()
-    return found
+    groups: list[Any] = [
+        value for value in vars(emulator).values() if isinstance(value, type) and hasattr(value, "handlers")
+    ]
+    # What a group works on is not asked for its names.
+    return [name for group in groups for name in object.__new__(group).handlers()]

@@ -83,11 +83,15 @@ def _introduction(truths: Sequence[Truth], rounds: Document) -> Iterator[Part]:
         f"seconds, with nothing fitted to them, by {by_kind[PREDICTED]:.0%}."
     )
     headings = ("measured elsewhere", "the model's figures are", "rows", "mean error", "greatest", "command")
-    rows = []
-    for truth in truths:
-        sizes = [abs(error) for error in truth.errors]
-        in_percent = f"{fmean(sizes):.1%}", f"{max(sizes):.1%}"
-        rows.append((truth.figures, truth.made, str(len(sizes)), *in_percent, f"`{truth.command}`"))
+    rows = [
+        (
+            *(truth.figures, truth.made, str(len(truth.errors))),
+            f"{fmean(map(abs, truth.errors)):.1%}",
+            f"{max(map(abs, truth.errors)):.1%}",
+            f"`{truth.command}`",
+        )
+        for truth in truths
+    ]
     yield Table(headings, rows, words=(0, 1, 5))
     yield (
         "An error is modelled ÷ measured − 1, without its sign. *Fitted*: the model was made from these figures. "
