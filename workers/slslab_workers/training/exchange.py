@@ -30,8 +30,6 @@ class ObjectWorker(Worker):
         self.exchanged: ObjectChannel = open_channel(self.plan, self.assignment.bucket, self.objects)
         self.local_steps = algorithms.exchange_every(self.plan.options, self.plan.batches)
         self.asynchronous = algorithms.is_asynchronous(self.plan.options)
-        if self.local is not None:
-            self.minibatch_gradient = self.local.compute
 
     def run(self) -> dict[str, Any]:
         """Train as `Worker.run` does, and close the channel."""

@@ -21,35 +21,42 @@ from slslab_workers.training.state import WorkerState, buffers_to_bytes
 from slslab_workers.training.step import compute_gradient, fetch_minibatch, store_model
 
 
-class Trainer:
-    """One worker's training, wherever it runs.
+class Training:
+    """What a plan's training needs, wherever its workers run.
 
     `combine` is the aggregation rule, or `robust` the name of a rule that withstands Byzantine workers. `local` is the
     algorithm of workers that train locally between two exchanges. `ended` is the reason if training ends before the
-    plan's last step. The model is on `device`, a device name of torch; exchanged and
-    stored data are in the host's memory. `trusted` is the step's minibatch, if this worker scores vectors with it.
+    plan's last step. The model is on `device`, a device name of torch; exchanged and stored data are in the host's
+    memory. `trusted` is the step's minibatch, if a worker scores vectors with it.
     """
 
     combine: aggregation.Rule
     ended: str | None = None
     trusted: tuple[torch.Tensor, torch.Tensor] | None = None
-    # Computes a minibatch's mean loss and its gradient (P,).
-    minibatch_gradient = staticmethod(compute_gradient)
 
-    def __init__(self, plan: Plan, rank: int, objects: ObjectChannel, device: str = "cpu") -> None:
+    def __init__(self, plan: Plan, device: str = "cpu") -> None:
         self.plan = plan
-        self.rank = rank
-        self.objects = objects
-        self.tracer = objects.tracer
         self.device = torch.device(device)
         self.threads = thread_count(plan.memory_mb)
         self.robust = robust.name_of(plan.options)
         if self.robust is None:
             self.combine = buffers.rule(plan, aggregation.RULES[str(COMBINE.of(plan.options))])
         self.local = local_training(plan)
+        # Computes a minibatch's mean loss and its gradient (P,).
+        self.minibatch_gradient = compute_gradient if self.local is None else self.local.compute
         self.attack = Attack.of(plan)
-        self._staging: torch.Tensor | None = None
         torch.set_num_threads(self.threads)
+
+
+class Trainer(Training):
+    """One worker's training, in an invocation of a function or on an instance."""
+
+    def __init__(self, plan: Plan, rank: int, objects: ObjectChannel, device: str = "cpu") -> None:
+        super().__init__(plan, device)
+        self.rank = rank
+        self.objects = objects
+        self.tracer = objects.tracer
+        self._staging: torch.Tensor | None = None
 
     def train_step(self, state: WorkerState) -> None:
         """Train one step: fetch, compute, synchronise, update."""

@@ -14,12 +14,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from slslab_workers.plan import Plan, PlanError, thread_count
+from slslab_workers.plan import Plan, PlanError
 from slslab_workers.training import aggregation, algorithms, buffers, evaluation, gradients, robust
-from slslab_workers.training import step as step_module
-from slslab_workers.training.attacks import Attack
-from slslab_workers.training.local import ModelAveraging, local_training
-from slslab_workers.training.options import COMBINE, REPLICAS
+from slslab_workers.training.local import ModelAveraging
+from slslab_workers.training.loop import Training
+from slslab_workers.training.options import REPLICAS
 from slslab_workers.training.samples import Samples
 from slslab_workers.training.state import WorkerState
 
@@ -53,30 +52,19 @@ class Judgement:
         return self.loss if self.validation_loss is None else self.validation_loss
 
 
-class Replicas:
+class Replicas(Training):
     """n logical workers that apply the aggregate of their gradients in every step, or train locally between exchanges.
 
-    Architectures that train differently subclass it. `combine` is the aggregation rule, or `robust` the name of a rule
-    that withstands Byzantine workers. `ended` is the reason if training ends before the plan's last step. Workers that
-    start and stay equal share one model and optimiser, but each has its own buffers (BatchNorm statistics). The model
-    is on `device`; exchanged vectors are in the host's memory. `on_minibatch` is called after every minibatch.
+    Architectures that train differently subclass it. Workers that start and stay equal share one model and optimiser,
+    but each has its own buffers (BatchNorm statistics). `trusted` is rank 0's minibatch. `on_minibatch` is called after
+    every minibatch.
     """
 
     def __init__(
         self, plan: Plan, samples: Samples, device: str = "cpu", on_minibatch: Callable[[], None] = lambda: None
     ) -> None:
-        torch.set_num_threads(thread_count(plan.memory_mb))
-        self.plan = plan
+        super().__init__(plan, device)
         self.samples = samples
-        self.device = torch.device(device)
-        self.ended: str | None = None
-        self.robust = robust.name_of(plan.options)
-        if self.robust is None:
-            self.combine = buffers.rule(plan, aggregation.RULES[str(COMBINE.of(plan.options))])
-        self.attack = Attack.of(plan)
-        # Rank 0's minibatch of the step, if the robust rule scores vectors by its loss.
-        self._trusted: tuple[torch.Tensor, torch.Tensor] | None = None
-        self.local = local_training(plan)
         self.shared = REPLICAS.of(plan.options) == "seeded" and self.local is None
         self.states = self._fresh()
         self._on_minibatch = on_minibatch
@@ -160,7 +148,7 @@ class Replicas:
     def synchronise(self, parts: Iterator[torch.Tensor]) -> torch.Tensor | None:
         """Return the aggregate (P,) of a step's gradients (P,), in rank order; None if there's nothing to apply."""
         if self.robust is not None:
-            return robust.applied(self.plan, list(parts), self.states[0].model, self._trusted)
+            return robust.applied(self.plan, list(parts), self.states[0].model, self.trusted)
         return self.combine(aggregation.sum_in_rank_order(parts), self.plan.workers, self.plan.workers)
 
     def update(self, aggregate: torch.Tensor | None) -> None:
@@ -198,11 +186,10 @@ class Replicas:
         inputs, targets = self.samples.prepare(self._chosen(epoch)[rank, step], epoch, rank, step)
         inputs, targets = inputs.to(self.device), targets.to(self.device)
         if rank == 0 and self.robust == robust.ZENO:
-            self._trusted = inputs, targets
+            self.trusted = inputs, targets
         model, targets = self.turn_to(rank), self.attack.targets(rank, targets)
         began = time.monotonic()
-        compute = step_module.compute_gradient if self.local is None else self.local.compute
-        loss, gradient = compute(model, inputs, targets)
+        loss, gradient = self.minibatch_gradient(model, inputs, targets)
         gradient = gradient.cpu()
         self._compute_s += time.monotonic() - began
         self._losses.append(loss)
