@@ -3,11 +3,22 @@
 from dataclasses import replace
 
 from slslab_workers.channels.choice import adds_up, deleted_bytes, lists, moved_bytes, traced
-from slslab_workers.patterns import ANYONE, OWN, Activity, Chain, Gathering, Part, Pattern, Polling, Signal, Workload
+from slslab_workers.patterns import (
+    ANYONE,
+    OWN,
+    PHASE,
+    Activity,
+    Chain,
+    Gathering,
+    Part,
+    Pattern,
+    Polling,
+    Signal,
+    Workload,
+)
 from slslab_workers.training.algorithms import exchange_every, is_asynchronous, is_em, message_length, role
 from slslab_workers.training.released_log import Blocks
 
-PHASE = "synchronise"
 GRADIENT = Signal("gradient", of=OWN, key="{run}/allreduce/gradients/e{epoch}/s{step}/{maker}")
 MEAN = Signal("mean", key="{run}/allreduce/merged/e{epoch}_s{step}")
 # The parameter server gets it, and answers with the sum.

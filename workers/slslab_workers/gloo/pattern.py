@@ -7,6 +7,7 @@ from slslab_workers.patterns import (
     BUILD,
     CONNECT,
     MINIBATCH,
+    PHASE,
     UPDATE,
     Activity,
     Pattern,
@@ -17,7 +18,6 @@ from slslab_workers.patterns import (
 )
 from slslab_workers.trace.operations import ALL_REDUCE
 
-PHASE = "synchronise"
 ADDRESS, READY = Signal("address", each="run", key="{run}/rendezvous"), Signal("ready")
 PART = Signal("part", key="{run}/gloo/e{epoch}_s{step}")
 # All peers join an all-reduce before any of them gets the sum.

@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-from slslab_workers.patterns import UPDATE, Activity, Part, Pattern, Signal, Workload, trainer
+from slslab_workers.patterns import PHASE, UPDATE, Activity, Part, Pattern, Signal, Workload, trainer
 
-PHASE = "synchronise"
 GRADIENTS = Signal("gradient", key="{run}/gpu/gradients/e{epoch}_s{step}/{maker}")
 FIRST = replace(GRADIENTS, of=0)
 

@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import groupby, zip_longest
 from operator import itemgetter
 
 from slslab_workers.gradssharding.settings import UPLOADED, divisor
@@ -13,6 +12,7 @@ from slslab_workers.patterns import (
     CONNECT,
     DRIVER,
     MINIBATCH,
+    PHASE,
     UPDATE,
     Activity,
     Part,
@@ -24,7 +24,6 @@ from slslab_workers.patterns import (
 )
 from slslab_workers.training import robust
 
-PHASE = "synchronise"
 KEY = "{run}/gradssharding"
 ROUND = f"{KEY}/e{{epoch}}/s{{step}}"
 # What ends the clients' and the aggregators' invocations of a round.
@@ -45,7 +44,7 @@ def pattern(workload: Workload) -> Pattern:
     workload = replace(workload, parameters=int(options["parameters"]) or workload.parameters)
     tree = levels(str(options["topology"]), workload.workers, int(options["shards"]))
     gradients = tuple(_uploaded(tree[0]) if uploaded else _trained(tree[0]))
-    exchanged = [gradients, *(tuple(_outputs(*pair)) for pair in zip_longest(tree, tree[1:], fillvalue=()))]
+    exchanged = [gradients, *(tuple(_outputs(*pair)) for pair in itertools.zip_longest(tree, tree[1:], fillvalue=()))]
     roles = () if uploaded else tuple(_clients(workload, gradients, exchanged[-1]))
     size = 4 * workload.parameters * workload.workers
     upload = Activity("object.put", "other", times=len(gradients), bytes=size, makes=gradients)
@@ -97,9 +96,8 @@ def _aggregators(workload: Workload, tree: Levels, exchanged: list[Signals]) -> 
 
     needs = MEAN_BEFORE if options["gradients"] == UPLOADED else GRADIENTS
     for depth, level in enumerate(tree, 1):
-        last = depth == len(tree)
-        makes = (MEAN, EPOCH) if last else (Signal(f"level {depth}"),)
-        for (inputs, size, divides), group in groupby(level, alike):
+        makes = (MEAN, EPOCH) if depth == len(tree) else (Signal(f"level {depth}"),)
+        for (inputs, size, divides), group in itertools.groupby(level, alike):
             ranks = [one.rank for one in group]
             computations = inputs - 1 + divides
             # A robust rule computes once, from all inputs.

@@ -7,10 +7,22 @@ from itertools import groupby
 from slslab_workers.channels.queues import scoped
 from slslab_workers.kubeml.settings import PARALLELISM, STATIC
 from slslab_workers.kubeml.shares import Epoch, K
-from slslab_workers.patterns import BUILD, CONNECT, OWN, UPDATE, Activity, Kept, Part, Pattern, Role, Signal, Workload
+from slslab_workers.patterns import (
+    BUILD,
+    CONNECT,
+    OWN,
+    PHASE,
+    UPDATE,
+    Activity,
+    Kept,
+    Part,
+    Pattern,
+    Role,
+    Signal,
+    Workload,
+)
 from slslab_workers.plan import PlanError
 
-PHASE = "synchronise"
 INITIAL = Signal("initial", each="run")
 # Stands for the name of an entry of the model's state_dict, which only a recording knows.
 LAYER = "LAYER"

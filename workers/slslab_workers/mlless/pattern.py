@@ -10,6 +10,7 @@ from slslab_workers.patterns import (
     CONNECT,
     DRIVER,
     OWN,
+    PHASE,
     UPDATE,
     Activity,
     Gathering,
@@ -24,7 +25,6 @@ from slslab_workers.patterns import (
 from slslab_workers.plan import PlanError
 from slslab_workers.training.released_log import Blocks, logged_steps
 
-PHASE = "synchronise"
 # Size of a message, bytes, without a decision's list of ranks: 98 to 106 with the usual names of runs.
 MESSAGE = 100
 # The share of significant updates is rounded to a fraction with at most this denominator.

@@ -45,6 +45,8 @@ Polling = Literal["", "get", "list"]
 DRIVER = -1
 # Owner of a signal: one for all, one per worker, or any worker; else it is a rank.
 ALL, OWN, ANYONE = -1, -2, -3
+# The phase in which workers exchange messages.
+PHASE = "synchronise"
 # Fields in braces that a signal's key may contain.
 KEY_FIELDS = ("run", "architecture", "epoch", "step", "maker", "taker")
 

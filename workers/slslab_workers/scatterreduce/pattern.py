@@ -4,13 +4,12 @@ import math
 from dataclasses import replace
 
 from slslab_workers.channels.choice import deleted_bytes, lists, traced
-from slslab_workers.patterns import Activity, Chain, Gathering, Part, Pattern, Polling, Role, Signal, Workload
+from slslab_workers.patterns import PHASE, Activity, Chain, Gathering, Part, Pattern, Polling, Role, Signal, Workload
 from slslab_workers.training import robust
 from slslab_workers.training.aggregation import chunk
 from slslab_workers.training.algorithms import exchange_every, is_em, message_length, role
 from slslab_workers.training.released_log import Blocks
 
-PHASE = "synchronise"
 CHUNK = Signal("chunk of a gradient", key="{run}/scatterreduce/partial/e{epoch}/s{step}/{taker}/{maker}")
 SUM = Signal("sum of a chunk", key="{run}/scatterreduce/merged/e{epoch}_s{step}/{maker}")
 # In steps 0, 10, 20, … of an epoch, the log has one more line.

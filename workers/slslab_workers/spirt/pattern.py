@@ -10,6 +10,7 @@ from slslab_workers.patterns import (
     CONNECT,
     MINIBATCH,
     OWN,
+    PHASE,
     UPDATE,
     Activity,
     Kept,
@@ -27,7 +28,6 @@ from slslab_workers.spirt.roster import JOIN
 from slslab_workers.training import robust
 
 Options = Mapping[str, Value]
-PHASE = "synchronise"
 # Earlier plans computed a minibatch in parts.
 FORMER: Options = MappingProxyType({"accumulate": 1})
 # Size of an announcement at the barrier without its list of ranks, bytes.
