@@ -181,7 +181,7 @@ def test_a_real_run_equals_one_in_memory_and_is_generated_again(run: Run, runs: 
 
 def test_the_scheduler_changes_how_many_functions_train(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """One more in each epoch, if none is ever too slow: 1, 2 and 3 functions share the same documents."""
-    monkeypatch.setattr("slslab_workers.kubeml.scheduling.NO_SLOWER", float("inf"))
+    monkeypatch.setattr("slslab_workers.kubeml.driver.NO_SLOWER", float("inf"))
     document = run({"parallelism": "throughput"}, workers=1, epochs=3, **SHAPE)
     assert document["invocations"] == 2 * (1 + 2 + 3) + 2
     assert document["counts"]["tensor.get"] == 3 * (1 + 2 + 3) * TENSORS

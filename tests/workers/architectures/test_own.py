@@ -12,7 +12,7 @@ from tests.workers.architectures.conftest import INSTANCES, InMemory
 
 from slslab_lab.runs.planning import architectures, make_plan
 from slslab_workers.kubeml.settings import epoch_of
-from slslab_workers.kubeml.shares import DOCUMENT, split
+from slslab_workers.kubeml.shares import DOCUMENT, share_of
 from slslab_workers.models import spec_of
 from slslab_workers.plan import Plan, PlanError
 from slslab_workers.training.samples import Samples
@@ -107,7 +107,8 @@ def test_functions_of_kubeml_read_their_own_documents(flowers: str) -> None:
     samples, epoch = Samples(plan), epoch_of(plan, 3)
     order, owned = samples.indices(0).reshape(-1), samples._shards
     assert owned is not None
-    for function, documents in enumerate(split(epoch.documents, 3)):
+    for function in range(3):
+        documents = share_of(epoch.documents, 3, function)
         read = order[documents.start * DOCUMENT : documents.stop * DOCUMENT]
         assert set(read.tolist()) <= set(owned[function].tolist())
     kubeml = architectures()["kubeml"]

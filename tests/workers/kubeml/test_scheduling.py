@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from slslab_workers.architecture import architectures
-from slslab_workers.kubeml.scheduling import Scheduler, weighted
+from slslab_workers.kubeml.driver import Scheduler, weighted
 from slslab_workers.plan import Plan
 
 

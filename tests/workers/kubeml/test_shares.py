@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slslab_workers.kubeml.shares import ALL, Epoch, document_count, minibatches, split
+from slslab_workers.kubeml.shares import ALL, Epoch, document_count, minibatches, share_of
 
 CIFAR10 = 50_000
 
@@ -12,7 +12,7 @@ CIFAR10 = 50_000
 def test_cifar10_with_four_functions_is_as_the_protocol_reference_has_it() -> None:
     epoch = Epoch(4, CIFAR10, 128, 8)
     assert epoch.documents == 782
-    assert [len(share) for share in split(782, 4)] == [196, 196, 195, 195]
+    assert [len(share_of(782, 4, function)) for function in range(4)] == [196, 196, 195, 195]
     intervals = [epoch.intervals(function) for function in range(4)]
     assert {len(documents) for documents in intervals[0][:-1]} == {16}, "a period is ⌈128 · 8 ÷ 64⌉ documents"
     assert [len(each) for each in intervals] == [13, 13, 13, 13]

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -13,7 +13,6 @@ from typing import Any
 
 from slslab_workers.architecture import Cloud, Outcome, Progress, Requirements, ResidentPhase, RunFailed
 from slslab_workers.channels import endpoints
-from slslab_workers.channels.queues import acknowledge
 from slslab_workers.channels.stream import Unreachable
 from slslab_workers.channels.tensors import TensorDatabase
 from slslab_workers.driver.deployment import (
@@ -28,7 +27,6 @@ from slslab_workers.driver.job import gradient_mb
 from slslab_workers.kubeml import settings
 from slslab_workers.kubeml.job import Task
 from slslab_workers.kubeml.pattern import pattern
-from slslab_workers.kubeml.scheduling import Scheduler, weighted
 from slslab_workers.kubeml.shares import ALL, DOCUMENT, K, document_count
 from slslab_workers.models import spec_of
 from slslab_workers.option import Option
@@ -48,6 +46,30 @@ JOB_MEMORY = Option(
     needed_mb=lambda plan: JOB_MB + JOB_MODELS * gradient_mb(plan),
     chosen=("the job needs", "choose --job-memory"),
 )
+
+
+# Relative to the epoch that decided the last change of the number of functions.
+NO_SLOWER, SLOWER = 1.05, 1.2
+
+
+class Scheduler:
+    """Decides how many functions train: one more while epochs don't take longer, one fewer when they do."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.functions = plan.workers
+        self._static = plan.options[settings.PARALLELISM.name] == settings.STATIC
+        self._most = settings.most_functions(plan)
+        self._reference_s: float | None = None
+
+    def record(self, elapsed_s: float) -> None:
+        """Decide by how long the last epoch took; the first is the reference for later ones."""
+        if self._static:
+            return
+        reference = self._reference_s
+        if reference is None or elapsed_s <= NO_SLOWER * reference:
+            self.functions, self._reference_s = min(self.functions + 1, self._most), elapsed_s
+        elif elapsed_s >= SLOWER * reference:
+            self.functions, self._reference_s = max(self.functions - 1, 1), elapsed_s
 
 
 class KubeMLDeployment(Deployment):
@@ -87,8 +109,8 @@ class KubeMLDeployment(Deployment):
         if plan.evaluation:
             self._store(settings.TEST, dataset.test_images, dataset.test_labels, range(len(dataset.test_labels)))
         layers = self.call(self._init, self._event("init", 0, 0, 1), "RequestResponse", 0)["layers"]
-        task = Task(plan, tuple(layers)).to_event()
-        self._merging = self._invokers.submit(self.call, self._job, task, self.kind, None)
+        event = Task(plan, tuple(layers)).to_event()
+        self._merging = self._invokers.submit(self.call, self._job, event, self.kind, None)
         results, judged = list[dict[str, Any]](), list[dict[str, Any]]()
         for epoch in range(plan.epochs):
             began = time.monotonic()
@@ -122,9 +144,15 @@ class KubeMLDeployment(Deployment):
         self.upload_all(partial(self.store, inputs, labels), keyed, self._uploaded + len(numbers))
 
     def _event(self, task: str, epoch: int, function: int, functions: int) -> dict[str, Any]:
-        share = {"epoch": epoch, "function": function, "functions": functions}
-        test = len(self._samples.dataset.test_labels)
-        return {"plan": self.plan.to_document(), "bucket": self.bucket, "task": task, "test_samples": test, **share}
+        return {
+            "plan": self.plan.to_document(),
+            "bucket": self.bucket,
+            "task": task,
+            "test_samples": len(self._samples.dataset.test_labels),
+            "epoch": epoch,
+            "function": function,
+            "functions": functions,
+        }
 
     def _call_all(self, task: str, epoch: int, functions: int) -> list[dict[str, Any]]:
         events = [self._event(task, epoch, function, functions) for function in range(functions)]
@@ -141,8 +169,9 @@ class KubeMLDeployment(Deployment):
         A failed function is left out from the round that it doesn't report in. RunFailed if all functions fail, or the
         job.
         """
-        futures = [self._invokers.submit(self._train, epoch, function, functions) for function in range(functions)]
-        answers = self._first_failure_ends(futures)
+        answers = self._first_failure_ends(
+            [self._invokers.submit(self._train, epoch, function, functions) for function in range(functions)]
+        )
         results = [answer for answer in answers if not isinstance(answer, RunFailed)]
         for failure in [answer for answer in answers if isinstance(answer, RunFailed)]:
             if not results:
@@ -170,13 +199,11 @@ class KubeMLDeployment(Deployment):
             self._raise_recorded(None)
 
     def _await_merges(self, epoch: int) -> None:
+        queue = settings.client_queue(self.plan)
         with self._queues() as queues:
-            while True:
-                message = queues.consume(settings.client_queue(self.plan), PATIENCE_S, "other")
-                if message is not None:
-                    acknowledge(message)
-                    if json.loads(message.body)["epoch"] == epoch:
-                        return
+            while not queues.await_content(
+                queue, PATIENCE_S, "other", lambda content: content["epoch"] == epoch, overhead=True
+            ):
                 self._check_companion()
 
     def _outcome(self, layers: list[str], first: Mapping[str, Any], judged: list[dict[str, Any]]) -> Outcome:
@@ -272,6 +299,14 @@ class KubeML(FunctionArchitecture):
         """Return the plan of one function with documents for its own minibatches, and the same parallelism."""
         solo = super().solo(plan)
         return replace(solo, options={**solo.options, settings.PARALLELISM.name: settings.STATIC})
+
+
+def weighted(judged: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
+    """Combine the functions' accuracies (0..1) and mean losses, weighted by their samples."""
+    total = sum(one["length"] for one in judged)
+    # Accuracy times samples is a whole number.
+    correct = sum(round(one["accuracy"] * one["length"]) for one in judged)
+    return correct / total, sum(one["loss"] * one["length"] for one in judged) / total
 
 
 def _check_partition(plan: Plan) -> None:

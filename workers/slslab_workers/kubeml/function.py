@@ -11,7 +11,7 @@ import torch
 from slslab_workers.channels import endpoints
 from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.objects import Objects, connected
-from slslab_workers.channels.queues import Queues, acknowledge, open_queues
+from slslab_workers.channels.queues import Queues, open_queues
 from slslab_workers.channels.tensors import TensorDatabase
 from slslab_workers.kubeml import settings
 from slslab_workers.kubeml.local import LocalTraining, joined, parameters_of, read_tensors, validate, write_tensors
@@ -57,8 +57,7 @@ class Function(ExitStack):
         with open_queues(endpoints.queue_url(), self.tracer) as queues:
             for number, documents in enumerate(intervals):
                 reference = settings.get_reference(self.database, self.plan, layers, "fetch")
-                samples = self._documents(objects, settings.TRAIN, documents)
-                losses += local.train(reference, *samples)
+                losses += local.train(reference, *self._documents(objects, settings.TRAIN, documents))
                 self.tracer.step = -1
                 for layer, vector in read_tensors(model).items():
                     self.database.set(
@@ -91,21 +90,12 @@ class Function(ExitStack):
         return joined([objects.get(key, phase) for key in keys])
 
     def _await_merge(self, queues: Queues, round_: int) -> None:
-        awaited = [self.epoch, round_]
-        while True:
-            message = queues.consume(
-                settings.function_queue(self.plan, function=self.rank),
-                max(0.0, remaining_s(self.context)),
-                PHASE,
-                overhead=lambda body: json.loads(body)["merged"] != awaited,
+        queue, awaited = settings.function_queue(self.plan, function=self.rank), [self.epoch, round_]
+        time_s = remaining_s(self.context)
+        if queues.await_content(queue, time_s, PHASE, lambda content: content["merged"] == awaited) is None:
+            raise TimeoutError(
+                f"Function {self.rank} waited for merge {round_} of epoch {self.epoch} until its time-out."
             )
-            if message is None:
-                raise TimeoutError(
-                    f"Function {self.rank} waited for merge {round_} of epoch {self.epoch} until its time-out."
-                )
-            acknowledge(message)
-            if json.loads(message.body)["merged"] == awaited:
-                return
 
 
 def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:

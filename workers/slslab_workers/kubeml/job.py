@@ -127,8 +127,7 @@ class Job(Companion[Task]):
         self._active &= set(waiting)
         self._reports, self._round = {}, self._round + 1
         if not self._active:
-            ended = json.dumps({"epoch": self._epoch}).encode()
-            self.queues.publish(settings.client_queue(self.plan), ended, "other")
+            self.queues.publish(settings.client_queue(self.plan), json.dumps({"epoch": self._epoch}).encode(), "other")
             self._epoch, self._round, self._active = self._epoch + 1, 0, None
 
 

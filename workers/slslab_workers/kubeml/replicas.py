@@ -5,11 +5,11 @@ from typing import Any
 import torch
 
 from slslab_workers.channels.events import Tracer
+from slslab_workers.kubeml.driver import weighted
 from slslab_workers.kubeml.local import LocalTraining, read_tensors, validate, write_tensors
 from slslab_workers.kubeml.merging import Mean
-from slslab_workers.kubeml.scheduling import weighted
 from slslab_workers.kubeml.settings import PARALLELISM, STATIC, Tensors, epoch_of
-from slslab_workers.kubeml.shares import DOCUMENT, document_count, split
+from slslab_workers.kubeml.shares import DOCUMENT, document_count, share_of
 from slslab_workers.plan import Plan, PlanError
 from slslab_workers.training.replicas import Judgement, Replicas
 
@@ -52,7 +52,8 @@ class KubeMLReplicas(Replicas):
     def judge(self) -> Judgement:
         """Evaluate like the functions, each on its share of the test documents."""
         dataset, model = self.samples.dataset, self.states[0].model
-        shares = split(document_count(len(dataset.test_labels)), self.plan.workers)
+        documents, functions = document_count(len(dataset.test_labels)), self.plan.workers
+        shares = [share_of(documents, functions, function) for function in range(functions)]
         parts = [slice(share.start * DOCUMENT, share.stop * DOCUMENT) for share in shares if share]
         judged = [
             validate(model, dataset.test_images[part], dataset.test_labels[part], dataset.policy) for part in parts

@@ -45,8 +45,7 @@ function_queue = Key(scoped("{run}", "f{function}"))
 
 def epoch_of(plan: Plan, functions: int) -> Epoch:
     """Return the shares of an epoch with this many functions."""
-    samples = plan.workers * plan.batches * plan.batch_size
-    return Epoch(functions, samples, plan.batch_size, int(plan.options[K.name]))
+    return Epoch(functions, plan.workers * plan.batches * plan.batch_size, plan.batch_size, int(plan.options[K.name]))
 
 
 def most_functions(plan: Plan) -> int:

@@ -25,11 +25,6 @@ def share_of(documents: int, functions: int, function: int) -> range:
     return range(documents)[chunk(documents, functions, function)]
 
 
-def split(documents: int, functions: int) -> list[range]:
-    """Return the documents of all functions."""
-    return [share_of(documents, functions, function) for function in range(functions)]
-
-
 def minibatches(samples: int, size: int) -> list[slice]:
     """Split samples into minibatches, in order; the last may be short."""
     return [slice(first, min(first + size, samples)) for first in range(0, samples, size)]

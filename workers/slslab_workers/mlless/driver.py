@@ -1,6 +1,5 @@
 """MLLess's trigger scripts: queues, the supervisor, n workers, and the client that receives each step's statistics."""
 
-import json
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -8,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from slslab_workers.architecture import Cloud, Outcome, Progress, Requirements, ResidentPhase, RunFailed
-from slslab_workers.channels.queues import Queues, acknowledge
+from slslab_workers.channels.queues import Queues
 from slslab_workers.driver.deployment import PATIENCE_S, QUEUE_OPTIONS, Deployment, FunctionArchitecture, FunctionSpec
 from slslab_workers.driver.job import gradient_mb, mean_losses
 from slslab_workers.mlless import settings
@@ -256,12 +255,10 @@ def _check_scale_in(plan: Plan) -> None:
 def receive_statistics(queues: Queues, plan: Plan, step: int) -> dict[str, Any] | None:
     """Return the supervisor's statistics of this step (TD), or None if none arrive within half a second."""
 
-    def is_other(body: bytes) -> bool:
-        content = json.loads(body)
-        return bool(content["type"] != "TD" or content["step"] != step)
+    def is_awaited(content: Any) -> bool:
+        return bool(content["type"] == "TD" and content["step"] == step)
 
-    while (message := queues.consume(settings.client_queue(plan), PATIENCE_S, "other", overhead=is_other)) is not None:
-        acknowledge(message)
-        if not is_other(message.body):
-            return dict(json.loads(message.body))
-    return None
+    statistics: dict[str, Any] | None = queues.await_content(
+        settings.client_queue(plan), PATIENCE_S, "other", is_awaited
+    )
+    return statistics

@@ -174,8 +174,7 @@ class Supervisor(Companion[Supervision]):
         return json.dumps({"type": kind, "worker": settings.SUPERVISOR, "step": self._position, **content}).encode()
 
     def _inform_client(self, content: dict[str, Any], *, overhead: bool) -> None:
-        body = json.dumps(content).encode()
-        self.queues.publish(settings.client_queue(self.plan), body, "other", overhead=overhead)
+        self.queues.publish(settings.client_queue(self.plan), json.dumps(content).encode(), "other", overhead=overhead)
 
 
 def _make_tuner(supervision: Supervision) -> Tuner | None:

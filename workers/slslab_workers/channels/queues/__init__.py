@@ -5,9 +5,11 @@ delivered again when its consumer's connection ends, so receivers must tolerate 
 the same `id`.
 """
 
+import json
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 from uuid import uuid4
 
 from slslab_workers.channels.channel import Channel, retried
@@ -73,6 +75,22 @@ class Queues(Channel):
         delivery is part of the training protocol.
         """
         return self._take(queue, time.monotonic() + timeout_s, phase, overhead)
+
+    def await_content(
+        self, queue: str, timeout_s: float, phase: str, is_awaited: Callable[[Any], bool], *, overhead: bool = False
+    ) -> Any:
+        """Wait up to `timeout_s` seconds for the first message with an awaited JSON content, and return the content;
+        None without one. The messages before it are acknowledged, ignored, and count as overhead."""
+        deadline = time.monotonic() + timeout_s
+
+        def is_other(body: bytes) -> bool:
+            return overhead or not is_awaited(json.loads(body))
+
+        while message := self.consume(queue, max(0.0, deadline - time.monotonic()), phase, overhead=is_other):
+            acknowledge(message)
+            if is_awaited(content := json.loads(message.body)):
+                return content
+        return None
 
     def delete(self, queue: str) -> None:
         """Delete the queue with its messages and bindings, if it exists."""

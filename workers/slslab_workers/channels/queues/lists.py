@@ -13,7 +13,6 @@ from typing import Any
 
 import redis
 import redis.backoff
-import redis.exceptions
 import redis.retry
 
 from slslab_workers.channels.queues.broker import ConnectionLost, Message, NoQueue, QueueError
@@ -115,10 +114,10 @@ class RedisLists:
             if self._client is None:
                 self._connect()
             yield self._client
-        except (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, OSError) as error:
+        except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
             self._drop()
             raise ConnectionLost(f"The connection to the queue's server broke: {error}.") from error
-        except redis.exceptions.RedisError as error:
+        except redis.RedisError as error:
             raise QueueError(f"The queue's server refused: {error}.") from error
 
     def _connect(self) -> None:
