@@ -96,12 +96,12 @@ class Pair:
         """Both peers admit each other; rank 1's answer needs rank 0's request alone."""
         with self.peer(1) as one:
             other = one.identity
-            membership._collect(one, waiting_queue(self.plan, rank=1), {0}, lambda r: membership._admit(one, other, r))
+            membership._collect(one, other, waiting_queue, membership._admit, {0})
         self.call(membership.auth, 0)
         with self.peer(0) as zero:
             assert "password" in zero.trusted()[1]
         with self.peer(1) as one:
-            membership._collect(one, password_queue(self.plan, rank=1), {0}, lambda r: membership._learn(one, other, r))
+            membership._collect(one, other, password_queue, membership._learn, {0})
 
 
 @pytest.fixture
@@ -238,7 +238,7 @@ def test_requests_of_strangers_are_dropped_and_those_of_peers_are_not(
         pair.queues.publish(queue, sent, "other")
     peer = pair.peer(0)
     own = peer.identity
-    membership._collect(peer, queue, set(), lambda b: membership._admit(peer, own, b))
+    membership._collect(peer, own, waiting_queue, membership._admit, set())
     assert peer.trusted().keys() == {1}
     told = reasons(capsys)
     expected = [reason for _, reason in wrong if reason]
@@ -264,7 +264,7 @@ def test_an_answer_must_be_to_the_question_that_was_asked(pair: Pair, capsys: py
     ]
     for change, _ in answers:
         pair.queues.publish(queue, signed(other, **right, **change), "other")
-    membership._collect(peer, queue, {1}, lambda body: membership._learn(peer, own, body))
+    membership._collect(peer, own, password_queue, membership._learn, {1})
     assert peer.trusted().keys() == {1}
     told = reasons(capsys)
     for reason, (_, part) in zip(told, answers[:-1], strict=True):

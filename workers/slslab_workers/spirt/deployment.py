@@ -112,10 +112,9 @@ class SpirtDeployment(Deployment):
         if self.deployed is not None:
             self._machine = self.deployed.machine
         else:
-            created = self._states.create_state_machine(
+            self._machine = self._states.create_state_machine(
                 name=self.function, definition=self.machine(self.arns), roleArn=ROLE
-            )
-            self._machine = created["stateMachineArn"]
+            )["stateMachineArn"]
         # Before anything that it calls is deleted.
         self.created.callback(self._remove_machine)
         with self._queues() as queues:

@@ -3,22 +3,28 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from slslab_workers.architecture import Cloud, Requirements, ResidentPhase
+from slslab_workers.channels import endpoints
+from slslab_workers.channels.events import Tracer
+from slslab_workers.channels.tensors import TensorDatabase
 from slslab_workers.driver.deployment import QUEUE_OPTIONS, FunctionArchitecture, refuse_modes
 from slslab_workers.driver.job import failures, gradient_mb
 from slslab_workers.option import Option
 from slslab_workers.patterns import Counts, Pattern, Workload
 from slslab_workers.patterns.messages import Recorded
 from slslab_workers.plan import Plan, PlanError, Value
-from slslab_workers.spirt.averaging import time_averaging
 from slslab_workers.spirt.deployment import LIGHT_MEMORY, TEXT, WRITTEN_TEXT, SpirtDeployment, has_texts
 from slslab_workers.spirt.pattern import FORMER, pattern
 from slslab_workers.spirt.roster import JOIN, Roster
-from slslab_workers.spirt.settings import RESERVE_S
+from slslab_workers.spirt.settings import RESERVE_S, Keys
 from slslab_workers.training import attacks, robust
 from slslab_workers.training.options import PARTITION
 
 LONGEST_BARRIER_S = 86_400
+# How often a peer's gradients are averaged while nothing else runs.
+SOLO_AVERAGES = 3
 
 
 class Spirt(FunctionArchitecture):
@@ -151,6 +157,23 @@ class Spirt(FunctionArchitecture):
         return replace(solo, batches=1, epochs=solo.batches, options={**solo.options, "join": JOIN.default})
 
     def run_solo_scripts(self, plan: Plan, cloud: Cloud, parameters: int) -> None:
-        """Average one peer's gradients (P,) of an epoch."""
-        with failures():
-            time_averaging(plan, cloud, parameters)
+        """Average the gradients (P,) of one peer and epoch in the first database, if the plan averages there."""
+        if plan.options["averaging"] == "naive":
+            return
+        keys, phase = Keys(plan), "synchronise"
+        gradient = np.random.default_rng(plan.seed).standard_normal(parameters, np.float32)
+        names = [keys.gradient(epoch=0, batch=batch) for batch in range(plan.batches)]
+        texts, average = keys.json_gradients(epoch=0), keys.average(epoch=0)
+        url, tracer = endpoints.tensor_urls(cloud.environment)[0], Tracer(cloud.emit, plan.run)
+        with failures(), TensorDatabase(url, tracer) as database:
+            if has_texts(plan):
+                for _ in names:
+                    database.push_json(texts, gradient, phase)
+                # Once is enough: it takes seconds.
+                database.average_json(texts, len(names), phase)
+            else:
+                for name in names:
+                    database.set(name, gradient, phase)
+                for _ in range(SOLO_AVERAGES):
+                    database.execute("average", names, [average], phase)
+            database.command("DEL", *names, texts, average)

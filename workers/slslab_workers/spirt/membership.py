@@ -10,6 +10,7 @@ from slslab_workers.spirt import joining
 from slslab_workers.spirt.peer import LOOK_S, Peer
 from slslab_workers.spirt.settings import RESERVE_S, Execution, password_queue, waiting_queue
 from slslab_workers.spirt.trust import Identity, Untrusted, encrypt, verify
+from slslab_workers.training.keys import Key
 from slslab_workers.training.lifetime import remaining_s
 
 # Kinds of records: a request to join, and the reply that contains the password.
@@ -53,13 +54,7 @@ def init_peers(peer: Peer, event: Mapping[str, Any]) -> dict[str, Any]:
     roster = peer.roster
     if peer.rank in roster.joins:
         founders, others = set(roster.founders), set(roster.active(roster.joins[peer.rank])) - {peer.rank}
-        _collect(
-            peer,
-            waiting_queue(peer.plan, rank=peer.rank),
-            founders,
-            lambda body: _admit(peer, identity, body),
-            others - founders,
-        )
+        _collect(peer, identity, waiting_queue, _admit, founders, others - founders)
         return {"rank": peer.rank, "failure": None}
     for founder in roster.founders:
         peer.set_first_epoch(founder, 0)
@@ -78,21 +73,9 @@ def auth(peer: Peer, _event: Mapping[str, Any]) -> None:
     first = peer.first_epochs()[peer.rank] == peer.epoch
     others = (peer.taking_part() | set(roster.founders if peer.epoch == 0 else ())) - {peer.rank} if first else set()
     asking = roster.asking(peer.epoch) - peer.failed().keys()
-    _collect(
-        peer,
-        waiting_queue(peer.plan, rank=peer.rank),
-        others - peer.trusted().keys(),
-        lambda body: _admit(peer, identity, body),
-        asking - peer.trusted().keys(),
-    )
+    _collect(peer, identity, waiting_queue, _admit, others - peer.trusted().keys(), asking - peer.trusted().keys())
     unknown = peer.trusted().keys() - set(joining.reachable(peer))
-    _collect(
-        peer,
-        password_queue(peer.plan, rank=peer.rank),
-        others & unknown,
-        lambda body: _learn(peer, identity, body),
-        asking & unknown,
-    )
+    _collect(peer, identity, password_queue, _learn, others & unknown, asking & unknown)
 
 
 @on_peer
@@ -125,14 +108,19 @@ def _send(peer: Peer, queue: str, record: Mapping[str, Any]) -> None:
 
 
 def _collect(
-    peer: Peer, queue: str, awaited: Set[int], accept: Callable[[bytes], int], hoped_for: Set[int] = frozenset()
+    peer: Peer,
+    identity: Identity,
+    kind: Key,
+    accept: Callable[[Peer, Identity, bytes], int],
+    awaited: Set[int],
+    hoped_for: Set[int] = frozenset(),
 ) -> None:
-    """Take records from a queue until all awaited ranks are accepted, or only the available ones.
+    """Take records from the peer's queue of this kind until all awaited ranks are accepted, or only the available ones.
 
     It waits at most PATIENCE_S for the ranks in `hoped_for`. Records by other senders aren't trusted: they are dropped
     and logged. An admitted peer that has lost its database has failed, so it isn't waited for.
     """
-    accepted, failed = set[int](), set[int]()
+    queue, accepted, failed = kind(peer.plan, rank=peer.rank), set[int](), set[int]()
     patient_until = time.monotonic() + joining.PATIENCE_S
     while True:
         expected = (awaited | hoped_for if time.monotonic() < patient_until else awaited) - failed
@@ -141,7 +129,7 @@ def _collect(
         message = peer.queues.consume(queue, min(LOOK_S, max(0.0, left_s)), "other")
         if message is not None:
             try:
-                accepted.add(accept(message.body))
+                accepted.add(accept(peer, identity, message.body))
             except Untrusted as error:
                 print(f"A record in {queue} was dropped: {error}.")
             message.ack()

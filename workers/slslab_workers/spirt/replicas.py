@@ -39,8 +39,7 @@ class SpirtReplicas(Replicas):
         if self.robust is None:
             self._step(aggregation.sum_in_rank_order(averages).div_(len(active)))
         else:
-            byzantine = int(robust.BYZANTINE.of(self.plan.options))
-            self._step(robust.aggregate(self.robust, list(averages), byzantine))
+            self._step(robust.applied(self.plan, list(averages), self.states[0].model, None))
         for state in self.states:
             state.position += self.plan.batches
             state.updates += 1

@@ -60,8 +60,7 @@ def _average(peer: Peer) -> None:
 def _attack(peer: Peer) -> None:
     attack, key = Attack.of(peer.plan), peer.keys.average(epoch=peer.epoch)
     if attack.replaces(peer.rank):
-        average = peer.database.get(key, "synchronise")
-        made = attack.vector(peer.rank, average, peer.epoch * peer.plan.batches)
+        made = attack.vector(peer.rank, peer.database.get(key, "synchronise"), peer.epoch * peer.plan.batches)
         peer.database.set(key, made, "synchronise")
 
 
@@ -137,7 +136,9 @@ def trigger_next_epoch(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
     """Run trigger_next: start the next epoch's execution, or store the result."""
     plan = peer.plan
     # All peers have announced this epoch's averages, so the previous ones are no longer read.
-    peer.database.command("DEL", *peer.keys.of_epoch(peer.epoch - 1))
+    keys, before = peer.keys, peer.epoch - 1
+    unneeded = (keys.average, keys.aggregate, keys.active, keys.lineages, keys.buffers)
+    peer.database.command("DEL", *(name(epoch=before) for name in unneeded))
     stopped = plan.early_stopping and peer.stop_state()["since"] >= PATIENCE_EPOCHS
     more = peer.epoch + 1 < plan.epochs and not stopped
     # With until_accuracy the driver decides after each epoch whether to continue, so each may be the last.

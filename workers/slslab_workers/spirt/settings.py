@@ -66,12 +66,6 @@ class Keys:
         # The lineages that the peers announced at this epoch's barrier, by rank.
         self.lineages = partial(Key("{run}:lineages_{epoch}"), plan)
 
-    def of_epoch(self, epoch: int) -> tuple[str, ...]:
-        """Return the keys that aren't needed once all peers are at the next epoch's barrier."""
-        return tuple(
-            name(epoch=epoch) for name in (self.average, self.aggregate, self.active, self.lineages, self.buffers)
-        )
-
 
 # The queue for requests to join that are sent to a peer.
 waiting_queue = Key(scoped("{run}", "waiting{rank}"))
