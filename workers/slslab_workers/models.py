@@ -50,11 +50,6 @@ class ModelSpec:
         """Return the features of its rows; 0 for samples that aren't rows."""
         return self.shape[0] if len(self.shape) == 1 else 0
 
-    @property
-    def linear(self) -> bool:
-        """Return whether it's linear: it has a weight for each feature and output, and an intercept for each output."""
-        return self.tensors == 2 and self.parameters == self.outputs * (self.features + 1)
-
 
 def _network(name: str, channels: int, parameters: int, memory_mb: int, tensors: int, buffers: int) -> ModelSpec:
     shape, builder = (channels, SIDE, SIDE), f"{NETWORKS}:{name}"

@@ -64,7 +64,7 @@ def test_a_file_is_read_as_scikit_learn_reads_it(tmp_path: Path) -> None:
         lines.append(f"{'+1' if number % 3 else '-1'} {pairs}{' # said' * (number % 2)}")
     path = tmp_path / "rows.txt"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    found, labels = rows._read_libsvm(str(path))
+    found, labels = rows.parse_libsvm(path)
     expected, signs = load_svmlight_file(str(path))
     assert np.array_equal(found.to_array(), expected.toarray().astype(np.float32))
     assert np.array_equal(labels, (signs > 0).astype(np.int64))
@@ -104,7 +104,7 @@ def test_a_file_takes_about_its_own_size_to_read(tmp_path: Path) -> None:
     path.write_text(f"1 {row}\n-1 {row}\n" * 2000, encoding="utf-8")
     tracemalloc.start()
     try:
-        rows._read_libsvm(str(path))
+        rows.parse_libsvm(path)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -183,7 +183,8 @@ def check(plan: Plan) -> None:
 def _check_admm(plan: Plan) -> None:
     rho, weight = float(RHO.of(plan.options)), float(LAMBDA.of(plan.options))
     known = spec_of(plan)
-    if not known.linear:
+    # A linear model has a weight for each feature and output, and an intercept for each output.
+    if known.tensors != 2 or known.parameters != known.outputs * (known.features + 1):
         raise PlanError(
             f"ADMM is for convex losses, and {plan.model} is a neural network.", "choose --model lr or svm."
         )

@@ -29,8 +29,9 @@ def judge(model: torch.nn.Module, images: Any, labels: Any, policy: datasets.Pol
     model.eval()
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     correct, losses, squares, is_regression = 0, [], [], labels.dtype.kind == "f"
-    shape = models.clusters(model), 0 if is_regression else int(labels.max()) + 1
-    labels_of_clusters = torch.zeros(shape, dtype=torch.int64)
+    # Only k-means has centroids.
+    clusters, classes = len(getattr(model, "centroids", ())), 0 if is_regression else int(labels.max()) + 1
+    labels_of_clusters = torch.zeros((clusters, classes), dtype=torch.int64)
     with torch.no_grad():
         for start in range(0, len(labels), 500):
             inputs, targets = datasets.prepare_test(images[start : start + 500], labels[start : start + 500], policy)

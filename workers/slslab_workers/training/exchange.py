@@ -29,7 +29,6 @@ class ObjectWorker(Worker):
         super().__init__(*arguments)
         self.exchanged: ObjectChannel = open_channel(self.plan, self.assignment.bucket, self.objects)
         self.local_steps = algorithms.exchange_every(self.plan.options, self.plan.batches)
-        self.asynchronous = algorithms.is_asynchronous(self.plan.options)
 
     def run(self) -> dict[str, Any]:
         """Train as `Worker.run` does, and close the channel."""
@@ -64,7 +63,7 @@ class ObjectWorker(Worker):
         with self.tracer.span("serialise", "synchronise") as span:
             message = self.with_buffers(state, self.local.message(state))
             span.bytes = message.nbytes
-        aggregate = (self.swap if self.asynchronous else self.exchange)(state, message)
+        aggregate = (self.swap if algorithms.is_asynchronous(self.plan.options) else self.exchange)(state, message)
         with self.tracer.span("update", "synchronise"):
             self.local.receive(state, buffers.take(self.plan, state.model.buffers(), aggregate))
         self.ended = self.local.ended

@@ -60,8 +60,7 @@ class Trainer(Training):
 
     def train_step(self, state: WorkerState) -> None:
         """Train one step: fetch, compute, synchronise, update."""
-        gradient = self.begin_step(state)
-        self.end_step(state, self.synchronise(state, gradient))
+        self.end_step(state, self.synchronise(state, self.begin_step(state)))
 
     def begin_step(self, state: WorkerState) -> torch.Tensor:
         """Fetch the step's minibatch, and return its gradient (P,), with buffers if workers exchange them with it."""

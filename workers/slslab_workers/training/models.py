@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 from slslab_workers.channels.events import Tracer
 from slslab_workers.models import ModelSpec, spec, spec_of
@@ -60,13 +59,8 @@ def loss(model: nn.Module, scores: torch.Tensor, targets: torch.Tensor, reductio
         own_loss: torch.Tensor = own(scores, targets, reduction)
         return own_loss
     if targets.is_floating_point():
-        return functional.mse_loss(scores.squeeze(1), targets, reduction=reduction)
-    return functional.cross_entropy(scores, targets, reduction=reduction)
-
-
-def clusters(model: nn.Module) -> int:
-    """Return the number of clusters of k-means; 0 for other models."""
-    return len(getattr(model, "centroids", ()))
+        return nn.functional.mse_loss(scores.squeeze(1), targets, reduction=reduction)
+    return nn.functional.cross_entropy(scores, targets, reduction=reduction)
 
 
 def arranged(images: torch.Tensor, memory_format: str) -> torch.Tensor:
@@ -87,7 +81,7 @@ def svm(shape: Shape, outputs: int) -> nn.Module:
     class SVM(nn.Linear):
         def loss(self, scores: torch.Tensor, targets: torch.Tensor, reduction: str) -> torch.Tensor:
             # PyTorch divides by the number of classes.
-            return self.out_features * functional.multi_margin_loss(scores, targets, reduction=reduction)
+            return self.out_features * nn.functional.multi_margin_loss(scores, targets, reduction=reduction)
 
     return SVM(shape[0], outputs)
 

@@ -39,18 +39,24 @@ FORMAT_HINT = f"a line is LABEL INDEX:VALUE INDEX:VALUE …, with indices that a
 
 def libsvm(path: str) -> Source:
     """Return the rows of a file in LIBSVM's format; raise PlanError for a file that can't be used."""
-    read, _ = _read_libsvm(path)
-    return Source((read.width,), 2, lambda *_: _libsvm(path), sparse=_is_sparse(read), files=(Path(path).expanduser(),))
+    name, file = f"libsvm:{path}", Path(path).expanduser()
+    rows, labels = read_file(name, file, parse_libsvm)
+    is_sparse = len(rows.values) < SPARSE_SHARE * len(rows) * rows.width
 
+    def read(*_: object) -> Dataset:
+        """Return the rows: sparse ones unchanged, others standardised."""
+        if is_sparse:
+            train, test = split(labels, 5)
+            return Dataset(name, rows[train], labels[train], rows[test], labels[test], None)
+        if 4 * len(rows) * rows.width > MOST_BYTES:
+            raise PlanError(
+                f"{path} has {len(rows):,} rows of {rows.width:,} features, more than "
+                f"{MOST_BYTES >> 30} GB as a dense array.",
+                "use fewer rows.",
+            )
+        return standardised(name, rows.to_array(), labels)
 
-def _libsvm(path: str) -> Dataset:
-    """Return a file's rows: sparse rows unchanged, other rows standardised."""
-    read, labels = _read_libsvm(path)
-    name = f"libsvm:{path}"
-    if not _is_sparse(read):
-        return standardised(name, _dense(read, path), labels)
-    train, test = split(labels, 5)
-    return Dataset(name, read[train], labels[train], read[test], labels[test], None)
+    return Source((rows.width,), 2, read, sparse=is_sparse, files=(file,))
 
 
 def _breast_cancer(*_: object) -> Dataset:
@@ -95,25 +101,7 @@ def _rcv1_shaped(samples: int, seed: int, _report: Report) -> Dataset:
     return Dataset("rcv1-shaped", *draw(samples), *draw(max(samples // 5, 20)), None)
 
 
-def _is_sparse(rows: SparseRows) -> bool:
-    return len(rows.values) < SPARSE_SHARE * len(rows) * rows.width
-
-
-def _dense(rows: SparseRows, path: str) -> NDArray[np.float32]:
-    if 4 * len(rows) * rows.width > MOST_BYTES:
-        raise PlanError(
-            f"{path} has {len(rows):,} rows of {rows.width:,} features, more than "
-            f"{MOST_BYTES >> 30} GB as a dense array.",
-            "use fewer rows.",
-        )
-    return rows.to_array()
-
-
-def _read_libsvm(name: str) -> tuple[SparseRows, Labels]:
-    return read_file(f"libsvm:{name}", Path(name).expanduser(), _parse_libsvm)
-
-
-def _parse_libsvm(path: Path) -> tuple[SparseRows, Labels]:
+def parse_libsvm(path: Path) -> tuple[SparseRows, Labels]:
     """Return a file's rows and labels; the smaller label becomes 0. PlanError names the wrong line."""
     lengths, indices = array("q"), array("I")
     labels, values = array("d"), array("f")

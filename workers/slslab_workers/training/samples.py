@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from slslab_workers.models import spec_of
 from slslab_workers.plan import Plan
 from slslab_workers.training import algorithms, datasets, partitions
-from slslab_workers.training.datasets import Images, Labels
 from slslab_workers.training.options import PARTITION, uneven
 
 HELD_OUT = 10
@@ -30,7 +29,7 @@ class Samples:
             count = math.ceil(count * HELD_OUT / (HELD_OUT - 1))
         self.dataset = datasets.load(plan.dataset, count, plan.seed, report).for_model(spec_of(plan))
         self.images, self.labels = self.dataset.train_images, self.dataset.train_labels
-        self.validation: tuple[Images, Labels] | None = None
+        self.validation: tuple[datasets.Images, datasets.Labels] | None = None
         if plan.early_stopping:
             self._hold_out()
         chosen = uneven(plan)

@@ -116,6 +116,5 @@ def buffers_from_bytes(model: torch.nn.Module, data: memoryview) -> None:
     offset = 0
     for buffer in model.buffers():
         size = buffer.numel() * buffer.element_size()
-        part = torch.frombuffer(bytearray(data[offset : offset + size]), dtype=buffer.dtype)
-        buffer.copy_(part.view_as(buffer))
+        buffer.copy_(torch.frombuffer(bytearray(data[offset : offset + size]), dtype=buffer.dtype).view_as(buffer))
         offset += size

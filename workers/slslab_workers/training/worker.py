@@ -59,7 +59,9 @@ class Worker(Trainer):
             self.train_step(state)
             self.longest_step_s = max(self.longest_step_s, time.monotonic() - self.step_began)
             if self.leaving and state.position < self.until(state) and self.ended is None:
-                return self._go_on_elsewhere(state)
+                self._save(state)
+                invoke_again(replace(assignment, first=state.position), self.context, self.tracer)
+                return {"status": "continued", "rank": self.rank, "position": state.position}
         if assignment.keep:
             self._save(state)
         over = self.place(state)[0] == self.plan.epochs or self.ended is not None
@@ -108,11 +110,6 @@ class Worker(Trainer):
             body = state.to_bytes()
             span.bytes = len(body)
         _warm = (key, self.objects.put(key, body, "other"), state)
-
-    def _go_on_elsewhere(self, state: WorkerState) -> dict[str, Any]:
-        self._save(state)
-        invoke_again(replace(self.assignment, first=state.position), self.context, self.tracer)
-        return {"status": "continued", "rank": self.rank, "position": state.position}
 
 
 def handle(event: Mapping[str, Any], context: Any, worker: type[Worker]) -> dict[str, Any]:

@@ -96,7 +96,8 @@ class Curve:
                 **{name: round(value, 3) for name, value in seconds.items()},
             }
         )
-        self.ended = self.stopping.record(judged.accuracy, judged.stopping_loss)
+        loss = judged.loss if judged.validation_loss is None else judged.validation_loss
+        self.ended = self.stopping.record(judged.accuracy, loss)
         if self.ended is None and len(self.rows) >= self.plan.epochs:
             self.ended = "epochs"
 
