@@ -147,8 +147,7 @@ def _edited_projects() -> Iterator[tuple[str, Path]]:
 
 
 def _is_editable(installed: metadata.Distribution) -> bool:
-    source = json.loads(installed.read_text("direct_url.json") or "{}")
-    return bool(source.get("dir_info", {}).get("editable"))
+    return bool(json.loads(installed.read_text("direct_url.json") or "{}").get("dir_info", {}).get("editable"))
 
 
 def _files_of(installed: metadata.Distribution) -> dict[str, Path]:

@@ -9,7 +9,7 @@ import json
 import sys
 import threading
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,7 +22,6 @@ from slslab_workers.architecture import HOSTS, Architecture, Cloud, Outcome, Pro
 from slslab_workers.channels import endpoints
 from slslab_workers.channels.queues import QUEUE, Queues, open_queues
 from slslab_workers.driver import dependencies
-from slslab_workers.driver.dependencies import package_of
 from slslab_workers.driver.job import Job
 from slslab_workers.models import own_packages
 from slslab_workers.plan import Assignment, Plan, PlanError
@@ -55,7 +54,7 @@ def package(handler: str, *others: str) -> bytes:
     shipped = set((workers / "training").glob("*.npz"))
     files = dependencies.files_for(modules)
     # A package that is found elsewhere than it was installed counts.
-    for root in sorted({workers, *map(package_of, modules)}):
+    for root in sorted({workers, *map(dependencies.package_of, modules)}):
         files |= {name: path for name, path in dependencies.files_below(root).items() if path not in shipped}
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -84,7 +83,12 @@ class FunctionSpec:
 
 
 class Deployment(Job):
-    """One run's functions and bucket, and the driver's view of its workers."""
+    """One run's functions and bucket, and the driver's view of its workers.
+
+    `pauses_s` are the pauses between attempts at an invocation.
+    """
+
+    pauses_s: Sequence[float] = PAUSES_S
 
     def __init__(self, plan: Plan, handler: str, cloud: Cloud, progress: Progress) -> None:
         super().__init__(plan, cloud, progress)
@@ -109,7 +113,13 @@ class Deployment(Job):
         self.created.callback(self._remove_queues)
         super().create()
         for number, function in enumerate(functions, 1):
-            self._create_function(function)
+            self.arns[function.name] = create_function(self._lambda, function, self.plan)
+            self.created.callback(self._delete_function, function.name)
+            self._lambda.put_function_event_invoke_config(
+                FunctionName=function.name,
+                MaximumRetryAttempts=0,
+                DestinationConfig={"OnFailure": {"Destination": f"arn:aws:s3:::{self.bucket}"}},
+            )
             self._progress.report("deploy", number, len(functions))
         self.created.callback(self._stop)
         if bindings := self.bindings():
@@ -133,15 +143,6 @@ class Deployment(Job):
 
     def _queues(self) -> Queues:
         return open_queues(endpoints.queue_url(self._cloud.environment), self._tracer)
-
-    def _create_function(self, function: FunctionSpec) -> None:
-        self.arns[function.name] = create_function(self._lambda, function, self.plan)
-        self.created.callback(self._delete_function, function.name)
-        self._lambda.put_function_event_invoke_config(
-            FunctionName=function.name,
-            MaximumRetryAttempts=0,
-            DestinationConfig={"OnFailure": {"Destination": f"arn:aws:s3:::{self.bucket}"}},
-        )
 
     def train(self) -> Outcome:
         """Train all epochs, or until the plan's accuracy or patience ends training."""
@@ -210,7 +211,7 @@ class Deployment(Job):
 
         A throttled invocation is repeated after pauses, since nothing has run.
         """
-        for pause_s in (*self._pauses_s(), None):
+        for pause_s in (*self.pauses_s, None):
             try:
                 answer = self._lambda.invoke(
                     FunctionName=function,
@@ -229,10 +230,6 @@ class Deployment(Job):
         if answer.get("FunctionError"):
             raise worker_failure(payload, rank, base64.b64decode(answer["LogResult"]).decode())
         return payload
-
-    def _pauses_s(self) -> Iterable[float]:
-        """Return the pauses between attempts at an invocation, s; by default as boto3 makes them."""
-        return PAUSES_S
 
     def _await_result(self, rank: int, first: int) -> dict[str, Any]:
         """Wait for a worker that continues in asynchronous invocations; return its result of the steps from `first`, or

@@ -14,7 +14,7 @@ from slslab_workers.architecture import (
     Requirements,
 )
 from slslab_workers.channels.polling import poll_policy
-from slslab_workers.driver.deployment import refuse_modes
+from slslab_workers.driver.deployment import PASSIVE, refuse_modes
 from slslab_workers.driver.job import Job
 from slslab_workers.option import Option
 from slslab_workers.plan import Plan, PlanError
@@ -62,8 +62,7 @@ class _InstanceJob(Job):
         self.upload([0] if plan.gradual else range(plan.epochs))
         document = plan.to_document()
         events = [{"plan": document, "bucket": self.bucket, "rank": rank} for rank in range(plan.workers)]
-        # Threads that wait for each other sleep instead of spinning, as in functions.
-        with self._launcher.launch(self._module, events, {"OMP_WAIT_POLICY": "PASSIVE"}) as instances:
+        with self._launcher.launch(self._module, events, PASSIVE) as instances:
             if plan.gradual:
                 self._attend(instances)
             instances.join()

@@ -20,8 +20,7 @@ class Stopping:
 
     def record(self, accuracy: float, loss: float) -> str | None:
         """Record an epoch; return why training stops after it, `accuracy` or `patience`, or None if it continues."""
-        better = loss < self.best
-        self.best, self.since = (loss, 0) if better else (self.best, self.since + 1)
+        self.best, self.since = (loss, 0) if loss < self.best else (self.best, self.since + 1)
         if self.plan.until_accuracy is not None and accuracy >= self.plan.until_accuracy:
             return "accuracy"
         return "patience" if self.plan.early_stopping and self.since >= PATIENCE_EPOCHS else None

@@ -8,16 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.objects import ObjectChannel, Objects, environment_client
+from slslab_workers.channels.tensors import Vector
 from slslab_workers.gradssharding.settings import divisor, gradient_key, output_key, tree_of
 from slslab_workers.plan import InvocationInput, Plan
 from slslab_workers.training import robust
 
 PHASE = "synchronise"
-Vector = NDArray[np.float32]
 
 
 @dataclass(frozen=True)

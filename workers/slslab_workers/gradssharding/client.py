@@ -47,8 +47,7 @@ class Client(Worker):
     def get_mean(self, state: WorkerState) -> torch.Tensor:
         """Get the mean (P,) of all clients' gradients, slice by slice."""
         keys = mean_keys(self.plan, state.position)
-        parts = [gradients.from_bytes(self.objects.get(key, PHASE, overhead=False).body) for key in keys]
-        return torch.cat(parts)
+        return torch.cat([gradients.from_bytes(self.objects.get(key, PHASE, overhead=False).body) for key in keys])
 
 
 # AWS Lambda's entry point.

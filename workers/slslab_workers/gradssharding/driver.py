@@ -26,7 +26,6 @@ from slslab_workers.gradssharding.settings import (
     shards_of,
     tree_of,
 )
-from slslab_workers.gradssharding.topology import Aggregator
 from slslab_workers.models import exchanged_buffers, spec_of
 from slslab_workers.option import Option
 from slslab_workers.plan import Plan, PlanError
@@ -83,6 +82,8 @@ class GradsShardingDeployment(Deployment):
         super().__init__(plan, handler, cloud, progress)
         self._aggregator = f"{self.function[:54]}-aggregate"
         self._tree = tree_of(plan)
+        # 1, 2, 4 … s, up to the time-out: by then other functions have ended.
+        self.pauses_s = [2.0**number for number in range(plan.timeout.bit_length())]
         # As many threads as functions that start at once.
         self._invokers = ThreadPoolExecutor(max(plan.workers, *map(len, self._tree)), thread_name_prefix="invoke")
 
@@ -140,7 +141,7 @@ class GradsShardingDeployment(Deployment):
         if position:
             self._delete(round_prefix(self.plan, position - 1))
 
-    def _call_aggregator(self, position: int, aggregator: Aggregator) -> dict[str, Any]:
+    def _call_aggregator(self, position: int, aggregator: topology.Aggregator) -> dict[str, Any]:
         task = Task(self.plan, self.bucket, position, aggregator.level, aggregator.number)
         return self.call(self._aggregator, task.to_event(), self.kind, task.worker)
 
@@ -148,13 +149,6 @@ class GradsShardingDeployment(Deployment):
         keys = self._objects.list(prefix, "other")
         for _ in self._invokers.map(lambda key: self._objects.delete(key, "other"), keys):
             pass
-
-    def _pauses_s(self) -> Iterator[float]:
-        """Yield 1, 2, 4 … s, up to the time-out: by then other functions have ended."""
-        pause_s = 1.0
-        while pause_s <= self.plan.timeout:
-            yield pause_s
-            pause_s *= 2
 
 
 class GradsSharding(FunctionArchitecture):
@@ -230,14 +224,12 @@ class GradsSharding(FunctionArchitecture):
         return (aggregator,) if plan.options["gradients"] == UPLOADED else (ResidentPhase("a client", 1), aggregator)
 
     def participant(self, plan: Plan, worker: int) -> str:
-        own = worker < plan.workers
-        return super().participant(plan, worker) if own else f"aggregator {worker - plan.workers}"
+        return f"aggregator {worker - plan.workers}" if worker >= plan.workers else super().participant(plan, worker)
 
 
 def _check_rule(plan: Plan) -> None:
     robust.check(plan, "clients end before any can read the others'", "choose gpu.")
-    why = "a function of GradsSharding has a part of each"
-    robust.refuse_inseparable(plan, why)
+    robust.refuse_inseparable(plan, "a function of GradsSharding has a part of each")
     if plan.options["topology"] != "shards":
         robust.refuse(plan, "a tree's functions have only some clients' gradients", "choose --topology shards.")
 
