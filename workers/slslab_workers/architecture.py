@@ -265,8 +265,7 @@ class Architecture(Interface):
         """Return the `counts` of a plan that trained a model of this size for this number of epochs."""
         workload = vars(workload_of(plan, parameters)) | {"epochs": epochs}
         if self.messages is None:
-            names = ("workers", "batches", "epochs", "parameters", "options")
-            workload = {name: workload[name] for name in names}
+            workload = {name: workload[name] for name in ("workers", "batches", "epochs", "parameters", "options")}
         return self.counts(**workload)
 
     def pattern(self, workload: Workload) -> Pattern | None:

@@ -27,6 +27,7 @@ LIMITS = {
     **dict.fromkeys(("batch_size", "batches", "epochs"), (1, 10**6)),
     **dict.fromkeys(("memory_mb", "timeout"), (1, math.inf)),
     "seed": (0, 2**32 - 1),
+    **dict.fromkeys(("momentum", "weight_decay"), (0, math.inf)),
 }
 KINDS: Mapping[Any, tuple[type, ...]] = {
     int: (int,),
@@ -109,7 +110,7 @@ class Plan:
             if kinds is not None and type(value) not in kinds:
                 raise PlanError(f"{entry.name} is {value!r}.", f"it must be a value of type {kinds[-1].__name__}.")
         for name, (least, most) in LIMITS.items():
-            if not least <= getattr(self, name) <= most:
+            if not least <= getattr(self, name) <= most or getattr(self, name) == math.inf:
                 given = f"{least:,} or more" if most == math.inf else f"{least:,} to {most:,}"
                 raise PlanError(f"{_option(name)} is {getattr(self, name)}.", f"give {given}.")
         for name, choices in CHOICES.items():
@@ -129,9 +130,6 @@ class Plan:
             )
         if not 0 < self.lr < math.inf:
             raise PlanError(f"--lr is {self.lr}.", "give a number above 0.")
-        for name in ("momentum", "weight_decay"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise PlanError(f"{_option(name)} is {getattr(self, name)}.", "give 0 or more.")
         if self.gradual and not self.evaluation:
             raise PlanError("A run can only stop early if its epochs are evaluated.", "leave out --no-evaluation.")
         if self.until_accuracy is not None and not 0 < self.until_accuracy <= 1:

@@ -51,8 +51,7 @@ class AllReduce(FunctionArchitecture):
     def requirements(self, plan: Plan) -> Requirements:
         """Return the channel's requirements; PlanError if its algorithm or channel doesn't suit the plan."""
         algorithms.check(plan)
-        why = "rank 0 deletes each as soon as it has read it"
-        robust.check(plan, why, "choose gpu, where all workers read them.")
+        robust.check(plan, "rank 0 deletes each as soon as it has read it", "choose gpu, where all workers read them.")
         if adds_up(plan.options):
             robust.refuse(plan, "a parameter server only has their sum", "choose another --channel.")
         if 0 in attacks.Attack.of(plan).ranks and COMBINE.of(plan.options) == robust.ZENO:

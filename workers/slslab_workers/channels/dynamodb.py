@@ -44,8 +44,7 @@ class DynamoDB(KeyedChannel):
         self._know(key, body.nbytes)
 
     def fetch(self, key: str) -> tuple[bytes, bytearray] | None:
-        answer = self._client.get_item(TableName=self._table, Key={"key": {"S": key}}, ConsistentRead=True)
-        item = answer.get("Item")
+        item = self._client.get_item(TableName=self._table, Key={"key": {"S": key}}, ConsistentRead=True).get("Item")
         if item is None:
             return None
         body = bytearray(item["body"]["B"])

@@ -10,6 +10,8 @@ from slslab_workers.channels.objects import Absent, Object, ObjectChannel
 
 # Metadata name of the replacement for S3's ETag.
 ETAG = "etag"
+# A server that takes longer to answer counts as unreachable, s.
+ANSWER_S = 60.0
 
 
 class KeyedChannel(ObjectChannel, Protocol):

@@ -1,12 +1,9 @@
 """Memcached through its text protocol: set, get, delete."""
 
 from slslab_workers.channels.events import Tracer
-from slslab_workers.channels.keyed import KeyedChannel
+from slslab_workers.channels.keyed import ANSWER_S, KeyedChannel
 from slslab_workers.channels.stream import CONNECT_S, Session
 from slslab_workers.trace.operations import SERVERS
-
-# A server that takes longer to answer counts as unreachable, s.
-ANSWER_S = 60.0
 
 
 class _Connection(Session):

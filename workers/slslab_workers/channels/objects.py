@@ -206,8 +206,7 @@ class Objects(ObjectChannel):
 
     def write(self, key: str, metadata: Mapping[str, str], body: memoryview) -> str:
         sent: Any = _Body(body) if body.nbytes else b""
-        answer = self._client.put_object(Bucket=self.bucket, Key=key, Body=sent, Metadata=dict(metadata))
-        return str(answer["ETag"])
+        return str(self._client.put_object(Bucket=self.bucket, Key=key, Body=sent, Metadata=dict(metadata))["ETag"])
 
     def read(self, key: str, known_etag: str | None) -> Object:
         condition = {"IfNoneMatch": known_etag} if known_etag is not None else {}
@@ -218,8 +217,7 @@ class Objects(ObjectChannel):
             if code not in ABSENT + UNCHANGED:
                 raise
             raise (Absent(key) if code in ABSENT else Unchanged(key)) from None
-        body = _read(answer["Body"], int(answer["ContentLength"]))
-        return Object(body, str(answer["ETag"]), answer["Metadata"])
+        return Object(_read(answer["Body"], int(answer["ContentLength"])), str(answer["ETag"]), answer["Metadata"])
 
     def remove(self, key: str) -> None:
         self._client.delete_object(Bucket=self.bucket, Key=key)

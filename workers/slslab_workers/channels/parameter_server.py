@@ -50,8 +50,7 @@ class ParameterServer(KeyedChannel):
             return SERIALISATIONS[self._serialisation].read(body), leaving == b"1"
 
     def store(self, key: str, metadata: bytes, body: memoryview) -> None:
-        words = f"put {key} {len(metadata)} {body.nbytes}\r\n".encode()
-        self._connection.ask((b"ok",), words, metadata, body)
+        self._connection.ask((b"ok",), f"put {key} {len(metadata)} {body.nbytes}\r\n".encode(), metadata, body)
 
     def fetch(self, key: str) -> tuple[bytes, memoryview] | None:
         answer = self._connection.ask((b"none", b"object "), f"get {key}\r\n".encode())

@@ -1,12 +1,9 @@
 """Redis as a store of objects: a hash of metadata and body for each."""
 
 from slslab_workers.channels.events import Tracer
-from slslab_workers.channels.keyed import KeyedChannel
+from slslab_workers.channels.keyed import ANSWER_S, KeyedChannel
 from slslab_workers.channels.resp import Connection
 from slslab_workers.trace.operations import SERVERS
-
-# A server that takes longer to answer counts as unreachable, s.
-ANSWER_S = 60.0
 
 
 class Redis(KeyedChannel):

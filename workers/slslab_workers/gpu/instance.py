@@ -21,15 +21,13 @@ class GpuWorker(InstanceWorker):
             honest = [rank for rank in range(self.plan.workers) if rank not in self.attack.ranks]
             read = {rank: self._get(position, rank) for rank in honest}
             gradient = self.attack.of_honest(list(read.values()))
-        key = self._key(position, self.rank)
-        self.objects.put(key, gradients.as_bytes(gradient), "synchronise", overhead=False)
+        self.objects.put(self._key(position, self.rank), gradients.as_bytes(gradient), "synchronise", overhead=False)
         if self.rank == 0 and position >= 2:
             # Rank 0 has read all gradients of the step before. Workers put those after reading these.
             for rank in range(self.plan.workers):
                 self.objects.delete(self._key(position - 2, rank), "synchronise", overhead=False)
         read[self.rank] = gradient
-        ranks = range(self.plan.workers)
-        parts = (read[rank] if rank in read else self._get(position, rank) for rank in ranks)
+        parts = (read[rank] if rank in read else self._get(position, rank) for rank in range(self.plan.workers))
         return self._merge(gradient, parts) if self.robust is None else self.withstand(state, list(parts))
 
     def _merge(self, own: torch.Tensor, parts: Iterator[torch.Tensor]) -> torch.Tensor:

@@ -165,8 +165,7 @@ class Connection(socketserver.StreamRequestHandler):
                     written = SERIALISATIONS[name].write(total)
                 self._send(f"sum {int(left)} {len(written)}\r\n", written)
             case "put", (metadata_bytes, size):
-                metadata = self._body(int(metadata_bytes))
-                sums.objects[key] = bytes(metadata), bytes(self._body(int(size)))
+                sums.objects[key] = bytes(self._body(int(metadata_bytes))), bytes(self._body(int(size)))
                 self.wfile.write(b"ok\r\n")
             case "get", ():
                 if key not in sums.objects:
@@ -200,12 +199,8 @@ class Connection(socketserver.StreamRequestHandler):
 
     def _body(self, size: int) -> bytearray:
         body = bytearray(size)
-        view, position = memoryview(body), 0
-        while position < size:
-            received = self.rfile.readinto1(view[position:])
-            if not received:
-                raise EOFError
-            position += received
+        if self.rfile.readinto(body) < size:
+            raise EOFError
         return body
 
     def _send(self, line: str, *bodies: Any) -> None:
