@@ -100,12 +100,8 @@ def retried(request: Callable[Concatenate[C, P], T]) -> Callable[Concatenate[C, 
     return attempts
 
 
-def _inject(document: str) -> None:
+if VARIABLE in os.environ:
     from slslab_workers.channels.injection import Injector  # functions without faults don't need its imports
 
-    injector = Injector(FaultPlan.from_document(json.loads(document)), environment_sink())
-    Tracer.fault, Channel.fault, Channel.copies = injector.at, injector.request, injector.copies
-
-
-if VARIABLE in os.environ:
-    _inject(os.environ[VARIABLE])
+    _injector = Injector(FaultPlan.from_document(json.loads(os.environ[VARIABLE])), environment_sink())
+    Tracer.fault, Channel.fault, Channel.copies = _injector.at, _injector.request, _injector.copies

@@ -17,10 +17,6 @@ from slslab_workers.plan import Plan, Value
 from slslab_workers.trace.operations import SERVERS
 
 
-def _s3(_bucket: str, objects: ObjectChannel, _plan: Plan) -> ObjectChannel:
-    return objects
-
-
 def _cache(kind: str, _bucket: str, objects: ObjectChannel, _plan: Plan) -> ObjectChannel:
     channel: ObjectChannel = resolve_name(kind)(endpoints.channel_url(os.environ), objects.tracer)
     return channel
@@ -42,7 +38,7 @@ def _parameter_server(_bucket: str, objects: ObjectChannel, plan: Plan) -> Objec
 PARAMETER_SERVER = "parameter-server"
 # Each opens a channel for a worker of a plan from environment variables; it uses the tracer of the store's channel.
 OPENERS: dict[str, Callable[[str, ObjectChannel, Plan], ObjectChannel]] = {
-    "s3": _s3,
+    "s3": lambda _bucket, objects, _plan: objects,
     "memcached": partial(_cache, "slslab_workers.channels.memcached:Memcached"),
     "redis": partial(_cache, "slslab_workers.channels.redis:Redis"),
     "dynamodb": _dynamodb,

@@ -22,7 +22,6 @@ from slslab_workers.models import spec_of
 from slslab_workers.plan import Plan
 from slslab_workers.training import datasets
 from slslab_workers.training.keys import minibatch_key, model_key
-from slslab_workers.training.options import uneven
 from slslab_workers.training.samples import Samples
 
 UPLOADERS = 4
@@ -96,7 +95,9 @@ class Job(ABC):
         """
         with suppress(self._s3.exceptions.NoSuchBucket):
             for left in reversed(range(REMOVALS)):
-                self._empty_bucket()
+                for page in self._s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket):
+                    if entries := [{"Key": entry["Key"]} for entry in page.get("Contents", [])]:
+                        self._s3.delete_objects(Bucket=self.bucket, Delete={"Objects": entries, "Quiet": True})
                 if self.deployed is not None:
                     return
                 try:
@@ -106,12 +107,6 @@ class Job(ABC):
                         raise
                 else:
                     return
-
-    def _empty_bucket(self) -> None:
-        for page in self._s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket):
-            entries = [{"Key": entry["Key"]} for entry in page.get("Contents", [])]
-            if entries:
-                self._s3.delete_objects(Bucket=self.bucket, Delete={"Objects": entries, "Quiet": True})
 
     def upload(self, epochs: Iterable[int]) -> None:
         """Store the minibatches of these epochs."""
@@ -186,7 +181,7 @@ class Job(ABC):
 
     def _shares(self) -> dict[str, list[list[int]]]:
         """Return the detail of who has which samples, if the partition is uneven."""
-        shares = self._samples.shares() if uneven(self.plan) else None
+        shares = self._samples.shares()
         return {"shares": shares} if shares else {}
 
 

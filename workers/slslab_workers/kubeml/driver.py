@@ -81,10 +81,9 @@ class KubeMLDeployment(Deployment):
         self._most = settings.most_functions(plan)
         self._invokers = ThreadPoolExecutor(self._most + 1, thread_name_prefix="invoke")
         self._merging: Future[dict[str, Any]] = Future()
-        # Losses by epoch, and the functions that failed.
-        self._losses: list[list[float]] = []
+        # The functions' results by epoch, and the functions that failed.
+        self._results: list[list[dict[str, Any]]] = []
         self._failed: list[dict[str, Any]] = []
-        self._updates = 0
         self.created.callback(self._remove_tensors)
 
     def functions(self) -> list[FunctionSpec]:
@@ -111,10 +110,10 @@ class KubeMLDeployment(Deployment):
         layers = self.call(self._init, self._event("init", 0, 0, 1), "RequestResponse", 0)["layers"]
         event = Task(plan, tuple(layers)).to_event()
         self._merging = self._invokers.submit(self.call, self._job, event, self.kind, None)
-        results, judged = list[dict[str, Any]](), list[dict[str, Any]]()
+        judged: list[dict[str, Any]] = []
         for epoch in range(plan.epochs):
             began = time.monotonic()
-            results = self._train_epoch(epoch, scheduler.functions)
+            self._train_epoch(epoch, scheduler.functions)
             elapsed_s = time.monotonic() - began
             if plan.evaluation:
                 judged = self._call_all("val", epoch, scheduler.functions)
@@ -123,7 +122,7 @@ class KubeMLDeployment(Deployment):
             scheduler.record(elapsed_s)
         self._tell_job({"type": settings.STOP})
         self._first_failure_ends([self._merging])
-        return self._outcome(layers, results[0], judged)
+        return self._outcome(layers, judged)
 
     def _remove_tensors(self) -> None:
         with suppress(Unreachable), self._database() as database:
@@ -163,8 +162,8 @@ class KubeMLDeployment(Deployment):
             ]
         )
 
-    def _train_epoch(self, epoch: int, functions: int) -> list[dict[str, Any]]:
-        """Run all functions of an epoch until all rounds are merged; return their results.
+    def _train_epoch(self, epoch: int, functions: int) -> None:
+        """Run all functions of an epoch until all rounds are merged.
 
         A failed function is left out from the round that it doesn't report in. RunFailed if all functions fail, or the
         job.
@@ -177,10 +176,13 @@ class KubeMLDeployment(Deployment):
             if not results:
                 raise failure
             self._failed.append({"epoch": epoch, "function": failure.worker, "error": f"{failure.type}: {failure}"})
-        self._await_merges(epoch)
-        self._losses.append([loss for result in results for loss in result["losses"]])
-        self._updates += len(results[0]["losses"])
-        return results
+        queue = settings.client_queue(self.plan)
+        with self._queues() as queues:
+            while not queues.await_content(
+                queue, PATIENCE_S, "other", lambda content: content["epoch"] == epoch, overhead=True
+            ):
+                self._check_companion()
+        self._results.append(results)
 
     def _train(self, epoch: int, function: int, functions: int) -> dict[str, Any] | RunFailed:
         event = self._event("train", epoch, function, functions)
@@ -198,15 +200,7 @@ class KubeMLDeployment(Deployment):
         if self._merging.done() and self._merging.result()["status"] == "continued":
             self._raise_recorded(None)
 
-    def _await_merges(self, epoch: int) -> None:
-        queue = settings.client_queue(self.plan)
-        with self._queues() as queues:
-            while not queues.await_content(
-                queue, PATIENCE_S, "other", lambda content: content["epoch"] == epoch, overhead=True
-            ):
-                self._check_companion()
-
-    def _outcome(self, layers: list[str], first: Mapping[str, Any], judged: list[dict[str, Any]]) -> Outcome:
+    def _outcome(self, layers: list[str], judged: list[dict[str, Any]]) -> Outcome:
         """Return the results of the run by the reference model; `judged` are the functions' last evaluations."""
         from slslab_workers.kubeml.local import parameters_of, write_tensors
         from slslab_workers.training import gradients, models
@@ -217,15 +211,15 @@ class KubeMLDeployment(Deployment):
             write_tensors(model, {layer: database.get(key, "other") for layer, key in keys.items()})
         flat = parameters_of(model)
         sha256 = gradients.sha256(flat)
-        failed = {"failed_functions": self._failed} if self._failed else {}
+        failed, first = {"failed_functions": self._failed} if self._failed else {}, self._results[-1][0]
         return Outcome(
-            loss=tuple(map(fmean, self._losses)),
+            loss=tuple(fmean(loss for one in results for loss in one["losses"]) for results in self._results),
             accuracy=tuple(self.accuracies),
             parameters=flat.numel(),
             parameters_sha256=sha256,
             replicas_equal={one["parameters_sha256"] for one in judged} <= {sha256},
-            epochs=len(self._losses),
-            updates=self._updates,
+            epochs=len(self._results),
+            updates=sum(len(results[0]["losses"]) for results in self._results),
             threads=first["threads"],
             details={"torch": first["torch"], **self._shares(), **failed},
         )

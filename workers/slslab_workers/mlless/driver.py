@@ -89,7 +89,10 @@ class MLLessDeployment(Deployment):
                 received = receive_statistics(queues, self.plan, statistics["step"] + 1)
                 if received is not None:
                     statistics = received
-                    self._note(received.get("tuned"))
+                    if decision := received.get("tuned"):
+                        self._decisions.append(decision)
+                        if decision["removed"] is not None:
+                            self._schedule = self._schedule.after(decision["step"], decision["removed"])
                 elif self._stopping.is_set():
                     raise RunFailed("Stopped", "a worker failed first")
                 elif answer.get("status") == "finished":
@@ -98,13 +101,6 @@ class MLLessDeployment(Deployment):
                     self._raise_recorded(None)
         self._below, self._tuner = statistics["below"], statistics.get("tuner")
         return statistics
-
-    def _note(self, decision: dict[str, Any] | None) -> None:
-        if decision is None:
-            return
-        self._decisions.append(decision)
-        if decision["removed"] is not None:
-            self._schedule = self._schedule.after(decision["step"], decision["removed"])
 
 
 class MLLess(FunctionArchitecture):

@@ -121,7 +121,9 @@ class Supervisor(Companion[Supervision]):
             self._schedule = self._schedule.after(position, removed)
         self._decide(reports, end, last, removed)
         if end is not None:
-            self._finish(end)
+            self.queues.fan_out(settings.exchange_name(self.plan), self._message("F"), "other")
+            seconds = time.time() - self.task.since
+            self._inform_client({"type": "T", "step": position, "seconds": seconds, "end": end}, overhead=True)
         # The last message of a step. After it the driver may delete the queues.
         statistics: dict[str, Any] = {
             "step": position,
@@ -164,11 +166,6 @@ class Supervisor(Companion[Supervision]):
         leaving = not last and any(report["leaving"] for report in reports if report["worker"] != removed)
         decision = self._message("C", updates=updates, end=end, leaving=leaving, removed=removed)
         self.queues.fan_out(settings.exchange_name(self.plan), decision, "synchronise", overhead=False)
-
-    def _finish(self, end: str) -> None:
-        self.queues.fan_out(settings.exchange_name(self.plan), self._message("F"), "other")
-        seconds = time.time() - self.task.since
-        self._inform_client({"type": "T", "step": self._position, "seconds": seconds, "end": end}, overhead=True)
 
     def _message(self, kind: str, **content: Any) -> bytes:
         return json.dumps({"type": kind, "worker": settings.SUPERVISOR, "step": self._position, **content}).encode()

@@ -32,7 +32,10 @@ CHANGING_S = 0.05
 def average_gradients(peer: Peer, _event: Mapping[str, Any]) -> None:
     """Run AverageGradients: average the minibatches' gradients, then wait for the other peers at the barrier."""
     _average(peer)
-    _attack(peer)
+    attack, key = Attack.of(peer.plan), peer.keys.average(epoch=peer.epoch)
+    if attack.replaces(peer.rank):
+        made = attack.vector(peer.rank, peer.database.get(key, "synchronise"), peer.epoch * peer.plan.batches)
+        peer.database.set(key, made, "synchronise")
     if peer.database.command("EXISTS", peer.keys.buffers(epoch=peer.epoch)):
         buffers = [peer.keys.batch_buffers(epoch=peer.epoch, batch=batch) for batch in range(peer.plan.batches)]
         peer.database.execute("average", buffers, [peer.keys.buffers(epoch=peer.epoch + 1)], "synchronise")
@@ -55,13 +58,6 @@ def _average(peer: Peer) -> None:
             return
         mean = database.get(average, "synchronise", overhead=False)
     database.set(average, mean, "synchronise", overhead=False)
-
-
-def _attack(peer: Peer) -> None:
-    attack, key = Attack.of(peer.plan), peer.keys.average(epoch=peer.epoch)
-    if attack.replaces(peer.rank):
-        made = attack.vector(peer.rank, peer.database.get(key, "synchronise"), peer.epoch * peer.plan.batches)
-        peer.database.set(key, made, "synchronise")
 
 
 @on_peer

@@ -11,7 +11,6 @@ from slslab_workers.channels.parameter_server import ParameterServer
 from slslab_workers.channels.polling import poll_policy
 from slslab_workers.training import algorithms, buffers, gradients
 from slslab_workers.training.keys import global_key
-from slslab_workers.training.local import ModelAveraging
 from slslab_workers.training.state import WorkerState
 from slslab_workers.training.step import fetch_minibatch
 from slslab_workers.training.worker import Worker
@@ -38,16 +37,14 @@ class ObjectWorker(Worker):
     def _fresh(self) -> WorkerState:
         state = super()._fresh()
         if self.local is not None and self.local.starts_from_data:
-            gradients.write_parameters(state.model, self._first(self.local))
+            key = f"{self.plan.run}/{self.plan.architecture}/first"
+            if self.rank == 0:
+                first = self.local.first(fetch_minibatch(self.objects, self.plan, 0, 0, 0)[0])
+                self.put_vector(key, first)
+            else:
+                first = self.wait_for_vector(key)
+            gradients.write_parameters(state.model, first)
         return state
-
-    def _first(self, local: ModelAveraging) -> torch.Tensor:
-        key = f"{self.plan.run}/{self.plan.architecture}/first"
-        if self.rank != 0:
-            return self.wait_for_vector(key)
-        first = local.first(fetch_minibatch(self.objects, self.plan, 0, 0, 0)[0])
-        self.put_vector(key, first)
-        return first
 
     def synchronise(self, state: WorkerState, gradient: torch.Tensor) -> torch.Tensor | None:
         """Return the aggregate (P,) of all workers' gradients or, with local training, this worker's."""

@@ -65,7 +65,8 @@ class Trainer(Training):
     def begin_step(self, state: WorkerState) -> torch.Tensor:
         """Fetch the step's minibatch, and return its gradient (P,), with buffers if workers exchange them with it."""
         self.enter_step(state)
-        inputs, targets = self.fetch(state)
+        inputs, targets = fetch_minibatch(self.objects, self.plan, *self.minibatch(state))
+        inputs, targets = inputs.to(self.device), targets.to(self.device)
         if self.robust == robust.ZENO:
             self.trusted = inputs, targets
         loss, gradient = self.compute(state, inputs, self.attack.targets(self.rank, targets))
@@ -94,11 +95,6 @@ class Trainer(Training):
     def with_buffers(self, state: WorkerState, vector: torch.Tensor) -> torch.Tensor:
         """Return a vector (P,) to exchange, followed by the model's buffers if the plan exchanges them."""
         return buffers.append(self.plan, self.rank, state.model.buffers(), vector)
-
-    def fetch(self, state: WorkerState) -> tuple[torch.Tensor, torch.Tensor]:
-        """Fetch the step's minibatch: inputs (B, C, H, W) float32 and targets (B,) int64 on the device."""
-        inputs, targets = fetch_minibatch(self.objects, self.plan, *self.minibatch(state))
-        return inputs.to(self.device), targets.to(self.device)
 
     def compute(self, state: WorkerState, inputs: torch.Tensor, targets: torch.Tensor) -> tuple[float, torch.Tensor]:
         """Return the minibatch's mean loss, and its gradient (P,) in the host's memory."""

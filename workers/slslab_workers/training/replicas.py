@@ -8,11 +8,10 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import count, islice
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from slslab_workers.plan import Plan, PlanError
 from slslab_workers.training import aggregation, algorithms, buffers, evaluation, gradients, robust
@@ -63,16 +62,22 @@ class Replicas(Training):
         super().__init__(plan, device)
         self.samples = samples
         self.shared = REPLICAS.of(plan.options) == "seeded" and self.local is None
-        self.states = self._fresh()
+        ranks = range(plan.workers)
+        if self.shared:
+            first = WorkerState.fresh(plan, 0, self.device)
+            self.states = [first, *(WorkerState(first.model, first.optimiser) for _ in ranks[1:])]
+        else:
+            self.states = [WorkerState.fresh(plan, rank, self.device) for rank in ranks]
         self._on_minibatch = on_minibatch
         self._buffers = [[buffer.clone() for buffer in state.model.buffers()] for state in self.states]
-        self._indices: tuple[int, NDArray[np.int64]] | None = None
+        # All minibatches of an epoch need its indices.
+        self._indices = lru_cache(maxsize=1)(samples.indices)
         self._losses: list[float] = []
         self._compute_s = 0.0
         if self.local is not None and self.local.starts_from_data:
-            first = self.local.first(self.samples.prepare(self._chosen(0)[0, 0], 0, 0, 0)[0])
+            parameters = self.local.first(self.samples.prepare(self._indices(0)[0, 0], 0, 0, 0)[0])
             for state in self.states:
-                gradients.write_parameters(state.model, first)
+                gradients.write_parameters(state.model, parameters)
         self.begin()
 
     def begin(self) -> None:
@@ -110,7 +115,8 @@ class Replicas(Training):
         gradients_by_rank = self.sent_gradients(epoch, step)
         if self.local is None:
             aggregate = self.synchronise(map(self._with_buffers, count(), gradients_by_rank))
-            self.update(None if aggregate is None else self._without_buffers(aggregate))
+            if aggregate is not None:
+                self.update(self._without_buffers(aggregate))
         else:
             self._train_locally(self.local, gradients_by_rank)
         for state in self.states:
@@ -149,10 +155,8 @@ class Replicas(Training):
             return robust.applied(self.plan, list(parts), self.states[0].model, self.trusted)
         return self.combine(aggregation.sum_in_rank_order(parts), self.plan.workers, self.plan.workers)
 
-    def update(self, aggregate: torch.Tensor | None) -> None:
-        """Take one step of every worker's optimiser with an aggregate (P,), if there is one."""
-        if aggregate is None:
-            return
+    def update(self, aggregate: torch.Tensor) -> None:
+        """Take one step of every worker's optimiser with an aggregate (P,)."""
         for state in islice(self.states, 1 if self.shared else None):
             state.update(aggregate)
         for state in self.states:
@@ -177,7 +181,7 @@ class Replicas(Training):
 
     def gradient(self, rank: int, epoch: int, step: int) -> torch.Tensor:
         """Fetch a worker's minibatch and compute its gradient (P,), in the host's memory."""
-        inputs, targets = self.samples.prepare(self._chosen(epoch)[rank, step], epoch, rank, step)
+        inputs, targets = self.samples.prepare(self._indices(epoch)[rank, step], epoch, rank, step)
         inputs, targets = inputs.to(self.device), targets.to(self.device)
         if rank == 0 and self.robust == robust.ZENO:
             self.trusted = inputs, targets
@@ -219,15 +223,3 @@ class Replicas(Training):
         for own in self._buffers:
             rest = buffers.take(self.plan, own, aggregate)
         return rest
-
-    def _fresh(self) -> list[WorkerState]:
-        ranks = range(self.plan.workers)
-        if not self.shared:
-            return [WorkerState.fresh(self.plan, rank, self.device) for rank in ranks]
-        first = WorkerState.fresh(self.plan, 0, self.device)
-        return [first, *(WorkerState(first.model, first.optimiser) for _ in ranks[1:])]
-
-    def _chosen(self, epoch: int) -> NDArray[np.int64]:
-        if self._indices is None or self._indices[0] != epoch:
-            self._indices = (epoch, self.samples.indices(epoch))
-        return self._indices[1]

@@ -31,7 +31,11 @@ class Samples:
         self.images, self.labels = self.dataset.train_images, self.dataset.train_labels
         self.validation: tuple[datasets.Images, datasets.Labels] | None = None
         if plan.early_stopping:
-            self._hold_out()
+            # A seeded tenth, which is the same for every architecture.
+            order = np.random.default_rng([plan.seed, 0, HELD_OUT]).permutation(len(self.labels))
+            held, rest = map(np.sort, np.split(order, [len(self.labels) // HELD_OUT]))
+            self.validation = (self.images[held], self.labels[held])
+            self.images, self.labels = self.images[rest], self.labels[rest]
         chosen = uneven(plan)
         self._shards = partitions.shards(chosen, self.labels, plan.workers, plan.seed) if chosen else None
         # Fail early if the data set has too few samples.
@@ -67,11 +71,3 @@ class Samples:
         images, labels, plan = self.images[chosen], self.labels[chosen], self.plan
         inputs, targets = datasets.prepare(images, labels, self.dataset.policy, plan.seed, epoch, rank, step)
         return models.arranged(inputs, plan.memory_format), targets
-
-    def _hold_out(self) -> None:
-        """Hold out a seeded tenth of the training images, which is the same for every architecture."""
-        order = np.random.default_rng([self.plan.seed, 0, HELD_OUT]).permutation(len(self.labels))
-        held = np.sort(order[: len(self.labels) // HELD_OUT])
-        rest = np.sort(order[len(self.labels) // HELD_OUT :])
-        self.validation = (self.images[held], self.labels[held])
-        self.images, self.labels = self.images[rest], self.labels[rest]
