@@ -1,23 +1,10 @@
 """Training options that several architectures offer. An architecture without an option uses its default."""
 
-from dataclasses import dataclass
-
 from slslab_workers.option import Option
-from slslab_workers.plan import Plan, Value
+from slslab_workers.plan import Plan
 from slslab_workers.training import partitions
 
-
-@dataclass(frozen=True)
-class Partition(Option):
-    """How samples are divided among workers: a word, or an uneven partition (`slslab_workers.training.partitions`)."""
-
-    def check(self, value: Value) -> None:
-        """Raise PlanError for an unknown partition."""
-        super().check(value)
-        if value not in EVEN:
-            partitions.parse(str(value))
-
-
+# Other partitions are uneven, see `slslab_workers.training.partitions`.
 EVEN = ("disjoint", "overlapping", "kept")
 
 
@@ -46,11 +33,12 @@ REPLICAS = Option(
     "Initial models: seeded gives every worker the same; unseeded gives each its own, as the authors' code does.",
     ("seeded", "unseeded"),
 )
-PARTITION = Partition(
+PARTITION = Option(
     "partition",
     str,
     "disjoint",
     "The workers' training samples: disjoint slices of one shuffle an epoch; overlapping ones as in the authors' code; "
     "kept, which are disjoint and the same in all epochs. Uneven ones are kept, too: dirichlet:ALPHA draws each "
     "worker's share of each class, labels:K gives it K classes, sizes:A,B,... are the workers' sizes.",
+    parse=lambda text: text in EVEN or partitions.parse(text),
 )
