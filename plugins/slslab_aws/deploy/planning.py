@@ -13,8 +13,9 @@ from slslab_aws.deploy import functions, other_resources
 from slslab_aws.deploy.expansion import Expanded
 from slslab_aws.deploy.intrinsics import PSEUDO, Scope, Unresolvable, references
 from slslab_aws.deploy.resources import Kind, Made, Planned, Properties
-from slslab_aws.deploy.schemas import closest, convert, fixed_properties, properties_of, schema_of, text_of, violations
+from slslab_aws.deploy.schemas import closest, convert, fixed_properties, properties_of, schema_of, text_of
 from slslab_aws.deploy.template import SERVERLESS, Template
+from slslab_aws.services.violations import violations
 
 # The types that slslab deploys; Tags are passed on where the operation knows them.
 KINDS: Mapping[str, Kind] = {**functions.KINDS, **other_resources.KINDS}

@@ -6,19 +6,15 @@ https://docs.aws.amazon.com/cloudformation-cli/latest/userguide/resource-type-sc
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from importlib.resources import files
-from ipaddress import ip_network
 from typing import Any
 
 FILE = files("slslab_aws.deploy") / "schemas.json"
 INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
 NUMBER = re.compile(r"[+-]?\d{1,18}(\.\d{1,18})?([eE][+-]?\d{1,2})?", re.ASCII)
-# Messages contain values, which may be long.
-SHOWN = 1000
-Path = tuple[str | int, ...]
 
 
 @cache
@@ -111,22 +107,6 @@ def _member(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     patterns = schema.get("patternProperties", {}).items()
     found = next((each for pattern, each in patterns if re.search(pattern, name)), schema.get("additionalProperties"))
     return found if isinstance(found, dict) else {}
-
-
-def violations(schema: Mapping[str, Any], value: Any, title: str) -> Iterator[tuple[Path, str]]:
-    """Yield where a value breaks a schema's rules, and how, in jsonschema's words; `title` stands for the value."""
-    from jsonschema import Draft7Validator, FormatChecker
-
-    formats = FormatChecker(())
-    formats.checks("cidr", ValueError)(lambda text: not isinstance(text, str) or ip_network(text, strict=False))
-    for error in Draft7Validator(schema, format_checker=formats).iter_errors(value):
-        path: Path = tuple(error.absolute_path)
-        if "propertyNames" in error.absolute_schema_path:
-            path = (*path, error.instance)
-        message = error.message
-        if len(message) > SHOWN:
-            message = f"{message[: SHOWN // 2]}…{message[-SHOWN // 2 :]}"
-        yield path, f"{'.'.join(map(str, path)) or title}: {message}"
 
 
 def closest(root: Any, path: Sequence[str | int], line: int) -> int:

@@ -16,7 +16,8 @@ import yaml
 
 from slslab.errors import RequestError, counted
 from slslab_aws.deploy.intrinsics import PSEUDO, SHAPES, names_in
-from slslab_aws.deploy.schemas import closest, violations
+from slslab_aws.deploy.schemas import closest
+from slslab_aws.services.violations import violations
 
 SERVERLESS = "AWS::Serverless-2016-10-31"
 POLICIES = ["Delete", "Retain", "RetainExceptOnCreate"]

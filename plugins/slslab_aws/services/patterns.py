@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from slslab_aws.deploy.schemas import violations
+from slslab_aws.services.violations import violations
 
 TEXT = {"type": "string"}
 TEXTS = {"anyOf": [TEXT, {"type": "array", "items": TEXT, "minItems": 1}]}

@@ -65,7 +65,9 @@ class Targets:
             "EventSubscriptionArn": subscription.arn,
             "Sns": notification,
         }
-        self._invoke(subscription.endpoint, {"Records": [record]})
+        event = json.dumps({"Records": [record]})
+        with _delivery(subscription.endpoint):
+            self._lambda.invoke(FunctionName=subscription.endpoint, InvocationType="Event", Payload=event)
 
     def _pass_on(self, rule: Any, event: Mapping[str, Any]) -> None:
         """Send an event to a rule's targets if its pattern matches; a rule with only a schedule matches no event."""
@@ -92,10 +94,6 @@ class Targets:
             self._lambda.invoke(FunctionName=arn, InvocationType="Event", Payload=text)
         elif self._states is not None:
             self._states.start_execution(stateMachineArn=arn, input=text)
-
-    def _invoke(self, function: str, event: Any) -> None:
-        with _delivery(function):
-            self._lambda.invoke(FunctionName=function, InvocationType="Event", Payload=json.dumps(event))
 
 
 @contextmanager
