@@ -102,16 +102,18 @@ class RemoteEnvironment(ExecutionEnvironment):
             self._check()
             self._exited = False
             self._offset_ns = self.host.clock.offset_ns
-            done = await self.host.call("start", self.id, limit_s)
+            outcome = await self._call("start", limit_s)
         except OSError as error:
             self.state = State.STOPPED
             raise StartFailed(str(error)) from error
-        self._become(done.state)
         self._check()
-        if done.failure:
-            raise StartFailed(f"{self.host.name}: {done.failure}")
-        assert done.outcome is not None
-        return shifted(done.outcome, self._offset_ns)
+        return shifted(outcome, self._offset_ns)
+
+    async def _call(self, method: str, *arguments: Any) -> Any:
+        """Call a method of the node with this environment, and take over its state; OSError if the call fails."""
+        state, result = await self.host.call("on", self.id, method, *arguments)
+        self._become(state)
+        return result
 
     async def _make(self) -> None:
         hosts, function = self.host.hosts, self.host.without_directories(self.function)
@@ -133,14 +135,12 @@ class RemoteEnvironment(ExecutionEnvironment):
         self._offset_ns = self.host.clock.offset_ns
         began_ns, delay_ns = time.monotonic_ns(), self._delay_ns
         try:
-            done = await self.host.call("invoke", self.id, invocation, limit_s)
+            outcome = await self._call("invoke", invocation, limit_s)
         except OSError as error:
             self.state = State.STOPPED
             self.log.write(f"slslab: {error}\n".encode())
             return self._lost(began_ns, delay_ns, limit_s)
-        self._become(done.state)
-        assert done.outcome is not None
-        return shifted(done.outcome, self._offset_ns)
+        return shifted(outcome, self._offset_ns)
 
     async def ready(self) -> bool:
         self._rests = None
@@ -156,11 +156,11 @@ class RemoteEnvironment(ExecutionEnvironment):
 
     async def _rest(self) -> None:
         try:
-            done = await self.host.call("rest", self.id)
+            self._is_ready, resting_mb = await self._call("rest")
         except OSError:
             return
-        self._is_ready, self._resting_mb = done.ready, min(done.resting_mb, self.function.memory_mb)
-        if self._rests is not None and done.ready:
+        self._resting_mb = min(resting_mb, self.function.memory_mb)
+        if self._rests is not None and self._is_ready:
             self._rests(self)
 
     def resting_mb(self) -> int:
@@ -171,7 +171,7 @@ class RemoteEnvironment(ExecutionEnvironment):
 
     async def reset(self) -> None:
         try:
-            self._become((await self.host.call("reset", self.id)).state)
+            await self._call("reset")
         except OSError:
             self.state = State.STOPPED
 
