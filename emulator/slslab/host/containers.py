@@ -33,6 +33,7 @@ from slslab.host.docker_engine import (
     remove,
 )
 from slslab.host.managed import Managed
+from slslab.host.processes import ended
 from slslab.host.procfs import take_sample
 from slslab.host.sandbox import Sandbox
 from slslab.host.session import Session
@@ -150,7 +151,6 @@ class Container(Sandbox):
         self._configure = configure
         self._container = ""
         self._address = ""
-        self._pidfd = -1
         self._watching: asyncio.Task[None] | None = None
         self._paused = False
         self.accounts: ContainerAccounts | None = None
@@ -212,10 +212,6 @@ class Container(Sandbox):
         if self._watching is not None and not self._watching.done():  # it couldn't be removed
             self._watching.cancel()
             await asyncio.wait([self._watching])
-        if self._pidfd >= 0:
-            asyncio.get_running_loop().remove_reader(self._pidfd)
-            os.close(self._pidfd)
-            self._pidfd = -1
         if self.accounts is not None:
             self.accounts.close()
         self.close_streams()
@@ -248,21 +244,15 @@ class Container(Sandbox):
         if not state["Pid"]:
             raise StartFailed(f"the container ended at once, with status {state['ExitCode']}")
         try:
-            self._pidfd = os.pidfd_open(state["Pid"])
             self.accounts = await asyncio.to_thread(container_accounts, state["Pid"], self._container)
+            process = os.pidfd_open(state["Pid"])
         except OSError as error:
             raise StartFailed(f"the container ended at once, or this process cannot see it ({error})") from error
-        over = asyncio.Event()
-        asyncio.get_running_loop().add_reader(self._pidfd, self._note_end, over)
-        self._watching = asyncio.ensure_future(self._watch(over, self.accounts))
+        self._watching = asyncio.ensure_future(self._watch(process, self.accounts))
 
-    def _note_end(self, over: asyncio.Event) -> None:
-        asyncio.get_running_loop().remove_reader(self._pidfd)
+    async def _watch(self, process: int, accounts: ContainerAccounts) -> None:
+        await ended(process)
         self.ended_ns = time.monotonic_ns()
-        over.set()
-
-    async def _watch(self, over: asyncio.Event, accounts: ContainerAccounts) -> None:
-        await over.wait()
         accounts.keep()
         status = -int(signal.SIGKILL)
         with suppress(OSError):  # it was removed, so it was killed; or the engine doesn't answer

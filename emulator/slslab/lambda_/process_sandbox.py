@@ -19,6 +19,7 @@ from slslab.host.connections import LOOPBACK, Address
 from slslab.host.namespaces import TASK_ROOT, Spawner, SpawnError, environment_request
 from slslab.host.namespaces import detect as namespaces
 from slslab.host.output import Stream
+from slslab.host.processes import ended
 from slslab.host.procfs import Sample, ThreadTimes, process_tree
 from slslab.host.sandbox import Sandbox
 from slslab.host.session import Session
@@ -126,7 +127,7 @@ class ProcessSandbox(Sandbox):
             os.close(self._pidfd)
             self._pidfd = -1
         try:
-            await asyncio.gather(asyncio.shield(self._over), *map(_ended, held))
+            await asyncio.gather(asyncio.shield(self._over), *map(ended, held))
         finally:
             if not self.exited.done():
                 self.exited.set_result(self._over.result() if self._over.done() else -signal.SIGKILL)
@@ -351,13 +352,3 @@ class ProcessSandboxes(LocalHost):
         assert former is None or isinstance(former, ProcessSandbox)
         accounts = former.hand_over() if former is not None else None
         return ProcessSandbox(self, environment, runtime, code, opt, accounts)
-
-
-async def _ended(process: int) -> None:
-    loop, ended = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_reader(process, ended.set)
-    try:
-        await ended.wait()
-    finally:
-        loop.remove_reader(process)
-        os.close(process)
