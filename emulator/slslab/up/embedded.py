@@ -4,7 +4,6 @@ A running service locks its state file, so that a crashed service doesn't look l
 """
 
 import fcntl
-import http.client
 import json
 import os
 import select
@@ -14,11 +13,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
-from urllib.parse import urlsplit
 
 from slslab.aws.limits import Limits
 from slslab.errors import HostError, RequestError
@@ -40,6 +38,7 @@ LOOK_S = 1.0
 READY_VARIABLE = "SLSLAB_READY_FD"
 CREDENTIALS_VARIABLE = "SLSLAB_CREDENTIALS"
 RECORD_LIMIT_S = 60.0
+SEE = "see `slslab status`."
 # A `struct flock` of Linux (fcntl(2)): type, whence, start, length (0: whole file), process.
 FLOCK = struct.Struct("hhqqi0q")
 
@@ -59,23 +58,15 @@ def recorded() -> Path | None:
 
     None if no service runs; HostError if it can't.
     """
-    from slslab.aws.clients import send_signed
     from slslab.aws.keys import Pair
+    from slslab.compose.client import RemoteEmulator, granted
     from slslab.up.record import PATH
 
     running, variables = status(), environment()
     if running is None or variables is None:
         return None
-    url, pair = running["endpoints"]["lambda"], Pair.of(variables)
-    assert pair is not None
-    try:
-        with closing(http.client.HTTPConnection(urlsplit(url).netloc, timeout=RECORD_LIMIT_S)) as connection:
-            answer = send_signed(connection, pair, "POST", PATH)
-            document = json.loads(answer.read())
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        raise HostError(f"The service does not answer at {url}{PATH}: {error}.", "see `slslab status`.") from error
-    if answer.status != http.HTTPStatus.OK:
-        raise HostError(document["message"], document.get("hint", "see `slslab status`."))
+    emulator = RemoteEmulator(running["endpoints"]["lambda"], Pair.of(variables), SEE)
+    granted(*emulator.ask("POST", PATH, limit_s=RECORD_LIMIT_S), SEE)
     return Path(running["record"])
 
 
@@ -258,8 +249,6 @@ def start(options: Options) -> dict[str, Any]:
 
     If it exits instead, raise its error.
     """
-    options.account_limits()
-    options.fault_plan()
     arguments = options.resolved().arguments()
     running = status()
     if running is not None:
