@@ -132,9 +132,8 @@ def serve(options: Options, ready: Callable[[dict[str, Any]], None], log: Callab
     from slslab.up.record import Record
     from slslab_workers.architecture import Requirements
 
-    limits, faults = options.account_limits(), options.fault_plan()
+    limits, faults, roots = options.account_limits(), options.fault_plan(), options.roots()
     policy = "" if options.function_policy is None else options.function_policy.read_text()
-    options = options.resolved()
     with _state() as (file, locked):
         if not locked:
             _refuse(json.loads(_last_line(file.read()) or "{}").get("description"))
@@ -157,7 +156,7 @@ def serve(options: Options, ready: Callable[[dict[str, Any]], None], log: Callab
                     template=options.modules,
                     strict_packages=options.strict_packages,
                     budget_mb=options.budget_mb,
-                    code_roots=options.code,
+                    code_roots=roots,
                     port=options.port,
                     on_event=record.event,
                     on_record=record.invocation,
@@ -249,7 +248,6 @@ def start(options: Options) -> dict[str, Any]:
 
     If it exits instead, raise its error.
     """
-    arguments = options.resolved().arguments()
     running = status()
     if running is not None:
         _refuse(running)
@@ -257,7 +255,7 @@ def start(options: Options) -> dict[str, Any]:
     reading, writing = os.pipe()
     with open(reading, "rb") as channel, (directory / "up.log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "slslab", "up", *arguments],
+            [sys.executable, "-P", "-m", "slslab", "up", *options.arguments()],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
