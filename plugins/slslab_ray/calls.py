@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
-from slslab.errors import HostError, SlslabError, StartFailed
+from slslab.errors import HostError, SlslabError
 from slslab.stack.mutual_tls import mutual_context
 
 LENGTH = struct.Struct("!Q")
@@ -229,4 +229,4 @@ def _told(error: Exception) -> str:
     if isinstance(error, SlslabError):
         return error.message.rstrip(".")
     text = str(error).partition("\n")[0].rstrip(".")
-    return text if isinstance(error, OSError | StartFailed) and text else f"{type(error).__name__}: {text}"
+    return text if isinstance(error, OSError) and text else f"{type(error).__name__}: {text}"

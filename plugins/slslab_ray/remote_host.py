@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from slslab.errors import StartFailed
 from slslab.host.cgroups import Hierarchy
 from slslab.host.namespaces import Isolation
 from slslab.lambda_.configuration import Function
@@ -103,9 +102,9 @@ class RemoteEnvironment(ExecutionEnvironment):
             self._exited = False
             self._offset_ns = self.host.clock.offset_ns
             outcome = await self._call("start", limit_s)
-        except OSError as error:
+        except OSError:
             self.state = State.STOPPED
-            raise StartFailed(str(error)) from error
+            raise
         self._check()
         return shifted(outcome, self._offset_ns)
 
@@ -127,7 +126,7 @@ class RemoteEnvironment(ExecutionEnvironment):
     def _check(self) -> None:
         if self.state is State.STOPPED:
             lost = f"the node {self.host.name} was lost"
-            raise StartFailed(lost if self.host.lost else "the emulator is ending")
+            raise OSError(lost if self.host.lost else "the emulator is ending")
 
     async def invoke(self, invocation: NextInvocation, limit_s: float, begin: Callable[[], object]) -> PhaseEnd:
         begin()

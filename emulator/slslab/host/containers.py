@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from docker.errors import APIError, ImageNotFound
 
-from slslab.errors import HostError, StartFailed
+from slslab.errors import HostError
 from slslab.host.cgroup_accounts import PERIOD_US, GroupAccounts, cgroup_mounts, cgroups_of, quota_us
 from slslab.host.cgroups import CONTROLLERS_V2
 from slslab.host.docker_engine import (
@@ -156,7 +156,7 @@ class Container(Sandbox):
         self.accounts: ContainerAccounts | None = None
 
     async def start(self) -> None:
-        """Start the container, up to its program's first instruction; StartFailed if engine or host fails."""
+        """Start the container, up to its program's first instruction; OSError if engine or host fails."""
         try:
             shared = await asyncio.to_thread(self._prepare)
             await self._create(shared)
@@ -172,7 +172,7 @@ class Container(Sandbox):
             finally:
                 await self.close()
             if isinstance(error, OSError):  # includes errors from the engine
-                raise StartFailed(reason(error)) from error
+                raise OSError(reason(error)) from error
             raise
 
     async def freeze(self) -> None:
@@ -232,9 +232,9 @@ class Container(Sandbox):
             configuration = await self._call(self._configure, shared)
             created = await self._call(self._api.create_container_from_config, configuration)
         except ImageNotFound as error:
-            raise StartFailed(f"the engine no longer has the image ({reason(error)})") from error
+            raise OSError(f"the engine no longer has the image ({reason(error)})") from error
         except HostError as error:
-            raise StartFailed(f"{error.message} ({error.hint})") from error
+            raise OSError(f"{error.message} ({error.hint})") from error
         self._container = created["Id"]
 
     async def _adopt(self) -> None:
@@ -242,12 +242,12 @@ class Container(Sandbox):
         state, (network,) = about["State"], about["NetworkSettings"]["Networks"].values()
         self._address = network["IPAddress"]
         if not state["Pid"]:
-            raise StartFailed(f"the container ended at once, with status {state['ExitCode']}")
+            raise OSError(f"the container ended at once, with status {state['ExitCode']}")
         try:
             self.accounts = await asyncio.to_thread(container_accounts, state["Pid"], self._container)
             process = os.pidfd_open(state["Pid"])
         except OSError as error:
-            raise StartFailed(f"the container ended at once, or this process cannot see it ({error})") from error
+            raise OSError(f"the container ended at once, or this process cannot see it ({error})") from error
         self._watching = asyncio.ensure_future(self._watch(process, self.accounts))
 
     async def _watch(self, process: int, accounts: ContainerAccounts) -> None:

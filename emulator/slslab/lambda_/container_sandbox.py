@@ -104,7 +104,7 @@ class ContainerSandboxes(Containers, LocalHost):
         return Image(uri, image["Id"], image["Size"])
 
     async def start(self, environment: Environment, former: Sandbox | None = None) -> ContainerSandbox:
-        """Start a container; StartFailed if the engine or the host fails.
+        """Start a container; OSError if the engine or the host fails.
 
         Nothing of a `former` container is kept, not even /tmp, which belongs to the container.
         """
