@@ -52,10 +52,6 @@ class Clock:
         return self.error_ns + round((now_ns - self.at_ns) * DRIFT)
 
 
-class NodeLost(OSError):
-    """The node no longer answers."""
-
-
 class RemoteEnvironment(ExecutionEnvironment):
     """An environment on a node. If the node is lost, it ends like one with an exited runtime."""
 
@@ -103,6 +99,7 @@ class RemoteEnvironment(ExecutionEnvironment):
             self._offset_ns = self.host.clock.offset_ns
             outcome = await self._call("start", limit_s)
         except OSError:
+            self._check()  # it may have been ended meanwhile, and then the node's reason doesn't matter
             self.state = State.STOPPED
             raise
         self._check()
@@ -181,7 +178,7 @@ class RemoteEnvironment(ExecutionEnvironment):
             if self._making is not None:
                 await asyncio.wait([self._making])
                 await self.host.call("stop", self.id)
-        except NodeLost:
+        except ConnectionError:
             pass
         except OSError as error:
             LOG.warning("Could not end %s: %s", self.id, error)
@@ -285,7 +282,7 @@ class NodeHost(Host):
                 raise
         try:
             await self._reach()
-        except NodeLost:
+        except ConnectionError:
             raise
         except OSError as error:
             # Every environment would fail there, and a node without environments always has room.
@@ -298,16 +295,16 @@ class NodeHost(Host):
         return with_codes(function, lambda code: replace(code, directory=None, archive=None))
 
     async def call(self, method: str, *arguments: Any) -> Any:
-        """Call a method of the node; OSError if it fails there, NodeLost if it no longer answers."""
+        """Call a method of the node; OSError if it fails there, ConnectionError if it no longer answers."""
         if self.lost:
-            raise NodeLost(f"the node {self.name} was lost")
+            raise ConnectionError(f"the node {self.name} was lost")
         try:
             return await self._caller.call(method, *arguments)
         except CallError as error:
             raise OSError(f"{self.name}: {error}") from error
         except ConnectionError as error:
             self.lose(str(error))
-            raise NodeLost(f"the node {self.name} was lost") from error
+            raise ConnectionError(f"the node {self.name} was lost") from error
 
     def post(self, what: str, method: str, *arguments: Any) -> None:
         """Call a method of the node without waiting for it; log that `what` failed unless the node was lost."""
@@ -342,7 +339,7 @@ class NodeHost(Host):
     async def _post(self, what: str, method: str, *arguments: Any) -> None:
         try:
             await self.call(method, *arguments)
-        except NodeLost:
+        except ConnectionError:
             return
         except OSError as error:
             LOG.warning("Could not %s: %s", what, error)

@@ -13,7 +13,7 @@ from slslab.aws.errors import ServiceError
 from slslab.aws.keys import Keyring
 from slslab.aws.limits import lambda_limits
 from slslab.host import spawner
-from slslab.host.namespaces import Isolation, Spawner, SpawnError, detect
+from slslab.host.namespaces import Isolation, Spawner, detect
 from slslab.host.spawner import open_directory
 from slslab.lambda_ import process_sandbox
 from slslab.lambda_.emulator import Emulator
@@ -201,7 +201,7 @@ def isolation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     chosen = Isolation("user" if request.param == "user" else "", False)
     try:
         Spawner(chosen).close()
-    except SpawnError as error:
+    except OSError as error:
         pytest.skip(f"no user namespaces here: {error}")
     monkeypatch.setattr(process_sandbox, "namespaces", lambda *_: chosen)
     return chosen
