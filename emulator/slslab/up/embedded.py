@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 from slslab.aws.limits import Limits
 from slslab.errors import HostError, RequestError
 from slslab.host.state import make_state_directory, only_owner, state_directory, unusable
-from slslab.installation import ENDPOINTS, HOSTS, __version__, installed, plugin, require
+from slslab.installation import ENDPOINTS, __version__, cluster, installed, plugin
 from slslab.stack import without_passwords
 from slslab.up.options import Options
 from slslab_workers.channels.endpoints import QUEUE_URL, TENSOR_URLS
@@ -238,9 +238,8 @@ def _ends(servers: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _hosts(options: Options, limits: Limits, session: "Session") -> "Hosts | None":
     if options.environment != "ray":
         return None
-    require("ray")
-    cluster = plugin(HOSTS, options.environment).Cluster
-    return cast("Hosts", cluster(session, limits, modules=options.modules, strict_packages=options.strict_packages))
+    packages = {"modules": options.modules, "strict_packages": options.strict_packages}
+    return cast("Hosts", cluster().Cluster(session, limits, **packages))
 
 
 def start(options: Options) -> dict[str, Any]:
