@@ -10,9 +10,10 @@ isn't timed.
                     the update, parameters and gradient fetched, subtracted and set
   own client        naive, through the workers' client, which receives into and sends from the arrays themselves
   … on Redis        both against a redis-server with SET and GET, if one is installed
-  in the database   the workers' client runs the database's script; by torch's threads for one operation
-  memory            floor: the same arithmetic on the same arrays in this process, each byte read from memory once (the
-                    mean in blocks, so that the sum stays in the cache) and written to memory that exists already
+  in the database   the workers' client runs the database's script
+  memory            floor: the same arithmetic on the same arrays in this process, by one and more threads; each byte is
+                    read from memory once (the mean in blocks, so that the sum stays in the cache) and written to memory
+                    that exists already
   loopback          floor: the bytes that a naive arm moves, over a bare loopback socket between two processes
 
 Every result is compared with one computed here, and in-database averages must have the bits of the sum in rank order. A
@@ -70,12 +71,12 @@ AIMS = {REDIS_PY: 5.0, OWN_CLIENT: 3.0}
 FLOOR_AIM = 3.0
 
 
-def counted(name: str, threads: int) -> str:
-    """Return an arm's name with its number of threads."""
-    return f"{name}, {threads} {'thread' if threads == 1 else 'threads'}"
+INSIDE = "in the database"
 
 
-inside, memory = partial(counted, "in the database"), partial(counted, "memory")
+def memory(threads: int) -> str:
+    """Return the name of the memory's floor with this number of threads."""
+    return f"memory, {threads} {'thread' if threads == 1 else 'threads'}"
 
 
 def plain_arms(server: str, keys: Sequence[str], parts: ExitStack) -> list[Arm]:
@@ -114,21 +115,15 @@ def measure(
         floors += [Memory(memory(number), vectors.parameters, vectors.gradients, number) for number in threads]
         for floor in floors:
             stack.callback(floor.close)
-        databases = [
-            stack.enter_context(EmbeddedTensorDatabases(1, threads=number, environment=mark)) for number in threads
-        ]
-        urls = [database.endpoints[0] for database in databases]
-        inner = []
-        for number, url in zip(threads, urls, strict=True):
-            client = stack.enter_context(thin(url))
-            vectors.store(partial(client.set, phase="other"))
-            inner.append(database_arm(inside(number), keys, client))
-        outer = naive_arms(urls[0], keys, stack)
+        url = stack.enter_context(EmbeddedTensorDatabases(1, environment=mark)).endpoints[0]
+        inner = stack.enter_context(thin(url))
+        vectors.store(partial(inner.set, phase="other"))
+        outer = naive_arms(url, keys, stack)
         if server:
             with thin(server) as client:
                 vectors.store(lambda key, vector: client.command("SET", key, body(vector)))
             outer += plain_arms(server, keys, stack)
-        arms = [*outer, *inner, *(floor.arm for floor in floors)]
+        arms = [*outer, database_arm(INSIDE, keys, inner), *(floor.arm for floor in floors)]
 
         def report(operation: str, done: int, total: int) -> None:
             print(f"{model}, {operation}: {done} of {total}", file=sys.stderr)
@@ -151,24 +146,22 @@ def summary(names: Sequence[str], turns: Sequence[Mapping[str, Taken]], threads:
         row["moving_s"] = round(statistics.median(taken[name].get("moving_s", 0.0) for taken in turns), 6)
         row["ratios"] = {
             base: round(statistics.median(taken[name]["seconds"] / taken[base]["seconds"] for taken in turns), 3)
-            for base in (*map(inside, threads), *map(memory, threads), LOOPBACK)
+            for base in (INSIDE, *map(memory, threads), LOOPBACK)
         }
         rows.append(row)
     return rows
 
 
 def judged(rows: Sequence[Row], threads: int) -> list[Row]:
-    """Return the aims, and whether the in-database arm with `threads` threads meets each."""
+    """Return the aims, and whether the in-database arm meets each; its floor is the memory's with `threads` threads."""
     judgements = []
     for row in rows:
         about = f"{row['model']}, {row['operation']}: "
         if row["arm"] in AIMS:
-            ratio, aim = row["ratios"][inside(threads)], AIMS[row["arm"]]
-            judgements.append(
-                {"what": f"{about}{row['arm']} / {inside(threads)}", "ratio": ratio, "aim": f">= {aim:g}"}
-            )
+            ratio, aim = row["ratios"][INSIDE], AIMS[row["arm"]]
+            judgements.append({"what": f"{about}{row['arm']} / {INSIDE}", "ratio": ratio, "aim": f">= {aim:g}"})
             judgements[-1] |= {"met": ratio >= aim, "paper": PAPER[row["operation"]]}
-        elif row["arm"] == inside(threads) and row["operation"] == AVERAGE:
+        elif row["arm"] == INSIDE and row["operation"] == AVERAGE:
             ratio = row["ratios"][memory(threads)]
             judgements.append({"what": f"{about}{row['arm']} / {memory(threads)}", "ratio": ratio})
             judgements[-1] |= {"aim": f"<= {FLOOR_AIM:g}", "met": ratio <= FLOOR_AIM, "paper": None}
@@ -178,7 +171,7 @@ def judged(rows: Sequence[Row], threads: int) -> list[Row]:
 def tables(document: Mapping[str, Any]) -> str:
     """Return the document in Markdown."""
     threads = document["threads"][0]
-    bases = (inside(threads), memory(threads), LOOPBACK)
+    bases = (INSIDE, memory(threads), LOOPBACK)
     lines = []
     for model, operation in dict.fromkeys((row["model"], row["operation"]) for row in document["rows"]):
         lines += [f"| {model}, {operation} | ms | least | greatest | moving | / {' | / '.join(bases)} |"]
@@ -217,7 +210,7 @@ def main() -> None:
     parser.add_argument("--model", nargs="+", choices=sized, default=both, help="models that give the gradients' size")
     parser.add_argument("--count", type=at_least(2), default=24, help="gradients (default: %(default)s)")
     parser.add_argument("--repeat", type=at_least(1), default=7, help="turns (default: %(default)s)")
-    what = "torch's threads in the database; the aims apply to the first (default: 1 2)"
+    what = "threads of the memory's floor; the aim applies to the first (default: 1 2)"
     parser.add_argument("--threads", type=at_least(1), nargs="+", default=[1, 2], help=what)
     parser.add_argument("--no-redis", action="store_true", help="without the arms on a plain redis-server")
     parser.add_argument("--json", action="store_true", help="print one JSON document")

@@ -110,9 +110,9 @@ class Cluster(Hosts):
         self.notify()
 
     def _tell(self, fault: int) -> None:
-        self.happened.add(fault)
+        self.happened |= fault
         for host in self._nodes.values():
-            host.post("report a fault", "tell", {fault})
+            host.post("report a fault", "tell", fault)
 
     async def _keep_looking(self) -> None:
         while True:

@@ -122,8 +122,8 @@ class Node:
             raise HostError("its relay has ended.", "see the kernel's log there.")
         return time.monotonic_ns()
 
-    async def tell(self, faults: set[int]) -> None:
-        """Note faults of a plan, by number, that have happened on another node."""
+    async def tell(self, faults: int) -> None:
+        """Note faults of a plan, by their bits, that have happened on another node."""
         self._sandboxes.happened |= faults
 
     async def reach(self, ports: list[int]) -> str:

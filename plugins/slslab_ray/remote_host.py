@@ -15,8 +15,7 @@ from typing import Any
 from slslab.host.cgroups import Hierarchy
 from slslab.host.namespaces import Isolation
 from slslab.lambda_.configuration import Function
-from slslab.lambda_.environment import FAULTS
-from slslab.lambda_.hosts import Ending, ExecutionEnvironment, Host, Hosts, PhaseEnd, State
+from slslab.lambda_.hosts import Ending, ExecutionEnvironment, Host, Hosts, PhaseEnd, State, fault_bit
 from slslab.lambda_.packages import Code
 from slslab.lambda_.runtime_api import NextInvocation
 from slslab_ray.calls import Caller, CallError, Happened, Tasks
@@ -227,10 +226,10 @@ class NodeHost(Host):
         self._cores: int = about["cores"]
         self.hosts = hosts
         self.lost = False
-        # `on_lost` is called when the node is lost or released; the other with the number of a plan's fault that
-        # happened on it.
+        # `on_lost` is called when the node is lost or released; the other with the bit of a plan's fault that happened
+        # on it.
         self.on_lost: Callable[[], None] = lambda: None
-        self.on_fault: Callable[[int], None] = lambda _number: None
+        self.on_fault: Callable[[int], None] = lambda _bit: None
         self.environments: dict[str, RemoteEnvironment] = {}
         self._caller = caller
         self._relay = relay
@@ -355,10 +354,8 @@ class NodeHost(Host):
 
     def _take(self, happened: Happened) -> None:
         for identifier, what in happened:
-            if isinstance(what, dict):
-                number = str(what.get("resource")).partition(" ")[0]
-                if what.get("op") == "fault" and number.isdecimal() and int(number) < FAULTS:
-                    self.on_fault(int(number))
+            if isinstance(what, dict) and (fault := fault_bit(what)):
+                self.on_fault(fault)
             if (environment := self.environments.get(identifier)) is not None:
                 try:
                     environment.happened(what)

@@ -40,7 +40,7 @@ class Database:
         lua = Engine()
         clients: dict[int, Session] = {}
         password = PASSWORD.encode()
-        self.context = Context(self.store, number, password, 1, lua, report, clients, self.close)
+        self.context = Context(self.store, number, password, lua, report, clients, self.close)
         self._numbers = count(1)
 
     def close(self) -> None:
@@ -56,13 +56,13 @@ class Database:
 
 
 @cache
-def _compiled(source: bytes, entry_points: tuple[bytes, ...], tag: bytes, threads: int) -> Script:
-    return compile_script(source, entry_points, tag, threads)
+def _compiled(source: bytes, entry_points: tuple[bytes, ...], tag: bytes) -> Script:
+    return compile_script(source, entry_points, tag)
 
 
-def compiled_once(source: bytes, entry_points: Sequence[bytes], tag: bytes, threads: int) -> Script:
+def compiled_once(source: bytes, entry_points: Sequence[bytes], tag: bytes) -> Script:
     """Compile a script, unless a database of this process has compiled it: it is the same for all."""
-    return _compiled(source, tuple(entry_points), tag, threads)
+    return _compiled(source, tuple(entry_points), tag)
 
 
 class Databases:

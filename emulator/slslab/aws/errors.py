@@ -1,5 +1,6 @@
 """Build errors of AWS's APIs: status, type and message as AWS sends them."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -44,17 +45,17 @@ def constraint(value: object, name: str, rule: str) -> ServiceError:
 
 def violation(value: object, name: str, rule: str) -> str:
     """Return the part of a ValidationException about one member, with the beginning of a long value."""
-    at = f"'{_as_java(value)[:SHOWN]}' at '{name}'" if value is not None else f"null at '{name}'"
+    at = f"'{as_java(value)[:SHOWN]}' at '{name}'" if value is not None else f"null at '{name}'"
     return f"Value {at} failed to satisfy constraint: {rule}"
 
 
-def _as_java(value: object) -> str:
+def as_java(value: object) -> str:
     """Return a value as AWS's messages show it, in Java's notation: `[a, b]`, `{key=0.5}` (recorded)."""
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{key}={_as_java(entry)}' for key, entry in value.items())}}}"
+        return f"{{{', '.join(f'{key}={as_java(entry)}' for key, entry in value.items())}}}"
     if isinstance(value, list):
-        return f"[{', '.join(map(_as_java, value))}]"
-    return str(value)
+        return f"[{', '.join(map(as_java, value))}]"
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def violated(violations: Sequence[str]) -> ServiceError:

@@ -9,10 +9,12 @@ Programs on this host sign their requests as they do for AWS.
 """
 
 import asyncio
+import hashlib
 import ipaddress
 import json
 import re
 import uuid
+import weakref
 from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache, partial
 from typing import Protocol
@@ -25,13 +27,13 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from slslab.aws.errors import ServiceError
 from slslab.aws.keys import Keyring, Principal
-from slslab.aws.signatures import IndexedHeaders, Signature
+from slslab.aws.signatures import IndexedHeaders, Signature, canonical_path
 
 # AWS's clients send heads of a few kilobytes; one piece of data has up to 256, possibly of an earlier body.
 LARGEST_HEAD = 512 * 1024
 # assumed: AWS's clients wait for each answer before their next request.
 MOST_WAITING = 100
-# The ASGI extension that sends a whole response.
+# The ASGI extension that a whole response is sent with.
 EXTENSION = "slslab.whole"
 
 
@@ -51,7 +53,8 @@ class BoundedHeads(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Stop counting: the gate limits the body."""
         super().on_headers_complete()
-        self.scope["extensions"] = {EXTENSION: {"send": partial(_send, self.cycle)}}
+        # Weak, because the cycle has the scope: only the garbage collector would free both, with the request's body.
+        self.scope["extensions"] = {EXTENSION: {"cycle": weakref.ref(self.cycle)}}
         self._in_head = False
 
     def data_received(self, data: bytes) -> None:
@@ -80,24 +83,21 @@ class WholeResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         """Send it."""
-        await scope["extensions"][EXTENSION]["send"](self)
-
-
-async def _send(cycle: RequestResponseCycle, response: WholeResponse) -> None:
-    if cycle.flow.write_paused and not cycle.disconnected:
-        await cycle.flow.drain()
-    if cycle.disconnected:
-        return
-    date = [part for name, value in cycle.default_headers for part in (name, b": ", value, b"\r\n")]
-    closes = "" if cycle.keep_alive else "connection: close\r\n"
-    head = "".join([*response.lines, closes, "\r\n"]).encode("latin-1")
-    body = response.body if cycle.scope["method"] != "HEAD" else b""
-    cycle.transport.write(b"".join([STATUS_LINE[response.status_code], *date, head, body]))
-    cycle.response_started = cycle.response_complete = True
-    cycle.message_event.set()
-    if not cycle.keep_alive:
-        cycle.transport.close()
-    cycle.on_response()
+        cycle: RequestResponseCycle = scope["extensions"][EXTENSION]["cycle"]()
+        if cycle.flow.write_paused and not cycle.disconnected:
+            await cycle.flow.drain()
+        if cycle.disconnected:
+            return
+        date = [part for name, value in cycle.default_headers for part in (name, b": ", value, b"\r\n")]
+        closes = "" if cycle.keep_alive else "connection: close\r\n"
+        head = "".join([*self.lines, closes, "\r\n"]).encode("latin-1")
+        body = self.body if scope["method"] != "HEAD" else b""
+        cycle.transport.write(b"".join([STATUS_LINE[self.status_code], *date, head, body]))
+        cycle.response_started = cycle.response_complete = True
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            cycle.transport.close()
+        cycle.on_response()
 
 
 HOST = re.compile(r"(?:\[(?P<address>[0-9a-f:]+)\]|(?P<name>[^:\[\]]+))(?::\d{1,5})?", re.IGNORECASE)
@@ -125,6 +125,7 @@ class Public(Protocol):
 class Gate:
     """Answers foreign requests with AWS's errors, and passes the others on to an ASGI application.
 
+    It also answers with AWS's error if an application raises ServiceError, and not at all to a client that has left.
     `names` are this host's names in addition to `localhost` and the loopback addresses. With `keys`, every request
     needs a signature by one of them and a body within `limit`; `principal` tells the application who signed it.
     `public` answers its own requests; another web site's page may send them, too, but not under a host name of its own.
@@ -146,13 +147,10 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if scope["type"] == "http":
-            headers = IndexedHeaders(scope["headers"])
-            try:
-                application = self._checked_host(headers, scope["path"])
-                if application is not self._application:
-                    await application(scope, receive, send)
-                    return
+        headers = IndexedHeaders(scope["headers"])
+        try:
+            application = self._checked_host(headers, scope["path"])
+            if application is self._application:
                 if "origin" in headers or "sec-fetch-site" in headers:
                     _check_origin(headers)
                 if self._keys is not None and scope["path"] not in OPEN_PATHS:
@@ -160,12 +158,11 @@ class Gate:
                     signer, _, body = await authenticate(self._keys, headers, scope, receive, *self._limit(scope))
                     scope.setdefault("state", {}).update(principal=signer, headers=headers, body=body)
                     receive = partial(_receive_again, [body], receive)
-            except ServiceError as error:
-                await refusal(error, headers)(scope, receive, send)
-                return
-            except ClientDisconnect:
-                return
-        await self._application(scope, receive, send)
+            await application(scope, receive, send)
+        except ServiceError as error:
+            await refusal(error, headers)(scope, receive, send)
+        except ClientDisconnect:
+            return
 
     def _checked_host(self, headers: IndexedHeaders, path: str) -> ASGIApp:
         hosts = headers.getlist("host")
@@ -201,12 +198,10 @@ async def authenticate(
     signature = Signature.of(headers, query)
     pair, signer = keys.find(signature.key_id, signature.token)
     body = await read_body(receive, headers, limit, operation)
-    path = scope["raw_path"].decode("latin-1")
-    signed = (pair.secret, scope["method"], path, query, headers, body)
-    if len(body) > HASHED_AT_ONCE:
-        await asyncio.to_thread(signature.verify, *signed)
-    else:
-        signature.verify(*signed)
+    digest = hashlib.sha256(body) if len(body) <= HASHED_AT_ONCE else await asyncio.to_thread(hashlib.sha256, body)
+    signature.check_time()
+    path = canonical_path(scope["raw_path"].decode("latin-1"))
+    signature.verify(pair.secret, scope["method"], path, query, headers, digest.hexdigest())
     return signer, signature, body
 
 

@@ -85,19 +85,15 @@ class Signature(NamedTuple):
             raise _incomplete("Signature must be 64 hexadecimal digits.")
         return cls(key_id, token, day, region, service, stamp, valid, signed, signature, authorization is None)
 
-    def verify(self, secret: str, method: str, path: str, query: str, headers: IndexedHeaders, body: bytes) -> None:
-        """Raise InvalidSignatureException unless this secret signed this request, and recently."""
-        self.verify_payload(secret, method, _canonical_path(path), query, headers, hashlib.sha256(body).hexdigest())
+    def verify(self, secret: str, method: str, path: str, query: str, headers: IndexedHeaders, payload: str) -> None:
+        """Raise InvalidSignatureException unless this secret signed this request, at any time.
 
-    def verify_payload(
-        self, secret: str, method: str, canonical_path: str, query: str, headers: IndexedHeaders, payload: str
-    ) -> None:
-        """Verify as above, given a canonical path and a body's digest, or S3's text in place of the digest."""
-        self.check_time()
+        `path` is canonical, and `payload` the body's SHA-256 in hexadecimal digits, or S3's text in its place.
+        """
         canonical = "\n".join(
             (
                 method,
-                canonical_path,
+                path,
                 query and self._canonical_query(query),
                 *[
                     f"{name}:{','.join([' '.join(value.split()) for value in headers.getlist(name)])}"
@@ -179,7 +175,7 @@ def _derived_key(secret: str, day: str, region: str, service: str) -> bytes:
     return key
 
 
-def _canonical_path(path: str) -> str:
+def canonical_path(path: str) -> str:
     """Return the path as sent, with its percent signs encoded once more (except for S3)."""
     if "//" in path or "/." in path:
         path = posixpath.normpath(path) + ("/" if path.endswith("/") else "")

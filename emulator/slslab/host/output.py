@@ -129,7 +129,8 @@ class LogRecords:
         rest, self._held = self._held + chunk, b""
         while rest:
             start = rest.find(RECORD)
-            text = rest[:start] if start >= 0 else rest[: len(rest) - _begun(rest)]
+            # The end may be the beginning of a record.
+            text = rest[:start] if start >= 0 else rest.removesuffix(RECORD[:2]).removesuffix(RECORD[:1])
             if text:
                 yield text, False
             rest = rest[len(text) :]
@@ -150,17 +151,13 @@ class LogRecords:
         return held
 
 
-def _begun(text: bytes) -> int:
-    """Return how many bytes at the end may be the beginning of a record."""
-    return next((size for size in range(len(RECORD) - 1, 0, -1) if text.endswith(RECORD[:size])), 0)
-
-
 class FunctionLog:
     """The log of one environment: a file, and the tail that Invoke returns.
 
-    `tail` holds the last bytes of the present or latest invocation's log. `wrote` is called after each piece with the
-    positions in the file where its first line begins, perhaps in an earlier piece, and where it ends, and whether it is
-    one record. Of the printed lines, only the ones that `keeps` accepts are written.
+    `tail` holds the last bytes of the present or latest invocation's log; it is emptied when an invocation begins.
+    `wrote` is called after each piece with the positions in the file where its first line begins, perhaps in an earlier
+    piece, and where it ends, and whether it is one record. Of the printed lines, only the ones that `keeps` accepts are
+    written.
     """
 
     def __init__(
@@ -180,10 +177,6 @@ class FunctionLog:
         self._line_start = 0
         self._records = LogRecords()
         self._line_ended = True
-        self.tail = b""
-
-    def begin(self) -> None:
-        """Begin an invocation's log: the tail starts there."""
         self.tail = b""
 
     def write(self, chunk: bytes) -> None:

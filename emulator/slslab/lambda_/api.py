@@ -18,7 +18,7 @@ from botocore.model import StructureShape
 from starlette.applications import Starlette
 from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -129,12 +129,12 @@ def application(handlers: Mapping[str, Handler], more: Sequence[BaseRoute]) -> A
     """
     # Starlette's own routes and their layers would take a tenth of an invocation's CPU time.
     routes = _routes(handlers)
-    kinds = (HTTPException, ServiceError, ClientDisconnect, Exception)
+    kinds = (HTTPException, ServiceError, Exception)
     others = Starlette(routes=[*more], exception_handlers=dict.fromkeys(kinds, _answer_error))
     others.router.redirect_slashes = False  # unknown paths get AWS's answer
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        for method, path, by_query in routes if scope["type"] == "http" else ():
+        for method, path, by_query in routes:
             if method == scope["method"] and (found := path.fullmatch(scope["path"])):
                 answers = by_query
                 break
@@ -150,7 +150,7 @@ def application(handlers: Mapping[str, Handler], more: Sequence[BaseRoute]) -> A
             response = await answers[chosen](scope)
         except Exception as error:
             await (await _answer_error(Request(scope), error))(scope, receive, send)
-            if isinstance(error, ServiceError | ClientDisconnect):
+            if isinstance(error, ServiceError):
                 return
             raise
         await response(scope, receive, send)
@@ -258,8 +258,6 @@ def _json(document: Mapping[str, Any], status: int = 200, headers: Mapping[str, 
 
 async def _answer_error(request: Request, error: Exception) -> WholeResponse:
     """Answer with AWS's error. A defect of the emulator looks like AWS's own; the server's log has the stack trace."""
-    if isinstance(error, ClientDisconnect):
-        return WholeResponse(b"", 400)
     if isinstance(error, HTTPException):
         error = _not_emulated(f"the operation {request.method} {request.url.path}")
     elif not isinstance(error, ServiceError):

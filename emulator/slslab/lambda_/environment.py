@@ -27,6 +27,7 @@ from slslab.lambda_.hosts import (
     PhaseEnd,
     State,
     confinement,
+    fault_bit,
     variables,
 )
 from slslab.lambda_.memory import TICK_S, MemoryMeter, held_bytes
@@ -39,7 +40,6 @@ READY_LIMIT_S = 5.0
 EARLY_NS = 2_000_000
 BACKSTOP_FACTOR = 20
 BACKSTOP_S = 120
-FAULTS = 64
 
 
 class LocalHost(Host, Hosts):
@@ -101,8 +101,9 @@ class Environment(ExecutionEnvironment):
         self._answered_ns = 0
         self._clock: PublishedClock | None = None
         self._waiter: asyncio.Future[None] | None = None
-        # Done when the latest phase has been metered.
-        self._metered: asyncio.Future[None] | None = None
+        # Unset while a phase is being metered.
+        self._metered = asyncio.Event()
+        self._metered.set()
         self._begin()
 
     def _begin(self) -> None:
@@ -297,9 +298,8 @@ class Environment(ExecutionEnvironment):
         try:
             if self.sandbox is not None:
                 await self.sandbox.end()
-                if self._metered is not None:
-                    # The phase that this ended is metered first, because closing the sandbox closes its accounts.
-                    await asyncio.wait([self._metered])
+                # The phase that this ended is metered first, because closing the sandbox closes its accounts.
+                await self._metered.wait()
         finally:
             # Not before, because a runtime that lost its connection would write an error into the log.
             self._runtime.stop()
@@ -313,9 +313,7 @@ class Environment(ExecutionEnvironment):
         if event["op"] == "gpu.memory":  # from the runtime, and not for the trace
             self._memory.gpu = event["resource"], event["bytes"]
             return
-        number = event["resource"].partition(" ")[0]
-        if event["op"] == "fault" and number.isdecimal() and int(number) < FAULTS:
-            self.host.happened.add(int(number))
+        self.host.happened |= fault_bit(event)
         self.host.record(event)
 
     def processors(self) -> tuple[int, ...]:
@@ -331,13 +329,6 @@ class Environment(ExecutionEnvironment):
 
         It begins with the accounts `began`; an initialisation also ends when the runtime asks for an invocation.
         """
-        self._metered = metered = asyncio.get_running_loop().create_future()
-        try:
-            return await self._watch(limit_s, began, initialising)
-        finally:
-            metered.set_result(None)
-
-    async def _watch(self, limit_s: float, began: Sample, initialising: bool) -> PhaseEnd:
         sandbox, runtime, tasks = self.sandbox, self._runtime, self._tasks
         assert sandbox is not None
         limit_ns = round(limit_s * 1e9)
@@ -348,28 +339,32 @@ class Environment(ExecutionEnvironment):
         killed_by: Ending | None = None
         next_tick_ns = began.wall_ns + round(TICK_S * 1e9)
         passed_ns, latest_ns = 0, began.wall_ns
-        while killed_by is None and ended_ns is None:
-            if (ended_ns := self._ended_ns(initialising)) is None:
-                await self._wait(min(self._memory.tick_s, max(0.0005, (limit_ns - passed_ns) / 1e9)))
+        self._metered.clear()
+        try:
+            while killed_by is None and ended_ns is None:
                 if (ended_ns := self._ended_ns(initialising)) is None:
-                    # The timer may be late: a report that arrived before it counts.
-                    runtime.read()
-                    ended_ns = self._ended_ns(initialising)
-            now = time.monotonic_ns()
-            tasks.read()
-            tick = now + EARLY_NS >= next_tick_ns
-            if ended_ns is not None or tick or now - began.wall_ns >= limit_ns:
-                # Don't count the time to find out how the runtime ended.
-                latest_ns = min(now, ended_ns or now, sandbox.ended_ns or now)
-                self._advance(clock, self._sample(latest_ns))
-                next_tick_ns = now + round(TICK_S * 1e9)
-            self._memory.look(sandbox, tasks, thorough=tick and ended_ns is None)
-            # Don't end an initialisation for waiting for a disk that others keep busy.
-            passed_ns = clock.elapsed_ns - (clock.disk_ns if initialising else 0)
-            if self._memory.exceeded:
-                killed_by = Ending.OUT_OF_MEMORY
-            elif ended_ns is None and (passed_ns >= limit_ns or now > backstop_ns):
-                killed_by = Ending.TIMEOUT
+                    await self._wait(min(self._memory.tick_s, max(0.0005, (limit_ns - passed_ns) / 1e9)))
+                    if (ended_ns := self._ended_ns(initialising)) is None:
+                        # The timer may be late: a report that arrived before it counts.
+                        runtime.read()
+                        ended_ns = self._ended_ns(initialising)
+                now = time.monotonic_ns()
+                tasks.read()
+                tick = now + EARLY_NS >= next_tick_ns
+                if ended_ns is not None or tick or now - began.wall_ns >= limit_ns:
+                    # Don't count the time to find out how the runtime ended.
+                    latest_ns = min(now, ended_ns or now, sandbox.ended_ns or now)
+                    self._advance(clock, self._sample(latest_ns))
+                    next_tick_ns = now + round(TICK_S * 1e9)
+                self._memory.look(sandbox, tasks, thorough=tick and ended_ns is None)
+                # Don't end an initialisation for waiting for a disk that others keep busy.
+                passed_ns = clock.elapsed_ns - (clock.disk_ns if initialising else 0)
+                if self._memory.exceeded:
+                    killed_by = Ending.OUT_OF_MEMORY
+                elif ended_ns is None and (passed_ns >= limit_ns or now > backstop_ns):
+                    killed_by = Ending.TIMEOUT
+        finally:
+            self._metered.set()
         if killed_by is not None:
             # At once, because what the processes do from now on isn't part of the invocation. A container's processes
             # may belong to another user; then the engine ends them.
@@ -450,6 +445,4 @@ class Environment(ExecutionEnvironment):
 
     def _publish_clock(self, delay_ns: int) -> None:
         if self._clock is not None:
-            happened = self.host.happened
-            bits = sum([1 << number for number in happened]) if happened else 0
-            self._clock.publish(self._deadline_ns, delay_ns, bits)
+            self._clock.publish(self._deadline_ns, delay_ns, self.host.happened)

@@ -281,15 +281,18 @@ class FunctionResource(Operations):
     def __init__(self, functions: Functions) -> None:
         self._functions = functions
 
-    def _qualified(self, call: Call) -> tuple[Entry, str | None]:
-        """Return the function and qualifier that a request names; the error for a missing alias differs (recorded)."""
+    def _qualified(self, call: Call, absent: str = "") -> Entry:
+        """Return the function that a request names, with its version or alias; the error may have the text `absent`.
+
+        The usual error for a missing alias differs from the one for a version (recorded).
+        """
         try:
             self._functions.resolve(call.name, call.qualifier)
         except ServiceError as error:
-            if error.status == 404 and call.qualifier is not None and ALIAS.fullmatch(call.qualifier):
-                raise missing(f"Cannot find alias arn: {function_arn(call.name, call.qualifier)}") from error
-            raise
-        return self._functions.entry(call.name), call.qualifier
+            if not absent and call.qualifier is not None and ALIAS.fullmatch(call.qualifier):
+                absent = f"Cannot find alias arn: {function_arn(call.name, call.qualifier)}"
+            raise missing(absent or error.message) from error
+        return self._functions.entry(call.name)
 
 
 class FunctionOperations(FunctionResource):

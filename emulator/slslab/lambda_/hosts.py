@@ -29,6 +29,8 @@ MORE_MEMORY = (
     "lower MemorySize (`--memory` or `--workers` of a run), or give more with `slslab up --memory-budget` "
     "(`budget_mb` of an Emulator)."
 )
+# A plan's faults that functions learn of: their bits are one number of 64 bits.
+FAULTS = 64
 SIGNALS: dict[int, str] = {
     signal.SIGKILL: "killed",
     signal.SIGSEGV: "segmentation fault",
@@ -228,8 +230,8 @@ class Hosts(Managed):
         self.credentials = credentials
         self.open_log = open_log
         self.record = record
-        # The numbers of the faults that workers have reported.
-        self.happened: set[int] = set()
+        # A bit for each fault of a plan that workers have reported.
+        self.happened = 0
 
     async def open(self) -> None:
         """Open the hosts, and `notify` when some join or are lost later; HostError without any."""
@@ -290,6 +292,13 @@ class Hosts(Managed):
     @abstractmethod
     def host(self) -> dict[str, Any]:
         """Return the host's part of a run's document: cores, whether the CPU share is enforced, the confinement."""
+
+
+def fault_bit(event: Mapping[str, Any]) -> int:
+    """Return the bit of the plan's fault that a worker's trace record reports; 0 if it reports none."""
+    number = str(event.get("resource")).partition(" ")[0]
+    reports = event.get("op") == "fault" and number.isdecimal() and int(number) < FAULTS
+    return 1 << int(number) if reports else 0
 
 
 def terms(budgets_mb: Iterable[int]) -> str:

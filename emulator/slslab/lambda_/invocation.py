@@ -270,6 +270,7 @@ class InvocationService(Operations):
         # Max Memory Used: the peak rounded up, or the whole memory size when it was exhausted.
         exhausted = outcome.ending is Ending.OUT_OF_MEMORY
         memory_mb = function.memory_mb if exhausted else -(-outcome.peak_bytes // MB)
+        started_s = (time.time_ns() - time.monotonic_ns() + start_ns) / 1e9
         ended = exhausted or outcome.ending is Ending.EXIT
         cause = str(json.loads(payload)["errorMessage"]) if ended else ""
         cgroup_peak, (gpu, gpu_bytes) = outcome.cgroup_peak_bytes, outcome.gpu or (None, 0)
@@ -297,7 +298,7 @@ class InvocationService(Operations):
             uncertain_ms=round(sum(uncertain_ns) / 1e6, 3) if uncertain_ns else None,
             status=status,
             error_type=error_type or None,
-            started_at=_wall_time(start_ns).isoformat(timespec="milliseconds"),
+            started_at=datetime.fromtimestamp(started_s, UTC).isoformat(timespec="milliseconds"),
             start_ns=invoke_phases[0].began_ns if invoke_phases else start_ns,
             end_ns=invoke_phases[-1].ended_ns if invoke_phases else start_ns,
             report=report_line(request_id, duration_ms, init_ms, function.memory_mb, memory_mb, status, error_type),
@@ -343,18 +344,17 @@ class InvocationService(Operations):
 
 
 def _answered(result: Response, trace_id: str) -> dict[str, str]:
-    version = {"X-Amz-Executed-Version": result.version}
-    return {"x-amzn-RequestId": result.request_id, "X-Amzn-Trace-Id": trace_id, **version}
+    return {
+        "x-amzn-RequestId": result.request_id,
+        "X-Amzn-Trace-Id": trace_id,
+        "X-Amz-Executed-Version": result.version,
+    }
 
 
 def new_trace_id() -> str:
     """Return a trace id for a request without one."""
     digits = os.urandom(24).hex()
     return f"Root=1-{digits[:8]}-{digits[8:32]};Parent={digits[32:]};Sampled=0"
-
-
-def _wall_time(monotonic_ns: int) -> datetime:
-    return datetime.fromtimestamp((time.time_ns() - time.monotonic_ns() + monotonic_ns) / 1e9, UTC)
 
 
 def _handed_out(request: Request, limit_s: float) -> NextInvocation:

@@ -194,7 +194,7 @@ class EnvironmentLog(FunctionLog):
 
     def start(self, request_id: str) -> None:
         """Begin an invocation's log; Invoke returns its tail."""
-        self.begin()
+        self.tail = b""
         version = self._function.version
         if self._json:
             arn = function_arn(self._function.name)

@@ -21,19 +21,18 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Route
 
 from slslab.aws.arns import REGION
 from slslab.aws.errors import ServiceError, invalid, missing
+from slslab.aws.gate import principal
 from slslab.aws.keys import Pair
 from slslab.aws.limits import Limits
 from slslab.host.spawner import open_directory
-
-# Only those who serve archives load these.
-if TYPE_CHECKING:
-    from starlette.requests import Request
-    from starlette.responses import Response
-    from starlette.routing import Route
 
 HOT_RELOAD_BUCKET = "hot-reload"
 LAYER = "torch"
@@ -171,10 +170,8 @@ class Packages:
         for directory in unused:
             self._remover.submit(shutil.rmtree, directory, ignore_errors=True)
 
-    def route(self) -> "Route":
+    def route(self) -> Route:
         """Return the route that serves archives; the gate has already verified the URL's signature."""
-        from starlette.routing import Route
-
         return Route(f"{ARCHIVES}/{{name}}", self._read)
 
     def location(self, code: Code, host: str) -> str:
@@ -194,11 +191,7 @@ class Packages:
         botocore.auth.SigV4QueryAuth(pair, "lambda", REGION, expires=VALID_S).add_auth(presigned)
         return str(presigned.url)
 
-    async def _read(self, request: "Request") -> "Response":
-        from starlette.responses import FileResponse
-
-        from slslab.aws.gate import principal
-
+    async def _read(self, request: Request) -> Response:
         # A function can sign such a URL with its own keys.
         principal(request).require("lambda:GetFunction", "*")
         name = request.path_params["name"]

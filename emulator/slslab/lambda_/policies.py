@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
-from slslab.aws.errors import ServiceError, conflict, invalid, missing
+from slslab.aws.errors import conflict, invalid, missing
 from slslab.lambda_.api import Answer, Call
 from slslab.lambda_.functions import Entry, FunctionResource, Policy, Statement, check_revision
 from slslab.lambda_.layers import NO_RESOURCE
@@ -38,7 +38,7 @@ class PolicyOperations(FunctionResource):
     """
 
     async def _add_permission(self, call: Call) -> Answer:
-        entry, qualifier = self._qualified(call)
+        entry, qualifier = self._qualified(call), call.qualifier
         if qualifier == LATEST:
             raise invalid("We currently do not support adding policies for $LATEST.")
         statement = function_statement(call.members, function_arn(entry.latest.name, qualifier))
@@ -56,7 +56,7 @@ class PolicyOperations(FunctionResource):
     async def _remove_permission(self, call: Call) -> None:
         if not self._functions.exists(call.name):
             raise missing(f"No policy found for: {function_arn(call.name)}")
-        entry, qualifier = self._qualified(call)
+        entry, qualifier = self._qualified(call), call.qualifier
         policy, sid = entry.policies.get(qualifier or LATEST, {}), call.members["StatementId"]
         if sid not in policy:
             raise missing(f"Statement {sid} is not found in resource policy." if policy else NO_POLICY)
@@ -65,15 +65,12 @@ class PolicyOperations(FunctionResource):
         entry.renew_revision_id(qualifier)
 
     async def _get_policy(self, call: Call) -> Answer:
-        try:
-            entry, qualifier = self._qualified(call)
-        except ServiceError as error:
-            raise missing(NO_RESOURCE) if error.status == 404 else error from error
-        policy = entry.policies.get(qualifier or LATEST)
+        entry = self._qualified(call, NO_RESOURCE)
+        policy = entry.policies.get(call.qualifier or LATEST)
         if not policy:
             raise missing(NO_RESOURCE)
         document = {"Version": "2012-10-17", "Id": "default", "Statement": list(policy.values())}
-        return {"Policy": _as_text(document), "RevisionId": _revision(entry, qualifier)}
+        return {"Policy": _as_text(document), "RevisionId": _revision(entry, call.qualifier)}
 
 
 def _revision(entry: Entry, qualifier: str | None) -> str:

@@ -345,11 +345,10 @@ class _Connection:
                 self._loop.call_soon(self._loop.call_soon, self.respond, answer)
             else:
                 self._send(answer)
-        if self._ended:
-            self._close_if_over()
+        self._close_if_over()
 
     def _close_if_over(self) -> None:
-        if not self._requests and not self._unsent:
+        if self._ended and not self._requests and not self._unsent:
             self.close()
 
     def _send(self, answer: Answer) -> None:
@@ -388,8 +387,7 @@ class _Connection:
                 self._loop.remove_writer(self._socket)
                 if not self._ended:
                     self._loop.add_reader(self._socket, self.read)
-        if self._ended:
-            self._close_if_over()
+        self._close_if_over()
 
 
 def _next(invocation: NextInvocation) -> Answer:

@@ -19,7 +19,6 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
-from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
@@ -44,6 +43,7 @@ FORBIDDEN = (
     "Forbidden. For troubleshooting Function URL authorization issues, see: "
     "https://docs.aws.amazon.com/lambda/latest/dg/urls-auth.html"
 )
+NO_FUNCTION = "Function does not exist"
 TEXT = re.compile(r"(text/.*|application/(json|xml|javascript))(;.*)?", re.IGNORECASE)
 # Headers of a connection, and headers that the server writes itself.
 CONNECTION = frozenset({"connection", "content-length", "date", "keep-alive", "transfer-encoding", "upgrade"})
@@ -306,8 +306,6 @@ class UrlServer:
         except ServiceError as error:
             document = {"Message": error.message, **error.fields}
             response = JSONResponse(document, error.status, {"x-amzn-ErrorType": error.error_type, **error.headers})
-        except ClientDisconnect:
-            return
         await response(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, headers: IndexedHeaders) -> Response:
@@ -390,8 +388,8 @@ class FunctionUrlOperations(FunctionResource):
     """The operations on function URLs of one emulator."""
 
     async def _create_function_url_config(self, call: Call) -> Answer:
-        entry, qualifier = self._target(call)
-        arn = function_arn(entry.latest.name, qualifier)
+        entry, qualifier = self._qualified(call, NO_FUNCTION), call.qualifier
+        arn = function_arn(call.name, qualifier)
         if (qualifier or LATEST) in entry.urls:
             raise conflict(
                 f"Failed to create function url config for [functionArn = {arn}]. Error message:  FunctionUrlConfig "
@@ -407,7 +405,7 @@ class FunctionUrlOperations(FunctionResource):
         return _listed(entry.urls[qualifier], call.headers["host"])
 
     async def _update_function_url_config(self, call: Call) -> Answer:
-        self._target(call)
+        self._qualified(call, NO_FUNCTION)
         entry, qualifier = self._configured(call)
         url = entry.urls[qualifier] = _changed(entry.urls[qualifier], call.members) | {"LastModifiedTime": _now()}
         return _document(url, call.headers["host"]) | {"LastModifiedTime": url["LastModifiedTime"]}
@@ -418,16 +416,9 @@ class FunctionUrlOperations(FunctionResource):
 
     async def _list_function_url_configs(self, call: Call) -> Answer:
         if not self._functions.exists(call.name):
-            raise missing("Function does not exist")
+            raise missing(NO_FUNCTION)
         urls = self._functions.entry(call.name).urls
         return call.page("FunctionUrlConfigs", {key: _listed(url, call.headers["host"]) for key, url in urls.items()})
-
-    def _target(self, call: Call) -> tuple[Entry, str | None]:
-        try:
-            target = self._functions.resolve(call.name, call.qualifier)
-        except ServiceError as error:
-            raise missing("Function does not exist") if error.status == 404 else error from error
-        return self._functions.entry(call.name), target.qualifier
 
     def _configured(self, call: Call) -> tuple[Entry, str]:
         """Return the function, and the key of its URL; a deleted alias keeps its URL (recorded)."""

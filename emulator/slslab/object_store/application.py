@@ -63,13 +63,11 @@ class Application:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
-        if scope["type"] != "http":
-            return
         request = Request(scope, receive, self._store, self._keys)
         try:
             answer, document = await request.answer()
         except ClientDisconnect:
-            return
+            raise
         except ServiceError as error:
             answer, document = request.refused(error)
         except OSError as error:
@@ -77,10 +75,7 @@ class Application:
         except Exception:
             traceback.print_exc(file=sys.stderr)
             answer, document = request.refused(failure("InternalError"))
-        try:
-            await request.send(answer, document, send, self._log)
-        except ClientDisconnect:
-            return
+        await request.send(answer, document, send, self._log)
 
 
 class Request:

@@ -72,7 +72,7 @@ def authenticate(
         raise failure("RequestTimeTooSkewed") from error
     canonical_path = quote(unquote_to_bytes(sent_path), "/" + SAFE)
     try:
-        signature.verify_payload(secret, method, canonical_path, query, headers, payload)
+        signature.verify(secret, method, canonical_path, query, headers, payload)
     except ServiceError as error:
         raise failure("SignatureDoesNotMatch") from error
     return principal, payload

@@ -39,7 +39,8 @@ def report_line(
     return "\t".join(fields) + ("\t\n" if status == "success" else "\n")
 
 
-@dataclass(frozen=True)
+# Not frozen: to set a frozen field takes three times as long, and every invocation makes a record with thirty.
+@dataclass
 class _Record:
     kind = ""
 
@@ -53,7 +54,7 @@ class _Record:
         return {"record": self.kind, **self.as_document()}
 
 
-@dataclass(frozen=True)
+@dataclass
 class InvocationRecord(_Record):
     """The metered record of one invocation; durations in milliseconds, memory in MB as Lambda counts (MiB).
 
@@ -117,7 +118,7 @@ def billed_requests(invocation_type: str, payload_bytes: int) -> int:
 BILLED_MINIMUM_S = 60  # documented: AWS What's New, 2 October 2017, "Per-second billing for Amazon EC2"
 
 
-@dataclass(frozen=True)
+@dataclass
 class InstanceRecord(_Record):
     """The metered record of one instance; times in ns of CLOCK_MONOTONIC, memory in MiB.
 

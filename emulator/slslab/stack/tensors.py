@@ -15,9 +15,9 @@ START_LIMIT_S = 30.0
 class EmbeddedTensorDatabases(ServerProcess):
     """RedisAI-compatible databases, each with its own loopback port and keyspace, as a context manager.
 
-    `threads` are torch's per operation; `environment` is added to the process's own (the emulator's mark, by which its
-    reaper finds it); `on_event` receives a trace record for every script execution, on a thread of its own, and the
-    last one before the context ends. The process ends with this one. Raises HostError if it doesn't start.
+    `environment` is added to the process's own (the emulator's mark, by which its reaper finds it); `on_event` receives
+    a trace record for every script execution, on a thread of its own, and the last one before the context ends. The
+    process ends with this one. Raises HostError if it doesn't start.
 
         with EmbeddedTensorDatabases(4) as databases:
             redis.Redis.from_url(databases.endpoints[0])
@@ -30,14 +30,12 @@ class EmbeddedTensorDatabases(ServerProcess):
         peers: int,
         *,
         password: str | None = None,
-        threads: int = 1,
         environment: Mapping[str, str] | None = None,
         on_event: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
         super().__init__(environment or {}, on_event)
         self._peers = peers
         self._password = password
-        self._threads = threads
         self.endpoints: tuple[str, ...] = ()
 
     @property
@@ -54,7 +52,7 @@ class EmbeddedTensorDatabases(ServerProcess):
             user = f":{quote(self._password, safe='')}@"
         self._launch_module(
             "slslab.tensordb",
-            ["--parent-pipe", f"--peers={self._peers}", f"--threads={self._threads}"],
+            ["--parent-pipe", f"--peers={self._peers}"],
             variables,
         )
         endpoints = self._report(START_LIMIT_S)["endpoints"]

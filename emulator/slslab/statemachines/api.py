@@ -44,6 +44,8 @@ SLOW = frozenset(
 LARGEST_BODY = 3 * MB
 # documented: API_DescribeExecution.html, redriveStatusReason; the measured text lacks the full stop, too.
 REDRIVABLE = ("FAILED", "ABORTED", "TIMED_OUT")
+# The kinds of resources that ARNs in members of these names may have; other names are of state machines.
+KINDS = {"executionArn": "execution", "mapRunArn": "mapRun", "resourceArn": r"\w+"}
 Members = Mapping[str, Any]
 
 
@@ -71,10 +73,11 @@ class StatesApi:
                 what = f"slslab does not emulate Step Functions' operation {operation or 'without X-Amz-Target'}"
                 raise ServiceError(400, "UnknownOperationException", what)
             given = requests.members("stepfunctions", operation, body)
-            arns = [value for name, value in given.items() if name.endswith("Arn") and name != "roleArn"]
-            caller.require(f"states:{operation}", arns[0] if arns else "*")
-            for arn in arns:
+            arns = {name: value for name, value in given.items() if name.endswith("Arn") and name != "roleArn"}
+            caller.require(f"states:{operation}", next(iter(arns.values()), "*"))
+            for name, arn in arns.items():
                 _check_account(arn, operation, caller)
+                check_arn(arn, KINDS.get(name, "stateMachine"))
             with nullcontext() if operation in SLOW else self._machines.lock:
                 return 200, OPERATIONS[operation](self, given) or {}
         except ServiceError as error:
@@ -184,7 +187,6 @@ class StatesApi:
 
     def _delete_state_machine_version(self, members: Members) -> None:
         arn = members["stateMachineVersionArn"]
-        check_arn(arn, "stateMachine")
         aliases = self._registry.aliases.values()
         if needing := [alias["name"] for alias in aliases if arn in routed(alias["routingConfiguration"])]:
             raise conflict(
@@ -235,7 +237,6 @@ class StatesApi:
         return _page("stateMachineAliases", chosen, members, _summary)
 
     def _delete_state_machine_alias(self, members: Members) -> None:
-        check_arn(members["stateMachineAliasArn"], "stateMachine")
         self._registry.aliases.pop(members["stateMachineAliasArn"], None)
 
     def _tag_resource(self, members: Members) -> None:
@@ -267,7 +268,7 @@ class StatesApi:
     def _stop_execution(self, members: Members) -> dict[str, Any]:
         execution = self._machines.execution(members["executionArn"])
         details = {key: members[key] for key in ("error", "cause") if key in members}
-        execution.history.close("ExecutionAborted", {"executionAbortedEventDetails": details})
+        execution.abort(details)
         return {"stopDate": execution.stopped}
 
     def _list_executions(self, members: Members) -> dict[str, Any]:

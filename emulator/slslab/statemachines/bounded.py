@@ -29,10 +29,10 @@ ANSWER_BYTES = 16 * MB
 LIMIT_S = TIMEOUT_MS / 1000 + 0.5
 # How many expressions are evaluated at once; further ones wait.
 PROCESSES = 8
-# An expression that takes longer gives its turn to the next, as long as half of the memory has room for more.
-SLOW_S = 1.0
+# An expression that takes longer, with the start of its process, gives its turn to the next, as long as half of the
+# memory has room for more.
+SLOW_S = 2.0
 SLOW_PROCESSES = max(0, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2 // MEMORY_BYTES - PROCESSES)
-START_LIMIT_S = 60.0
 
 
 class Unfinished(Exception):
@@ -40,39 +40,27 @@ class Unfinished(Exception):
 
 
 class Evaluator(ConnectedProcess):
-    """A process that evaluates one task after another.
+    """A process that evaluates one task after another, each as long as it is `running`.
 
-    A task is awaited as long as it is `running`. After `slow_s` (on the monotonic clock) it gives its turn to the next.
+    At `slow_s` (on the monotonic clock) a task gives its turn to the next.
     """
 
     def __init__(self) -> None:
         super().__init__("slslab.statemachines.bounded")
-        self._ready = False
         self.running: Callable[[], bool] = lambda: True
         self.slow_s = math.inf
 
-    def ask(self, task: bytes, sent: Callable[[], None]) -> bytes:
-        """Return the process's answer; call `sent` when it begins.
+    def ask(self, task: bytes) -> bytes:
+        """Return the process's answer.
 
-        Unfinished, or ExecutionOver if `running` was false or the process was killed since: close it.
+        Unfinished, or ExecutionOver if the process was killed since `running` turned false: close it.
         """
-        if not self._ready:
-            self._receive(START_LIMIT_S)
-            self._ready = True
-        with suppress(BrokenPipeError):  # killed; there will be no answer
-            self.connection.send_bytes(task)
-        sent()
-        return self._receive(None)
-
-    def _receive(self, limit_s: float | None) -> bytes:
-        answered = self.running() and self.connection.poll(limit_s)
-        if not self.running():
-            raise ExecutionOver
-        if not answered:
-            raise Unfinished(TIMED_OUT)
         try:
+            self.connection.send_bytes(task)
             return self.connection.recv_bytes()
-        except (EOFError, OSError) as error:  # killed by its bounds
+        except (EOFError, OSError) as error:  # killed, by its bounds or by us
+            if not self.running():
+                raise ExecutionOver from error
             raise Unfinished(TIMED_OUT if self._process.wait() == -signal.SIGPROF else MEMORY_EXCEEDED) from error
 
     def kill(self) -> None:
@@ -100,17 +88,11 @@ class Pool:
                 raise ExecutionOver
             evaluator = self._free.pop() if self._free else Evaluator()
             evaluator.running = running
-            evaluator.slow_s = math.inf
+            evaluator.slow_s = time.monotonic() + SLOW_S
             self._busy.append(evaluator)
-
-        def begin() -> None:
-            with self._changed:
-                evaluator.slow_s = time.monotonic() + SLOW_S
-                self._changed.notify_all()
-
         kept = False
         try:
-            answer = json.loads(evaluator.ask(json.dumps({**task, "limit_s": LIMIT_S}).encode(), begin))
+            answer = json.loads(evaluator.ask(json.dumps({**task, "limit_s": LIMIT_S}).encode()))
             kept = True
         finally:
             with self._changed:
@@ -171,7 +153,6 @@ def main() -> None:
     connection = Connection(int(sys.argv[1]))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     with suppress(EOFError, OSError):
-        connection.send_bytes(b"")
         while True:
             task = json.loads(connection.recv_bytes())
             # A pattern can't be interrupted, so the kernel ends it, even if the asking process has died.

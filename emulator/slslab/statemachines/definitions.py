@@ -23,19 +23,18 @@ from slslab.statemachines.fields import (
     expected,
     none_of,
     object_problems,
+    required,
     state_problems,
     too_many,
 )
 
 ENDINGS = ("Succeed", "Fail", "Choice")  # without Next and End
-REQUIRED: Mapping[str, str] = {"Task": "Resource", "Choice": "Choices", "Parallel": "Branches"}
 NAME_CHARACTERS = 80
 RESOURCES = re.compile(
     r"arn:aws:lambda:[a-z0-9-]+:\d{12}:function:[a-zA-Z0-9-_]+(:[a-zA-Z0-9-_$]+)?"
     r"|arn:aws:states:::lambda:invoke(\.waitForTaskToken)?"
 )
 TARGET = "MISSING_TRANSITION_TARGET"
-LANGUAGES = ("JSONPath", "JSONata")
 SETTINGS: Mapping[str, Any] = {
     "loggingConfiguration": {"level": "OFF", "includeExecutionData": False},
     "tracingConfiguration": {"enabled": False},
@@ -69,11 +68,11 @@ def problems(definition: str, limit_bytes: int) -> list[Problem]:
         return [Problem("INVALID_JSON_DESCRIPTION", str(error), None)]
     if not isinstance(machine, dict):
         return [Problem(SCHEMA, "Definition must be a valid JSON object", None)]
-    found = [*_language(machine, "", machine), *_problems(machine, "", set(), machine)]
-    states = machine.get("States")
-    if not found and isinstance(states, dict) and not any(map(_ends, states.values())):
-        return [Problem("MISSING_END_STATE", "Workflow has no terminal state", None)]
-    return found
+    if found := [*_problems(machine, "", set(), _uses_jsonata(machine, False))]:
+        return found
+    if any(state["Type"] in ("Succeed", "Fail") or state.get("End") is True for state in machine["States"].values()):
+        return []
+    return [Problem("MISSING_END_STATE", "Workflow has no terminal state", None)]
 
 
 def _uses_jsonata(part: Mapping[str, Any], inherited: bool) -> bool:
@@ -95,13 +94,14 @@ def _texts(value: Any, path: str, payload: bool, caught: bool) -> Iterator[tuple
         yield value, path, caught
 
 
-def _problems(machine: Any, where: str, names: set[str], top: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield the problems of a machine, branch or iterator; `names` collects the state names of the whole machine."""
+def _problems(machine: Any, where: str, names: set[str], jsonata: bool) -> Iterator[Problem]:
+    """Yield the problems of a machine, branch or iterator; `names` collects the state names of the whole machine, and
+    `jsonata` says whether JSONata is its query language."""
     if not isinstance(machine, dict):
         yield expected("Object", where)
         return
     if missing := [field for field in ("States", "StartAt") if field not in machine]:
-        yield Problem(SCHEMA, f"These fields are required: [{', '.join(missing)}]", where or "/")
+        yield required(missing, where or "/")
         return
     states, start = machine["States"], machine["StartAt"]
     if not isinstance(states, dict) or not states:
@@ -122,13 +122,13 @@ def _problems(machine: Any, where: str, names: set[str], top: Mapping[str, Any])
             yield expected("Object", path)
             return
         if "Type" not in state:
-            yield Problem(SCHEMA, "These fields are required: [Type]", path)
+            yield required(["Type"], path)
             return
         if not isinstance(state["Type"], str) or state["Type"] not in TYPES:
             what = f"The field 'Type' should have one of these values: [{', '.join(TYPES)}]"
             yield Problem(SCHEMA, what, f"{path}/Type")
             return
-        yield from _state_problems(state, path, names, top)
+        yield from _state_problems(state, path, names, jsonata)
         for target, field in _targets(state):
             targets.append(target)
             if isinstance(target, str) and target not in states:
@@ -139,28 +139,24 @@ def _problems(machine: Any, where: str, names: set[str], top: Mapping[str, Any])
             yield Problem(TARGET, f'State "{name}" is not reachable.', f"{where}/States/{name}")
 
 
-def _state_problems(state: Mapping[str, Any], path: str, names: set[str], top: Mapping[str, Any]) -> Iterator[Problem]:
+def _state_problems(state: Mapping[str, Any], path: str, names: set[str], jsonata: bool) -> Iterator[Problem]:
     kind = state["Type"]
     if kind not in ENDINGS and ("Next" in state) == (state.get("End") is True):
         yield (too_many if "Next" in state else none_of)(["Next", "End"], path)
-    yield from _language(state, path, top)
-    yield from state_problems(state, path, _uses_jsonata(state, _uses_jsonata(top, False)))
-    if kind in REQUIRED and REQUIRED[kind] not in state:
-        yield Problem(SCHEMA, f"These fields are required: [{REQUIRED[kind]}]", path)
-        return
-    if kind == "Task" and isinstance(resource := state["Resource"], str) and not RESOURCES.fullmatch(resource):
+    yield from _language(state, path, jsonata)
+    yield from state_problems(state, path, _uses_jsonata(state, jsonata))
+    resource = state.get("Resource")
+    if kind == "Task" and isinstance(resource, str) and not RESOURCES.fullmatch(resource):
         yield Problem(SCHEMA, f"slslab emulates only Tasks of Lambda functions, not {resource}", f"{path}/Resource")
-    if kind == "Parallel":
-        branches = state["Branches"]
-        if not isinstance(branches, list):
-            return
+    branches = state.get("Branches")
+    if kind == "Parallel" and isinstance(branches, list):
         for number, branch in enumerate(branches):
-            yield from _problems(branch, f"{path}/Branches[{number}]", names, top)
+            yield from _problems(branch, f"{path}/Branches[{number}]", names, jsonata)
     if kind == "Map":
         field = "Iterator" if "Iterator" in state else "ItemProcessor"
         if field not in state:
             return
-        yield from _problems(state[field], f"{path}/{field}", names, top)
+        yield from _problems(state[field], f"{path}/{field}", names, jsonata)
         config = state[field].get("ProcessorConfig") if isinstance(state[field], dict) else None
         distributed = isinstance(config, dict) and config.get("Mode") == "DISTRIBUTED"
         for name in (*([field] if distributed else ()), *(each for each in DISTRIBUTED if each in state)):
@@ -183,23 +179,16 @@ def check_settings(members: Mapping[str, Any]) -> dict[str, Any]:
     return given
 
 
-def _language(part: Mapping[str, Any], path: str, top: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield the problems of a query language and of the fields that depend on it."""
-    declared, of_machine = part.get("QueryLanguage", "JSONPath"), _uses_jsonata(top, False)
-    if declared not in LANGUAGES:
-        what = f"Value should be one of the following: [{', '.join(LANGUAGES)}]"
-        where = f"{path}/QueryLanguage"
-        yield Problem(SCHEMA, what, where) if isinstance(declared, str) else expected("String", where)
-    if part is top:
-        return
-    if of_machine and "QueryLanguage" in part and declared == "JSONPath":
+def _language(state: Mapping[str, Any], path: str, of_machine: bool) -> Iterator[Problem]:
+    """Yield the problems of a state's query language, and of the fields that depend on it."""
+    if of_machine and state.get("QueryLanguage") == "JSONPath":
         what = "'QueryLanguage' can not be 'JSONPath' if set to 'JSONata' for whole state machine"
         yield Problem(SCHEMA, what, path)
         return
-    jsonata = _uses_jsonata(part, of_machine)
+    jsonata = _uses_jsonata(state, of_machine)
     own, other = ("JSONata", "JSONPath") if jsonata else ("JSONPath", "JSONata")
     for field in JSONPATH_FIELDS if jsonata else JSONATA_FIELDS:
-        if field in part:
+        if field in state:
             yield Problem(
                 SCHEMA,
                 f"The QueryLanguage is set to '{own}', but field '{field}' is only supported for the '{other}' "
@@ -207,18 +196,16 @@ def _language(part: Mapping[str, Any], path: str, top: Mapping[str, Any]) -> Ite
                 path,
             )
     if jsonata:
-        yield from _expression_problems(part, path)
+        yield from _expression_problems(state, path)
 
 
 def _expression_problems(state: Mapping[str, Any], path: str) -> Iterator[Problem]:
-    texts = [*_texts(state, path, False, False)]
-    for text, where, _ in texts:
-        # documented: transforming-data.html: unbalanced delimiters are refused; the text is assumed.
-        if (text.startswith("{%") or text.endswith("%}")) and not EXPRESSION.fullmatch(text):
-            what = "An expression must begin with '{%' and end with '%}', without spaces around them."
-            yield Problem("INVALID_JSONATA_EXPRESSION", what, where)
-    for text, where, caught in texts:
+    for text, where, caught in _texts(state, path, False, False):
         if not (match := EXPRESSION.fullmatch(text)):
+            # documented: transforming-data.html: unbalanced delimiters are refused; the text is assumed.
+            if text.startswith("{%") or text.endswith("%}"):
+                what = "An expression must begin with '{%' and end with '%}', without spaces around them."
+                yield Problem("INVALID_JSONATA_EXPRESSION", what, where)
             continue
         try:
             states, context = read(match[1].strip())
@@ -234,10 +221,6 @@ def _expression_problems(state: Mapping[str, Any], path: str) -> Iterator[Proble
         if "errorOutput" in states and not caught:
             unsupported.append("Field '$states.errorOutput' does not exist.")
         yield from (Problem("UNSUPPORTED_JSONATA_EXPRESSION", what, where) for what in unsupported)
-
-
-def _ends(state: Any) -> bool:
-    return isinstance(state, dict) and (state.get("Type") in ("Succeed", "Fail") or state.get("End") is True)
 
 
 def _targets(state: Mapping[str, Any]) -> Iterator[tuple[Any, str]]:

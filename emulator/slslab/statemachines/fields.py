@@ -7,7 +7,7 @@ and the names of other types.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,14 +38,18 @@ TYPES: Mapping[str, Collection[str]] = {
         "Label Next End",
     }.items()
 }
-# The fields that entries of these lists may have, and the ones that they must have.
+# The fields that entries of these lists may have.
 ENTRIES: Mapping[str, Collection[str]] = {
     "Retry": frozenset(
         "ErrorEquals IntervalSeconds MaxAttempts BackoffRate MaxDelaySeconds JitterStrategy Comment".split()
     ),
     "Catch": frozenset("ErrorEquals Next ResultPath Output Assign Comment".split()),
 }
-NEEDED = {"Retry": ["ErrorEquals"], "Catch": ["ErrorEquals", "Next"]}
+# The fields that states of these types, and entries of these lists, must have.
+REQUIRED: Mapping[str, Sequence[str]] = {
+    **{"Task": ["Resource"], "Choice": ["Choices"], "Parallel": ["Branches"]},
+    **{"Retry": ["ErrorEquals"], "Catch": ["ErrorEquals", "Next"]},
+}
 INTEGERS = frozenset(
     "TimeoutSeconds HeartbeatSeconds Seconds MaxConcurrency ToleratedFailureCount IntervalSeconds MaxAttempts "
     "MaxDelaySeconds".split()
@@ -65,7 +69,7 @@ OPERATORS = [
 ]
 RULES = ("And", "Or", "Not", "Variable", "Condition")
 VALUES = {"JitterStrategy": ("NONE", "FULL"), "Version": ("1.0",), "Mode": ("INLINE", "DISTRIBUTED")}
-VALUES |= {"ExecutionType": ("STANDARD", "EXPRESS")}
+VALUES |= {"ExecutionType": ("STANDARD", "EXPRESS"), "QueryLanguage": ("JSONPath", "JSONata")}
 KINDS: Mapping[str, tuple[str, tuple[type, ...]]] = {
     **dict.fromkeys(INTEGERS, ("Integer", (int,))),
     **dict.fromkeys(("BackoffRate", "ToleratedFailurePercentage"), ("Double", (int, float))),
@@ -127,11 +131,12 @@ class Problem:
 
 def state_problems(state: Mapping[str, Any], path: str, jsonata: bool) -> Iterator[Problem]:
     """Yield the problems of a state's own fields, without the states in it."""
-    yield from object_problems(state, TYPES[state["Type"]], path, jsonata)
+    kind = state["Type"]
+    yield from object_problems(state, TYPES[kind], path, jsonata, REQUIRED.get(kind, ()))
     for names in ALTERNATIVES:
         if sum(name in state for name in names) > 1:
             yield too_many(names, path)
-    needed = EXACTLY_ONE.get(state["Type"], ())
+    needed = EXACTLY_ONE.get(kind, ())
     if needed and not any(name in state for name in needed):
         yield none_of(needed, path)
 
@@ -146,13 +151,22 @@ def none_of(names: Collection[str], path: str) -> Problem:
     return Problem(SCHEMA, f"This object should have only one of the following fields: [{', '.join(names)}]", path)
 
 
+def required(names: Collection[str], path: str) -> Problem:
+    """Return the problem of an object without these fields."""
+    return Problem(SCHEMA, f"These fields are required: [{', '.join(names)}]", path)
+
+
 def expected(kind: str, path: str) -> Problem:
     """Return the problem of a value of the wrong type."""
     return Problem(SCHEMA, f"Expected value of type {kind}", path)
 
 
-def object_problems(given: Mapping[str, Any], known: Collection[str], path: str, jsonata: bool) -> Iterator[Problem]:
+def object_problems(
+    given: Mapping[str, Any], known: Collection[str], path: str, jsonata: bool, needed: Collection[str] = ()
+) -> Iterator[Problem]:
     """Yield the problems of an object's own fields, without the states in it; `known` are the allowed ones."""
+    if missing := [name for name in needed if name not in given]:
+        yield required(missing, path)
     for name, value in given.items():
         if name in known:
             yield from _value_problems(name, value, f"{path}/{name}", jsonata)
@@ -186,7 +200,7 @@ def _value_problems(name: str, value: Any, path: str, jsonata: bool) -> Iterator
     if name == "Credentials":
         yield from object_problems(value, ("RoleArn", "RoleArn.$"), path, jsonata)
         if not value:
-            yield Problem(SCHEMA, "These fields are required: [RoleArn]", path)
+            yield required(["RoleArn"], path)
     if name in ("Choices", "And", "Or"):
         for number, rule in enumerate(value):
             yield from _rule_problems(rule, f"{path}[{number}]", jsonata, name == "Choices")
@@ -206,9 +220,7 @@ def _entry_problems(field: str, entries: list[Any], path: str, jsonata: bool) ->
         if not isinstance(entry, dict):
             yield expected("Object", where)
             continue
-        if missing := [name for name in NEEDED[field] if name not in entry]:
-            yield Problem(SCHEMA, f"These fields are required: [{', '.join(missing)}]", where)
-        yield from object_problems(entry, ENTRIES[field], where, jsonata)
+        yield from object_problems(entry, ENTRIES[field], where, jsonata, REQUIRED[field])
         names = entry.get("ErrorEquals")
         if isinstance(names, list):
             for position, name in enumerate(names):
@@ -224,7 +236,7 @@ def _rule_problems(rule: Any, path: str, jsonata: bool, outermost: bool) -> Iter
         yield expected("Object", path)
         return
     if outermost and "Next" not in rule:
-        yield Problem(SCHEMA, "These fields are required: [Next]", path)
+        yield required(["Next"], path)
     if sum(name in rule for name in RULES) != 1:
         what = f"The object must have only one of the following fields, [{', '.join(RULES)}]"
         yield Problem(SCHEMA, what, path)

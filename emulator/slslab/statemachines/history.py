@@ -1,18 +1,21 @@
 """Keep the history of a running execution: AWS's event limit, the execution's end, and its billed transitions.
 
-`read_transitions` reads the transitions from the history (GetExecutionHistory) of a service without our own trace.
+`read_transitions` reads the transitions from any complete history (GetExecutionHistory).
 """
 
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from datetime import datetime
 from typing import Any
 
-from slslab.statemachines import ATTEMPTS, ENTERED
 from slslab_workers.trace.event import Event
 
+ENTERED = "StateEntered"
+# Events that begin an attempt at a state's work.
+ATTEMPTS = frozenset(
+    ("LambdaFunctionScheduled", "TaskScheduled", "ActivityScheduled", "ParallelStateStarted", "MapStateStarted")
+)
 STATUSES = {
     "ExecutionSucceeded": "SUCCEEDED",
     "ExecutionFailed": "FAILED",
@@ -232,12 +235,18 @@ def labels(document: Any) -> tuple[int, int]:
     return worker, epoch
 
 
-def read_transitions(history: Iterable[Mapping[str, Any]], clock: Callable[[datetime], int]) -> list[Event]:
-    """Return all transitions of a complete history, each with the function that it invoked.
+def read_transitions(
+    history: Iterable[Mapping[str, Any]], clock: Callable[[Any], int] = lambda _timestamp: 0
+) -> list[Event]:
+    """Return the billed state transitions of a complete history, each with the function that it invoked.
 
-    Their number equals `slslab.statemachines.transitions`, and what our API records, which also sees several attempts
-    in a row that fail before their work is scheduled. `clock` converts a timestamp to nanoseconds of CLOCK_MONOTONIC;
-    times have the history's resolution, milliseconds.
+    Each state entered is one (a Parallel or Map state counts once, and each state inside each time it is entered), and
+    so is each retry. The execution's start and end don't count. https://aws.amazon.com/step-functions/pricing/: "Step
+    Functions counts a state transition each time a step of your workflow is executed. You are charged for the total
+    number of state transitions across all your state machines, including retries."
+
+    They equal what our API records, which also sees several attempts in a row that fail before their work is scheduled.
+    `clock` converts a timestamp to nanoseconds of CLOCK_MONOTONIC; times have the history's resolution, milliseconds.
     """
     found: list[Event] = []
     transitions, now_ns = Transitions(found.append), 0

@@ -15,8 +15,10 @@ import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
+from slslab.aws.errors import as_java
 from slslab.aws.json_text import parse_json
 from slslab.statemachines.expressions import ALGORITHMS, seeded_random
 from slslab.statemachines.filters import compact, same
@@ -33,6 +35,13 @@ NAME = re.compile(r"States\.([A-Za-z0-9_.]+)\(")
 STRING = re.compile(r"'((?:\\.|[^'\\])*)'", re.DOTALL)
 NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w.])")
 WORD = re.compile(r"(?:null|true|false)(?!\w)")
+# The types of an argument, and their name in messages.
+KINDS: Mapping[str, tuple[type | tuple[type, ...], str]] = {
+    "array": (list, "an array"),
+    "integer": ((int, float), "an integer"),
+    "object": (dict, "a JSON object"),
+    "string": (str, "a string"),
+}
 ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 # The parts of a template: an escape, `{}` for a value, a stray brace.
 PARTS = re.compile(r"\\([\\'{}])|(\{\})|([{}])")
@@ -92,9 +101,10 @@ class _Reader(Reader):
             arguments += self._listed(self._argument)
             if not self._take(")"):
                 raise PathError(f"Expected ',' or ')' at position {self.position}")
-        least, most, _ = FUNCTIONS[name[1]]
-        if not least <= len(arguments) <= most:
-            raise PathError(f"States.{name[1]} can't have {len(arguments)} arguments")
+        try:
+            signature(FUNCTIONS[name[1]][1]).bind(*arguments)
+        except TypeError as error:
+            raise PathError(f"States.{name[1]} can't have {len(arguments)} arguments") from error
         return Call(name[1], tuple(arguments))
 
     def _argument(self) -> Any:
@@ -128,9 +138,12 @@ def evaluate(call: Call, read: Callable[[PathArgument], Any]) -> Any:
     ]
     if is_longer(values, MOST_ARGUMENTS):
         raise IntrinsicError(f"The arguments can't have more than {MOST_ARGUMENTS:,} characters")
+    kinds, function = FUNCTIONS[call.name]
+    for number, kind in enumerate(kinds.split()[: len(values)]):
+        values[number] = _checked(kind, values[number], number + 1)
     if call.name == "Format":
         return _format(call.arguments[0], values)
-    return FUNCTIONS[call.name][2](*values)
+    return function(*values)
 
 
 def is_longer(value: Any, characters: int) -> bool:
@@ -160,8 +173,6 @@ def missing_argument(argument: PathArgument, error: NoSuchPath, state_input: Any
 def _format(argument: Any, values: Sequence[Any]) -> str:
     """Fill in a template. A literal template must escape its braces; a template from data may contain any backslash."""
     template, waiting = values[0], list(values[1:])
-    if not isinstance(template, str):
-        raise IntrinsicError("The first argument of States.Format must be a string")
 
     def part(match: re.Match[str]) -> str:
         if match[1] is not None:
@@ -170,7 +181,7 @@ def _format(argument: Any, values: Sequence[Any]) -> str:
             raise IntrinsicError(f"The template of States.Format has a '{match[3]}' without a backslash")
         if not waiting:
             raise IntrinsicError("The template of States.Format has more places than there are values")
-        return _natural(waiting.pop(0))
+        return as_java(waiting.pop(0))
 
     text = PARTS.sub(part, argument) if isinstance(argument, str) else DATA_PARTS.sub(part, template)
     if waiting:
@@ -178,33 +189,12 @@ def _format(argument: Any, values: Sequence[Any]) -> str:
     return text
 
 
-def _natural(value: Any) -> str:
-    """Return a value as Format writes it: arrays and objects in Java's style (measured)."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list):
-        return f"[{', '.join(map(_natural, value))}]"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{name}={_natural(entry)}" for name, entry in value.items()) + "}"
-    return json.dumps(value)
-
-
-def _integer(value: Any, what: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise IntrinsicError(f"The {what} must be an integer")
-    return value if isinstance(value, int) else math.floor(value + 0.5)
-
-
-def _array(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise IntrinsicError("The first argument must be an array")
-    return value
-
-
-def _string(value: Any, what: str) -> str:
-    if not isinstance(value, str):
-        raise IntrinsicError(f"The {what} must be a string")
-    return value
+def _checked(kind: str, value: Any, number: int) -> Any:
+    """Return an argument of this kind; IntrinsicError for another one."""
+    types, what = KINDS[kind]
+    if not isinstance(value, types) or isinstance(value, bool) or value in (math.inf, -math.inf):
+        raise IntrinsicError(f"Argument {number} must be {what}")
+    return math.floor(value + 0.5) if isinstance(value, float) else value
 
 
 def _short(text: str) -> str:
@@ -213,15 +203,13 @@ def _short(text: str) -> str:
     return text
 
 
-def _partition(array: Any, size: Any) -> list[Any]:
-    array, size = _array(array), _integer(size, "chunk size")
+def _partition(array: list[Any], size: int) -> list[Any]:
     if size <= 0:
         raise IntrinsicError("The chunk size must be a positive integer")
     return [array[first : first + size] for first in range(0, len(array), size)]
 
 
-def _range(first: Any, last: Any, step: Any) -> list[int]:
-    first, last, step = (_integer(value, "argument") for value in (first, last, step))
+def _range(first: int, last: int, step: int) -> list[int]:
     if step == 0:
         raise IntrinsicError("The third argument must not be zero")
     values = range(first, last + (1 if step > 0 else -1), step)
@@ -230,8 +218,7 @@ def _range(first: Any, last: Any, step: Any) -> list[int]:
     return list(values)
 
 
-def _item(array: Any, index: Any) -> Any:
-    array = _array(array)
+def _item(array: list[Any], index: Any) -> Any:
     if isinstance(index, bool) or not isinstance(index, int | float) or index != int(index):
         raise IntrinsicError("The index must be an integer")
     if not 0 <= index < len(array):
@@ -239,9 +226,9 @@ def _item(array: Any, index: Any) -> Any:
     return array[int(index)]
 
 
-def _unique(array: Any) -> list[Any]:
+def _unique(array: list[Any]) -> list[Any]:
     found: dict[str, Any] = {}
-    for value in _array(array):
+    for value in array:
         found.setdefault(json.dumps(_canonical(value), sort_keys=True), value)
     return [*found.values()]
 
@@ -255,9 +242,9 @@ def _canonical(value: Any) -> Any:
     return {name: _canonical(entry) for name, entry in value.items()} if isinstance(value, dict) else value
 
 
-def _decode(text: Any) -> str:
+def _decode(text: str) -> str:
     # documented: "MIME Base64": characters outside the alphabet are skipped, and the padding may be missing.
-    digits = re.sub(r"[^A-Za-z0-9+/]", "", _short(_string(text, "argument")).rstrip("=\r\n\t "))
+    digits = re.sub(r"[^A-Za-z0-9+/]", "", _short(text).rstrip("=\r\n\t "))
     try:
         return base64.b64decode(digits + "=" * (-len(digits) % 4)).decode(errors="replace")
     except binascii.Error as error:
@@ -273,9 +260,7 @@ def _hash(data: Any, algorithm: Any) -> str:
     ).hexdigest()
 
 
-def _merge(first: Any, second: Any, deep: Any) -> dict[str, Any]:
-    if not isinstance(first, dict) or not isinstance(second, dict):
-        raise IntrinsicError("The first two arguments must be JSON objects")
+def _merge(first: dict[str, Any], second: dict[str, Any], deep: Any) -> dict[str, Any]:
     if deep is not False:
         # documented: "Currently, Step Functions only supports the shallow merging mode".
         raise IntrinsicError("The third argument must be false: Step Functions only supports the shallow merging mode")
@@ -283,7 +268,7 @@ def _merge(first: Any, second: Any, deep: Any) -> dict[str, Any]:
 
 
 def _from_json(text: Any) -> Any:
-    if text is None or not _string(text, "argument").strip():
+    if text is None or not _checked("string", text, 1).strip():
         return None
     try:
         return parse_json(text)
@@ -291,49 +276,42 @@ def _from_json(text: Any) -> Any:
         raise IntrinsicError(f"Invalid JSON: {error}") from error
 
 
-def _random(start: Any, end: Any, seed: Any = None) -> int:
-    first, last = _integer(start, "start number"), _integer(end, "end number")
+def _random(first: int, last: int, seed: int | None = None) -> int:
     if first >= last:
         raise IntrinsicError("The start number must be less than the end number")
     # documented: inclusive start, exclusive end, the same number for the same seed, but not which number.
-    return first + int(seeded_random(None if seed is None else _integer(seed, "seed")) * (last - first))
+    return first + int(seeded_random(seed) * (last - first))
 
 
-def _add(first: Any, second: Any) -> int:
-    numbers = [_integer(value, "argument") for value in (first, second)]
-    if not all(LEAST_INTEGER <= number <= MOST_INTEGER for number in numbers):
+def _add(first: int, second: int) -> int:
+    if not all(LEAST_INTEGER <= number <= MOST_INTEGER for number in (first, second)):
         raise IntrinsicError(f"The arguments must be integers in the range of {LEAST_INTEGER} and {MOST_INTEGER}")
-    return sum(numbers)
+    return first + second
 
 
-def _split(text: Any, delimiters: Any) -> list[str]:
-    text, delimiters = _string(text, "first argument"), _string(delimiters, "second argument")
+def _split(text: str, delimiters: str) -> list[str]:
     parts = re.split("[" + re.escape(delimiters) + "]", text) if delimiters else [text]
     return [part for part in parts if part]
 
 
-# By name: the minimum and maximum number of arguments, and the function of their values.
-FUNCTIONS: Mapping[str, tuple[int, int, Callable[..., Any]]] = {
-    "Array": (0, 10**9, lambda *values: [*values]),
-    "ArrayPartition": (2, 2, _partition),
-    "ArrayContains": (2, 2, lambda array, value: any(same(value, entry) for entry in _array(array))),
-    "ArrayRange": (3, 3, _range),
-    "ArrayGetItem": (2, 2, _item),
-    "ArrayLength": (1, 1, lambda array: len(_array(array))),
-    "ArrayUnique": (1, 1, _unique),
-    "Base64Encode": (
-        1,
-        1,
-        lambda text: base64.b64encode(_short(_string(text, "argument")).encode(errors="replace")).decode(),
-    ),
-    "Base64Decode": (1, 1, _decode),
-    "Hash": (2, 2, _hash),
-    "JsonMerge": (3, 3, _merge),
-    "JsonToString": (1, 1, compact),
-    "StringToJson": (1, 1, _from_json),
-    "MathRandom": (2, 3, _random),
-    "MathAdd": (2, 2, _add),
-    "StringSplit": (2, 2, _split),
-    "UUID": (0, 0, lambda: str(uuid.uuid4())),
-    "Format": (1, 10**9, lambda template: template),
+# By name: the kinds of the first arguments, others may be anything, and the function of the arguments.
+FUNCTIONS: Mapping[str, tuple[str, Callable[..., Any]]] = {
+    "Array": ("", lambda *values: [*values]),
+    "ArrayPartition": ("array integer", _partition),
+    "ArrayContains": ("array", lambda array, value: any(same(value, entry) for entry in array)),
+    "ArrayRange": ("integer integer integer", _range),
+    "ArrayGetItem": ("array", _item),
+    "ArrayLength": ("array", len),
+    "ArrayUnique": ("array", _unique),
+    "Base64Encode": ("string", lambda text: base64.b64encode(_short(text).encode(errors="replace")).decode()),
+    "Base64Decode": ("string", _decode),
+    "Hash": ("", _hash),
+    "JsonMerge": ("object object", _merge),
+    "JsonToString": ("", compact),
+    "StringToJson": ("", _from_json),
+    "MathRandom": ("integer integer integer", _random),
+    "MathAdd": ("integer integer", _add),
+    "StringSplit": ("string string", _split),
+    "UUID": ("", lambda: str(uuid.uuid4())),
+    "Format": ("string", lambda template, *_values: template),
 }

@@ -1,6 +1,6 @@
 """Replace parts of moto's interpreter, so that it evaluates and reports like AWS.
 
-`patch` does so once per process. Tested with the version in constraints.txt. Lambda Tasks are in tasks.py.
+Importing this module does so. Tested with the version in constraints.txt. Lambda Tasks are in tasks.py.
 """
 
 import json
@@ -9,16 +9,15 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pkgutil import resolve_name
 from typing import Any
 
 from moto.stepfunctions.parser import quotas
+from moto.stepfunctions.parser.asl.antlr.runtime.ASLParser import ASLParser
 from moto.stepfunctions.parser.asl.component.common.error_name.error_name import ErrorName
 from moto.stepfunctions.parser.asl.component.common.error_name.failure_event import FailureEvent, FailureEventException
-from moto.stepfunctions.parser.asl.component.common.string import string_expression
-from moto.stepfunctions.parser.asl.component.component import Component
 from moto.stepfunctions.parser.asl.component.state.exec.execute_state import ExecutionState
 from moto.stepfunctions.parser.asl.component.state.exec.state_map.iteration.inline_iteration_component import (
     InlineIterationComponent,
@@ -39,24 +38,12 @@ from slslab.statemachines.history import ExecutionOver
 RUNTIME, QUERY = "States.Runtime", "States.QueryEvaluationError"
 # Errors whose cause starts with the state.
 LOCATED = (RUNTIME, QUERY, "States.IntrinsicFailure", "States.ResultPathMatchFailure")
-# A state's fields, by moto's attribute names, with the required type of their expressions.
-FIELDS: Mapping[str, tuple[str, str | None]] = {
-    "assign_decl": ("Assign", None),
-    "assign": ("Assign", None),
-    "output": ("Output", None),
-    "parargs": ("Arguments", None),
-    "items": ("Items", "array"),
-    "item_selector": ("ItemSelector", None),
-    "max_concurrency_decl": ("MaxConcurrency", "number"),
-    "timeout": ("TimeoutSeconds", "number"),
-    "heartbeat": ("HeartbeatSeconds", "number"),
-    "comparison": ("Condition", "boolean"),
-    # The expressions in an array of Items have any type.
-    "jsonata_template_value_array": ("", None),
-    "choices_decl": ("Choices", None),
-    "catch": ("Catch", None),
-    "error": ("Error", "string"),
-    "cause": ("Cause", "string"),
+# The type that an expression must have if it is a field's whole value.
+EXPECTED = {
+    **dict.fromkeys(("TimeoutSeconds", "HeartbeatSeconds", "MaxConcurrency", "Seconds"), "number"),
+    **dict.fromkeys(("Timestamp", "Error", "Cause"), "string"),
+    "Items": "array",
+    "Condition": "boolean",
 }
 TYPES = {bool: "boolean", int: "number", float: "number", str: "string", list: "array", dict: "object"}
 # A quarter of the 4 MB threads that fit into half of the host's memory, which is this process's limit: each iteration
@@ -66,42 +53,34 @@ NOT_AN_ARRAY = re.compile(r"Map state input must be an array but was: <class '(\
 
 
 Original = Callable[..., Any]
-# What replaces parts of moto: the class or module, the name there, and its replacement.
-PATCHES: list[tuple[Any, str, Any]] = []
 
 
 def replaces(path: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Let a function replace the method or function at this path in moto's implementation of the language."""
+    """Replace the method or function at this path in moto's implementation of the language."""
 
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+    def replace(function: Callable[..., Any]) -> Callable[..., Any]:
         owner, _, name = path.rpartition(".")
-        PATCHES.append((resolve_name(f"moto.stepfunctions.parser.asl.{owner}"), name, function))
+        setattr(resolve_name(f"moto.stepfunctions.parser.asl.{owner}"), name, function)
         return function
 
-    return register
+    return replace
 
 
 def wraps(path: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Let a function replace the method at this path, with the original as a further first argument."""
+    """Replace the method at this path by a function that gets the original as a further first argument."""
 
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+    def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
         original = resolve_name(f"moto.stepfunctions.parser.asl.{path}")
-
-        @replaces(path)
-        def replacement(component: Any, *arguments: Any, **named: Any) -> Any:
-            return function(original, component, *arguments, **named)
-
+        replaces(path)(lambda component, *arguments, **named: function(original, component, *arguments, **named))
         return function
 
-    return register
+    return wrap
 
 
-def patch(limits: Limits) -> None:
-    """Replace what differs from AWS, and enforce these limits."""
+def enforce(limits: Limits) -> None:
+    """Enforce these limits."""
     quotas.MAX_STATE_SIZE_UTF8_BYTES = limits.state_payload_bytes + 1  # it compares with less than
     InlineIterationComponent.most = limits.map_concurrency
-    for owner, name, replacement in PATCHES:
-        setattr(owner, name, replacement)
 
 
 # AWS writes no white space, and doesn't escape non-ASCII characters.
@@ -113,35 +92,30 @@ replaces("component.common.error_name.custom_error_name.CustomErrorName.__init__
 replaces("component.state.wait.wait_function.timestamp.Timestamp._from_timestamp_string")(staticmethod(timestamp))
 
 
-def name_fields(component: Any, field: str = "", expected: str | None = None) -> None:
-    """Tell every JSONata expression of a program its field, which AWS's messages name."""
-    if isinstance(component, string_expression.StringJSONata):
-        component.field, component.expected = field, expected
-        return
-    for attribute, value in vars(component).items():
-        name, type_name = FIELDS.get(attribute, ("", expected))
-        if attribute == "wait_function":
-            name, type_name = ("Seconds", "number") if "Seconds" in type(value).__name__ else ("Timestamp", "string")
-        at = f"{field}/{name}" if field and name else field or name
-        if attribute == "states":  # names in a branch or iteration start over
-            at = ""
-        for part, child in _children(value):
-            name_fields(child, f"{at}{part}", type_name)
+@wraps("parse.preprocessor.Preprocessor.visitString_jsonata")
+def _name_field(original: Original, parsing: Any, ctx: Any) -> Any:
+    """Tell a JSONata expression its field, which AWS's messages name, and the type that it must have."""
+    component = original(parsing, ctx)
+    component.field = _field(ctx)
+    component.expected = EXPECTED.get(ctx.parentCtx.children[0].getText().strip('"'))
+    return component
 
 
-def _children(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the components in an attribute, each with its own part of the path."""
-    if isinstance(value, Component):
-        identifier = getattr(value, "identifier", None)
-        yield (f"/{identifier}" if isinstance(identifier, str) else ""), value
-    elif isinstance(value, dict):
-        for entry in value.values():
-            yield from _children(entry)
-    elif isinstance(value, list):
-        for number, entry in enumerate(value):
-            bound = hasattr(entry, "identifier") or hasattr(entry, "binding")
-            for part, child in _children(entry):
-                yield (part if bound else f"[{number}]{part}"), child
+def _field(node: Any) -> str:
+    """Return where a node of moto's parse tree is in its state, such as `Arguments/list[0]`."""
+    path, parent = "", node.parentCtx
+    while not isinstance(parent, ASLParser.State_decl_bodyContext):
+        siblings = parent.children
+        tokens = [sibling.getText() for sibling in siblings[:3] if hasattr(sibling, "symbol")]
+        if "[" in tokens:
+            if not hasattr(node, "number"):
+                for number, entry in enumerate(siblings[tokens.index("[") + 1 :: 2]):
+                    entry.number = number
+            path = f"[{node.number}]{path}"
+        if ":" in tokens:
+            path = f"/{json.loads(siblings[0].getText())}{path}"
+        node, parent = parent, parent.parentCtx
+    return path.removeprefix("/")
 
 
 @replaces("component.state.state.is_within_size_quota")

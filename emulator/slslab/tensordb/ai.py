@@ -6,7 +6,6 @@ Tensors and scripts are immutable, so the store is locked only while a key is lo
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from importlib.metadata import version
 from typing import TypeAlias, TypeVar, cast
 
 from slslab.tensordb import scripts
@@ -25,6 +24,7 @@ UNSUPPORTED = {
     **dict.fromkeys(("modelset", "modelstore", "modelget", "modeldel", "modelrun", "modelexecute"), CONTAINER),
     **dict.fromkeys(("scriptset", "scriptrun"), SCRIPTS),
     **dict.fromkeys(("dagrun", "dagrun_ro", "dagexecute_ro"), DAG),
+    "info": "use INFO, or AI.SCRIPTGET for a script",
     "config": "it has no backends or settings to load; leave this out",
 }
 NO_SCRIPT = "ERR script key is empty or in a different shard"
@@ -88,7 +88,7 @@ def _scriptstore(session: Session, args: list[bytes]) -> Reply:
     entry_points, rest = _counted(rest[1:], "entry points")
     if not entry_points or len(rest) != 2 or rest[0].upper() != b"SOURCE":
         raise CommandError("ERR Insufficient arguments, missing script SOURCE" if entry_points else SYNTAX)
-    script = scripts.compile_script(rest[1], entry_points, tag, session.context.threads)
+    script = scripts.compile_script(rest[1], entry_points, tag)
     with session.store as store:
         store.put(key, script, len(script.source))
     return OK
@@ -184,7 +184,7 @@ def _run(session: Session, key: bytes, function: bytes, options: Options) -> Rep
         peer.require(0)
     keys, inputs, arguments, names = (options.get(word, []) for word in (b"KEYS", b"INPUTS", b"ARGS", b"OUTPUTS"))
     tensors = [_stored(session.store, name, Tensor, NO_TENSOR) for name in inputs]
-    outputs, usage = scripts.run(script, function, tensors, keys, arguments, session.context.threads)
+    outputs, usage = scripts.run(script, function, tensors, keys, arguments)
     if len(outputs) != len(names):
         raise CommandError(f"ERR the script returned {len(outputs)} tensors, and OUTPUTS names {len(names)} keys")
     _store(session, dict(zip(names, outputs, strict=True)))
@@ -229,15 +229,6 @@ def _run_dag(session: Session, load: list[bytes], persist: list[bytes], steps: l
     missing = "ERR PERSIST key cannot be found in DAG"
     _store(session, {key: _stored(dag.store, key, Tensor, missing) for key in persist})
     return replies
-
-
-@command("ai.info", -1)
-def _info(session: Session, args: list[bytes]) -> Reply:
-    if args:
-        tag = _stored(session.store, args[0], Script, NO_SCRIPT).tag
-        return ["key", args[0], "type", "SCRIPT", "backend", "TORCH", "device", "CPU", "tag", tag]
-    backends = f"torch {version('torch')}"
-    return ["Version", "tensordb", "Backends", backends, "INTRA_OP_PARALLELISM", session.context.threads]
 
 
 def _unsupported(session: Session, args: list[Blob], name: str) -> Reply:

@@ -7,9 +7,7 @@ from pathlib import Path
 
 from slslab.installation import __version__
 from slslab.tensordb import session as table
-from slslab.tensordb.globs import matches
 from slslab.tensordb.replies import NULL_ARRAY, OK, CommandError, Reply, Simple, shown
-from slslab.tensordb.resp import MAX_BULK
 from slslab.tensordb.session import SYNTAX, Session, command, whole, wrong_arity
 from slslab.tensordb.store import Waiter
 
@@ -183,19 +181,6 @@ def _facts(session: Session) -> dict[str, dict[str, object]]:
         "Cluster": {"cluster_enabled": 0},
         "Keyspace": {"db0": f"keys={keys},expires={expiring},avg_ttl=0"} if keys else {},
     }
-
-
-@command("config|get", -3)
-def _config_get(session: Session, args: list[bytes]) -> Reply:
-    values: dict[bytes, Reply] = {
-        b"maxmemory": str(session.store.maxmemory),
-        b"maxmemory-policy": "noeviction",
-        b"proto-max-bulk-len": str(MAX_BULK),
-        b"databases": "1",
-        b"save": "",
-        b"appendonly": "no",
-    }
-    return {name: value for name, value in values.items() if any(matches(arg.lower(), name) for arg in args)}
 
 
 @command("multi", 1, immediate=True, unlocked=True)

@@ -41,21 +41,15 @@ def end_overdue() -> None:
 
 
 class Clock:
-    """Wall and CPU time of an execution.
+    """Wall and CPU time of an execution, which happens on the calling thread."""
 
-    With one thread per operation everything happens on the calling thread, so its CPU time is exact. With more, torch's
-    pool works too, and only the process's CPU time includes it. That includes other connections' work as well, so it is
-    an upper bound.
-    """
-
-    def __init__(self, threads: int) -> None:
-        self._cpu = time.thread_time_ns if threads == 1 else time.process_time_ns
-        self._cpu_start = self._cpu()
+    def __init__(self) -> None:
+        self._cpu_start = time.thread_time_ns()
         self._start = time.monotonic_ns()
 
     def stop(self, size: int, further_ns: int = 0) -> Event:
         """Return the trace's event; `size` is the inputs' bytes, and `further_ns` another process's CPU time."""
-        cpu_ns, now = self._cpu() - self._cpu_start + further_ns, time.monotonic_ns()
+        cpu_ns, now = time.thread_time_ns() - self._cpu_start + further_ns, time.monotonic_ns()
         return Event(op="tensor.script.run", phase="other", start_ns=self._start, end_ns=now, cpu_ns=cpu_ns, bytes=size)
 
 

@@ -12,10 +12,10 @@ from slslab.tensordb.store import Waiter
 
 # By Redis 7's command flags: the ones with `noscript`, and the ones with neither that nor `write`.
 NOT_IN_SCRIPTS = frozenset(
-    "auth blmove blpop brpop brpoplpush client config eval evalsha exec hello multi quit script shutdown".split()
+    "auth blmove blpop brpop brpoplpush client eval evalsha exec hello multi quit script shutdown".split()
 )
 READS = frozenset(
-    "ai.info ai.scriptget ai.tensorget dbsize echo exists get hexists hget hgetall hkeys hlen hmget hvals info "
+    "ai.scriptget ai.tensorget dbsize echo exists get hexists hget hgetall hkeys hlen hmget hvals info "
     "keys lindex llen lrange mget ping pttl scan scard select sismember smembers ttl type".split()
 )
 
@@ -48,7 +48,7 @@ def _run(session: Session, sha: str, keys: Sequence[bytes], arguments: Sequence[
         return reply
 
     run = Run(call)
-    clock = Clock(session.context.threads)
+    clock = Clock()
     executing, session.executing = session.executing, True
     try:
         reply = session.context.lua.run(sha, keys, arguments, run)

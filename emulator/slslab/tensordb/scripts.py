@@ -39,11 +39,11 @@ class Script:
     direct: frozenset[bytes]
 
 
-def compile_script(source: bytes, entry_points: Sequence[bytes], tag: bytes, threads: int) -> Script:
+def compile_script(source: bytes, entry_points: Sequence[bytes], tag: bytes) -> Script:
     """Compile a script; CommandError with the compiler's message, or for an invalid entry point."""
     if _too_deep(source):
         raise CommandError(f"ERR slslab takes scripts of at most {MOST_LEVELS} levels")
-    torch = _torch(threads)
+    torch = _torch()
     try:
         unit = torch._C.CompilationUnit()
         # The only outside name is torch; torch.jit.CompilationUnit would resolve names of this module, too.
@@ -84,16 +84,15 @@ def run(
     inputs: Sequence[Tensor],
     keys: Sequence[bytes],
     arguments: Sequence[bytes],
-    threads: int,
 ) -> tuple[list[Tensor], Event]:
     """Run an entry point; CommandError if it fails, changes its inputs or returns one."""
-    torch = _torch(threads)
+    torch = _torch()
     tensors = [_to_torch(tensor) for tensor in inputs]
     if function not in script.direct:
         # It may write to its inputs. That is detected only afterwards, so it doesn't get the stored tensors.
         tensors = [tensor.clone() for tensor in tensors]
     versions = [tensor._version for tensor in tensors]
-    clock = Clock(threads)
+    clock = Clock()
     try:
         with limited(), torch.no_grad():
             result = script.functions[function](
@@ -114,7 +113,7 @@ def run(
 _importing = threading.Lock()
 
 
-def _torch(threads: int) -> Any:
+def _torch() -> Any:
     with _importing:
         # Huge pages for results make a 45 MB average a quarter faster.
         os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
@@ -122,8 +121,9 @@ def _torch(threads: int) -> Any:
             # torch calls TorchScript deprecated, but every supported version runs it, and RedisAI uses it.
             warnings.simplefilter("ignore")
             import torch
-        if torch.get_num_threads() != threads:
-            torch.set_num_threads(threads)
+        # One for each connection's operations, so that sums don't depend on the host.
+        if torch.get_num_threads() != 1:
+            torch.set_num_threads(1)
     return torch
 
 

@@ -36,12 +36,11 @@ LONGEST_WAIT_MS = (1 << 31) - 1
 
 @dataclass(frozen=True)
 class Options:
-    """Options of all peers; `maxmemory` is each peer's limit, bytes (0: no limit), `threads` torch's per operation."""
+    """Options of all peers; `maxmemory` is each peer's limit, bytes (0: no limit)."""
 
     host: str = "127.0.0.1"
     password: bytes | None = None
     maxmemory: int = 0
-    threads: int = 1
 
 
 class Peer:
@@ -65,7 +64,6 @@ class Peer:
             Store(options.maxmemory),
             number,
             options.password,
-            options.threads,
             Engine(),
             report,
             {},

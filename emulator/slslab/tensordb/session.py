@@ -28,14 +28,13 @@ AI = b"ai."
 class Context:
     """State shared by a peer's sessions.
 
-    `threads` are torch's per operation, `report` is called for every script execution with its name and usage, and
-    `calls` counts executed commands by name, for `INFO commandstats`; `counting` guards it.
+    `report` is called for every script execution with its name and usage. `calls` counts executed commands by name, for
+    `INFO commandstats`; `counting` guards it.
     """
 
     store: Store
     peer: int
     password: bytes | None
-    threads: int
     lua: Engine
     report: Report
     clients: "dict[int, Session]"

@@ -217,6 +217,10 @@ class Scope:
         return not self._test(value[0])
 
 
+# The names of pseudo parameters.
+PSEUDO = frozenset(Scope("").refs)
+
+
 def _bounded(delimiter: str, parts: list[str]) -> str:
     if sum(map(len, parts)) + len(delimiter) * len(parts) > LONGEST_TEXT:
         raise Unresolvable(f"a text has more than {LONGEST_TEXT // MB} MB")

@@ -1,7 +1,6 @@
 """Make, change, remove and check a template's queues, topics, rules, buckets, tables and log groups."""
 
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -22,7 +21,6 @@ from slslab_aws.deploy.resources import (
     by,
     call,
     change_tags,
-    document,
     forms,
     names,
     pairs,
@@ -35,11 +33,50 @@ from slslab_aws.services.patterns import pattern_problems
 from slslab_aws.services.rule_targets import target_problems
 from slslab_aws.services.schedules import schedule_problems
 
-# documented: API_CreateQueue.html
-QUEUE_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
-FIFO_NAME = re.compile(r"[A-Za-z0-9_-]{1,75}\.fifo")
-# documented: API_CreateTopic.html
-TOPIC_NAME = re.compile(r"[A-Za-z0-9_-]{1,256}")
+# Rules that CloudFormation's registry lacks. documented: API_CreateQueue.html, API_CreateTopic.html,
+# API_CreateTable.html, API_Subscribe.html
+QUEUE_RULES = {
+    "properties": {
+        "QueueName": {"pattern": r"^[A-Za-z0-9_-]+(\.fifo)?\Z", "maxLength": 80},
+        "RedrivePolicy": {
+            "type": "object",
+            "required": ["deadLetterTargetArn", "maxReceiveCount"],
+            "properties": {
+                "deadLetterTargetArn": {"pattern": "^arn:aws:sqs:"},
+                "maxReceiveCount": {"minimum": 1, "maximum": 1000},
+            },
+        },
+    }
+}
+QUEUE_POLICY_RULES = {
+    "properties": {
+        "PolicyDocument": {
+            "type": "object",
+            "required": ["Statement"],
+            "properties": {"Statement": {"type": ["array", "object"]}},
+        },
+        "Queues": {"items": {"pattern": "^http"}},  # URLs, such as !Ref Queue
+    }
+}
+SUBSCRIPTION_RULES = {
+    "required": ["Endpoint"],
+    "properties": {
+        "TopicArn": {"pattern": "^arn:aws:sns:"},
+        "Protocol": {"enum": [*PROTOCOLS]},
+        "FilterPolicy": {"type": "object", "additionalProperties": {"type": ["array", "object"]}},
+    },
+    "allOf": [
+        {
+            "if": {"properties": {"Protocol": {"const": protocol}}},
+            "then": {"properties": {"Endpoint": {"pattern": f"^arn:aws:{protocol}:"}}},
+        }
+        for protocol in PROTOCOLS
+    ],
+}
+TOPIC_RULES = {
+    "properties": {"TopicName": {"pattern": r"^[A-Za-z0-9_-]+\Z"}, "Subscription": {"items": SUBSCRIPTION_RULES}}
+}
+TABLE_RULES = {"properties": {"TableName": {"pattern": r"^[a-zA-Z0-9_.-]{3,255}\Z"}}}
 # documented: API_SetQueueAttributes.html.
 QUEUE_DEFAULTS = {
     **{"DelaySeconds": "0", "MessageRetentionPeriod": "345600", "ReceiveMessageWaitTimeSeconds": "0"},
@@ -57,24 +94,12 @@ def _attributes(properties: Properties) -> dict[str, str]:
 
 def _check_queue(properties: Properties) -> Iterator[str]:
     fifo = properties.get("FifoQueue", False)
-    name = properties["QueueName"]
-    if not (FIFO_NAME if fifo else QUEUE_NAME).fullmatch(name):
-        yield f"{name!r} cannot be the name of a {'FIFO ' * fifo}queue: letters, digits, - and _{', then .fifo' * fifo}"
+    if properties["QueueName"].endswith(".fifo") != fifo:
+        yield "the names of FIFO queues end with .fifo, and no other names"
     if properties.get("ContentBasedDeduplication") and not fifo:
         yield "ContentBasedDeduplication is for FIFO queues"
-    if "RedrivePolicy" not in properties:
-        return
-    policy = document(properties["RedrivePolicy"])
-    if policy is None:
-        yield "RedrivePolicy must be a mapping, or its JSON"
-    elif missing := sorted({"maxReceiveCount", "deadLetterTargetArn"} - policy.keys()):
-        yield f"RedrivePolicy needs {', '.join(missing)}"
-    elif not str(policy["deadLetterTargetArn"]).startswith("arn:aws:sqs:"):
-        yield "RedrivePolicy.deadLetterTargetArn must be the ARN of a queue"
-    elif str(policy["deadLetterTargetArn"]).endswith(".fifo") != fifo:
+    if "RedrivePolicy" in properties and properties["RedrivePolicy"]["deadLetterTargetArn"].endswith(".fifo") != fifo:
         yield "only FIFO queues have a FIFO queue for dead letters, and they need one"
-    elif not re.fullmatch("[1-9][0-9]{0,2}|1000", str(policy["maxReceiveCount"])):
-        yield "RedrivePolicy.maxReceiveCount must be an integer from 1 to 1000"
 
 
 def _put_queue_policy(services: Services, made: Made, properties: Properties) -> Made:
@@ -89,15 +114,6 @@ def _put_queue_policy(services: Services, made: Made, properties: Properties) ->
 def _remove_queue_policy(services: Services, made: Made) -> None:
     for queue in made.keys["queues"]:
         services("sqs").set_queue_attributes(QueueUrl=queue, Attributes={"Policy": ""})
-
-
-def _check_queue_policy(properties: Properties) -> Iterator[str]:
-    policy = document(properties["PolicyDocument"])
-    if policy is None or not isinstance(policy.get("Statement"), dict | list):
-        yield "PolicyDocument must be a mapping with Statement"
-    for url in properties["Queues"]:
-        if not url.startswith("http"):
-            yield f"Queues has the URLs of queues, such as !Ref Queue, not {url}"
 
 
 def _create_topic(services: Services, made: Made, properties: Properties) -> Made:
@@ -121,32 +137,11 @@ def _change_topic(services: Services, made: Made, properties: Properties) -> Mad
     return replace(made, keys={"subscriptions": arns})
 
 
-def _check_topic(properties: Properties) -> Iterator[str]:
-    if not TOPIC_NAME.fullmatch(name := properties["TopicName"]):
-        yield f"{name!r} cannot be the name of a topic: letters, digits, - and _"
-    for each in properties.get("Subscription") or ():
-        yield from _check_subscription(each)
-
-
 def _subscription(_services: Services, _made: Made, properties: Properties) -> Properties:
     """Return the members of Subscribe; other properties are attributes."""
     given = {name: properties[name] for name in ("TopicArn", "Protocol", "Endpoint")}
     attributes = texts({name: value for name, value in properties.items() if name not in given})
     return {**given, "Attributes": attributes, "ReturnSubscriptionArn": True}
-
-
-def _check_subscription(properties: Properties) -> Iterator[str]:
-    topic_arn = properties.get("TopicArn", "arn:aws:sns:")
-    if not topic_arn.startswith("arn:aws:sns:"):
-        yield f"TopicArn must be the ARN of a topic, not {topic_arn}"
-    protocol, endpoint = properties["Protocol"], properties.get("Endpoint")
-    if protocol not in PROTOCOLS:
-        yield f"messages go to {' and '.join(PROTOCOLS)} here, not to {protocol}"
-    elif not str(endpoint).startswith(f"arn:aws:{protocol}:"):
-        yield f"the Endpoint of a subscription by {protocol} is an ARN, not {endpoint}"
-    policy = document(properties.get("FilterPolicy", {}))
-    if policy is None or not all(isinstance(each, list | dict) for each in policy.values()):
-        yield "FilterPolicy must be a mapping of lists and mappings"
 
 
 def _create_rule(services: Services, made: Made, properties: Properties) -> Made:
@@ -193,10 +188,6 @@ def _check_rule(properties: Properties) -> Iterator[str]:
         yield f"a rule has at most {MOST_TARGETS} targets, each with its own Id"
     for target in targets:
         yield from target_problems(target)
-
-
-# documented: API_CreateTable.html
-TABLE_NAME = re.compile(r"[a-zA-Z0-9_.-]{3,255}")
 
 
 def _create_bucket(services: Services, made: Made, properties: Properties) -> Made:
@@ -268,8 +259,6 @@ def _change_table(services: Services, made: Made, properties: Properties) -> Mad
 
 
 def _check_table(properties: Properties) -> Iterator[str]:
-    if not TABLE_NAME.fullmatch(name := properties["TableName"]):
-        yield f"{name!r} cannot be the name of a table"
     provisioned = properties.get("BillingMode", "PROVISIONED") == "PROVISIONED"
     if "ProvisionedThroughput" in properties and not provisioned:
         yield "ProvisionedThroughput cannot be specified when BillingMode is PAY_PER_REQUEST"
@@ -345,13 +334,14 @@ KINDS = {
         ),
         _check_queue,
         named="QueueName",
+        rules=QUEUE_RULES,
     ),
     "AWS::SQS::QueuePolicy": Kind(
         names("PolicyDocument Queues"),
         forms("{name}", Id="{name}"),
         _put_queue_policy,
         _remove_queue_policy,
-        check=_check_queue_policy,
+        rules=QUEUE_POLICY_RULES,
     ),
     "AWS::SNS::Topic": Kind(
         names("DisplayName TopicName Subscription Tags"),
@@ -359,15 +349,15 @@ KINDS = {
         _create_topic,
         by("sns", "delete_topic", "TopicArn"),
         _change_topic,
-        _check_topic,
         named="TopicName",
+        rules=TOPIC_RULES,
     ),
     "AWS::SNS::Subscription": Kind(
         names("TopicArn Protocol Endpoint FilterPolicy FilterPolicyScope RawMessageDelivery"),
         forms(f"{{TopicArn}}:{ID}", Arn=f"{{TopicArn}}:{ID}"),
         call("sns", "subscribe", _subscription, ref="SubscriptionArn", attributes={"Arn": "SubscriptionArn"}),
         by("sns", "unsubscribe", "SubscriptionArn"),
-        check=_check_subscription,
+        rules=SUBSCRIPTION_RULES,
     ),
     "AWS::Events::Rule": Kind(
         names("Description EventPattern Name RoleArn ScheduleExpression State Tags Targets"),
@@ -411,6 +401,7 @@ KINDS = {
         _change_table,
         _check_table,
         named="TableName",
+        rules=TABLE_RULES,
     ),
     "AWS::Logs::LogGroup": Kind(
         names("LogGroupClass LogGroupName RetentionInDays Tags"),

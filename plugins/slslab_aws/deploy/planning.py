@@ -11,10 +11,10 @@ from typing import Any
 
 from slslab_aws.deploy import functions, other_resources
 from slslab_aws.deploy.expansion import Expanded
-from slslab_aws.deploy.intrinsics import Scope, Unresolvable, references
+from slslab_aws.deploy.intrinsics import PSEUDO, Scope, Unresolvable, references
 from slslab_aws.deploy.resources import Kind, Made, Planned, Properties
 from slslab_aws.deploy.schemas import closest, convert, fixed_properties, properties_of, schema_of, text_of, violations
-from slslab_aws.deploy.template import PSEUDO, SERVERLESS, Template
+from slslab_aws.deploy.template import SERVERLESS, Template
 
 # The types that slslab deploys; Tags are passed on where the operation knows them.
 KINDS: Mapping[str, Kind] = {**functions.KINDS, **other_resources.KINDS}
@@ -171,9 +171,11 @@ def _planned(expanded: Expanded, name: str, scope: Scope) -> Planned:
         template.wrong(line, f"{name} cannot be resolved: {error}.")
         properties = {}
     else:
-        found = [
-            (closest(written, path, line), problem) for path, problem in violations(schema_of(kind), properties, kind)
-        ]
+        found: list[tuple[int, str]] = []
+        for schema in (schema_of(kind), KINDS[kind].rules):
+            found = found or [
+                (closest(written, path, line), problem) for path, problem in violations(schema, properties, kind)
+            ]
         found = found or [(line, problem) for problem in KINDS[kind].check(properties)]
         for at, problem in found:
             template.wrong(at, f"{name}: {problem}.")

@@ -62,7 +62,8 @@ class Kind:
     `expect` returns, before anything is made, the values of Ref and attributes: exact ones, or a value of the same form
     where the service chooses it. Its attributes are the attributes of this type. `create` takes what it returned, and
     returns it with what the service has chosen. `check` yields the errors that the service would return for properties
-    that comply with CloudFormation's registry, without a full stop. `named` is the property with a resource's name.
+    that comply with CloudFormation's registry and with `rules`, a JSON schema, without a full stop. `named` is the
+    property with a resource's name.
     """
 
     properties: frozenset[str]
@@ -72,6 +73,7 @@ class Kind:
     update: Callable[[Services, Made, Properties], Made] | None = None
     check: Callable[[Properties], Iterator[str]] = lambda _properties: iter(())
     named: str = ""
+    rules: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -160,16 +162,6 @@ def refused(call: Callable[[], object]) -> Iterator[str]:
         call()
     except ServiceError as error:
         yield error.message.rstrip(".")
-
-
-def document(value: Any) -> dict[str, Any] | None:
-    """Return a mapping, which may be given as JSON, or None."""
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
-            return None
-    return value if isinstance(value, dict) else None
 
 
 def as_text(value: Any) -> str:

@@ -7,8 +7,10 @@ https://docs.aws.amazon.com/cloudformation-cli/latest/userguide/resource-type-sc
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.resources import files
+from ipaddress import ip_network
 from typing import Any
 
 FILE = files("slslab_aws.deploy") / "schemas.json"
@@ -54,7 +56,10 @@ def text_of(value: Any) -> str:
 
 
 def convert(kind: str, properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return properties with each scalar converted to its property's type; values that can't be converted stay."""
+    """Return properties with each scalar converted to its property's type, and a mapping in JSON to a mapping.
+
+    Values that can't be converted stay.
+    """
     schema = schema_of(kind)
     return dict(_converted(schema, schema, properties))
 
@@ -71,6 +76,10 @@ def _converted(root: Mapping[str, Any], schema: Mapping[str, Any], value: Any) -
     if value is None:
         return None
     if isinstance(value, str):
+        if {"object", "string"} <= types:
+            with suppress(ValueError, RecursionError):
+                if isinstance(found := json.loads(value), dict):
+                    return _converted(root, schema, found)
         if "string" in types:
             return value
         if "integer" in types and INTEGER.fullmatch(value):
@@ -104,11 +113,13 @@ def _member(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def violations(schema: Mapping[str, Any], value: Mapping[str, Any], title: str) -> Iterator[tuple[Path, str]]:
+def violations(schema: Mapping[str, Any], value: Any, title: str) -> Iterator[tuple[Path, str]]:
     """Yield where a value breaks a schema's rules, and how, in jsonschema's words; `title` stands for the value."""
-    from jsonschema import Draft7Validator
+    from jsonschema import Draft7Validator, FormatChecker
 
-    for error in Draft7Validator(schema).iter_errors(value):
+    formats = FormatChecker(())
+    formats.checks("cidr", ValueError)(lambda text: not isinstance(text, str) or ip_network(text, strict=False))
+    for error in Draft7Validator(schema, format_checker=formats).iter_errors(value):
         path: Path = tuple(error.absolute_path)
         if "propertyNames" in error.absolute_schema_path:
             path = (*path, error.instance)

@@ -15,17 +15,13 @@ from typing import Any
 import yaml
 
 from slslab.errors import RequestError, counted
-from slslab_aws.deploy.intrinsics import SHAPES, names_in
+from slslab_aws.deploy.intrinsics import PSEUDO, SHAPES, names_in
 from slslab_aws.deploy.schemas import closest, violations
 
 SERVERLESS = "AWS::Serverless-2016-10-31"
 POLICIES = ["Delete", "Retain", "RetainExceptOnCreate"]
 # documented: sam-specification-generated-resources.html: these names don't begin with a resource's name.
 IMPLICIT = ("ServerlessRestApi", "ServerlessHttpApi", "ServerlessDeploymentApplication")
-PSEUDO = (
-    *("AWS::AccountId", "AWS::NoValue", "AWS::NotificationARNs", "AWS::Partition", "AWS::Region", "AWS::StackId"),
-    *("AWS::StackName", "AWS::URLSuffix"),
-)
 # documented: cloudformation-limits.html, a template in a bucket. SAM expands aliases before it sends a template.
 LONGEST = 1_000_000
 # assumed: templates nest about ten values; Python's own limit must not be reached.
@@ -112,7 +108,9 @@ class _Loader(yaml.SafeLoader):
         super().fetch_flow_collection_start(token)
 
 
-def _mapping(loader: _Loader, node: yaml.MappingNode) -> Node:
+def _mapping(loader: _Loader, node: yaml.Node) -> Node:
+    if not isinstance(node, yaml.MappingNode):
+        raise yaml.constructor.ConstructorError(None, None, "a mapping has keys and values", node.start_mark)
     made = Node()
     for key, value in node.value:
         if not isinstance(key, yaml.ScalarNode):
@@ -132,7 +130,6 @@ def _function(loader: _Loader, suffix: str, node: yaml.Node) -> Node:
     elif isinstance(node, yaml.SequenceNode):
         value = loader.construct_sequence(node, deep=True)
     else:
-        assert isinstance(node, yaml.MappingNode)
         value = _mapping(loader, node)
     if suffix == "GetAtt" and isinstance(value, str):
         value = value.split(".", 1)  # without a dot, the shape check refuses it

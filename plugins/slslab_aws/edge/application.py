@@ -11,16 +11,16 @@ import re
 import time
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from urllib.parse import parse_qs
 from xml.sax.saxutils import escape
 
-from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from slslab.aws.arns import ACCOUNT
 from slslab.aws.errors import ServiceError
-from slslab.aws.gate import authenticate, refusal
+from slslab.aws.gate import authenticate
 from slslab.aws.keys import Keyring, Principal
 from slslab.aws.limits import MB
 from slslab.aws.queue_messages import payload_bytes
@@ -57,24 +57,20 @@ class Edge:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         service = service_of(scope)
-        headers = IndexedHeaders(scope["headers"])
         try:
             if service in self._own:
                 await self._forwarder.forward(scope, receive, send, self._own[service])
             elif service in SERVICES or service == STS:
-                await self._serve(service, scope, receive, send, headers)
+                await self._serve(service, scope, receive, send)
             else:
                 raise _not_emulated(service)
-        except ServiceError as error:
-            await refusal(error, headers)(scope, receive, send)
         except Unreachable as error:
-            unavailable = ServiceError(503, "ServiceUnavailable", f"The emulated {service} does not answer: {error}.")
-            await refusal(unavailable, headers)(scope, receive, send)
-        except ClientDisconnect:
-            return
+            unavailable = f"The emulated {service} does not answer: {error}."
+            raise ServiceError(503, "ServiceUnavailable", unavailable) from error
 
-    async def _serve(self, service: str, scope: Scope, receive: Receive, send: Send, headers: IndexedHeaders) -> None:
+    async def _serve(self, service: str, scope: Scope, receive: Receive, send: Send) -> None:
         """Check a request's signature, which moto doesn't do, and forward the request."""
+        headers = IndexedHeaders(scope["headers"])
         limit = LARGEST_STS_BODY if service == STS else LARGEST_BODY
         caller, signature, body = await authenticate(self._keys, headers, scope, receive, limit, service)
         if signature.presigned:
@@ -105,10 +101,8 @@ class FunctionUrls:
         self._endpoint = endpoint
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
+        with suppress(Unreachable):
             await self._forwarder.forward(scope, receive, send, self._endpoint)
-        except (ClientDisconnect, Unreachable):
-            return
 
 
 def service_of(scope: Scope) -> str:

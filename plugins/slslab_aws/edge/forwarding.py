@@ -1,8 +1,7 @@
 """Forward requests unchanged, in pieces: a whole body is never kept in memory, and sending waits for the receiver."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
-from typing import Any
+from collections.abc import AsyncIterator
 
 import aiohttp
 from starlette.requests import ClientDisconnect
@@ -39,36 +38,48 @@ class Forwarder:
             await session.close()
 
     async def forward(self, scope: Scope, receive: Receive, send: Send, endpoint: str) -> None:
-        """Forward a request to the server at this URL, and its answer to the client. Raises Unreachable."""
+        """Forward a request to the server at this URL, and its answer to the client, until the client leaves.
+
+        Raises Unreachable.
+        """
+        upload = Upload(receive)
+        answered = asyncio.ensure_future(self._answer(scope, upload, send, endpoint))
+        left = asyncio.ensure_future(upload.client_left())
+        try:
+            await asyncio.wait((answered, left), return_when=asyncio.FIRST_COMPLETED)
+            if answered.done():
+                answered.result()
+        except aiohttp.ClientConnectionError as error:
+            raise Unreachable(str(error)) from error
+        finally:
+            answered.cancel()
+            left.cancel()
+
+    async def _answer(self, scope: Scope, upload: "Upload", send: Send, endpoint: str) -> None:
         path = scope["raw_path"].decode("latin-1")
         query = f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else ""
-        upload = Upload(receive)
-        request = self._session(endpoint == "").request(
+        has_body = any(name in (b"content-length", b"transfer-encoding") for name, _ in scope["headers"])
+        if not has_body:
+            upload.finished.set()
+        answer = await self._session(endpoint == "").request(
             scope["method"],
             # Encoded as the client did, since the signature covers these characters.
             URL(f"{endpoint or 'http://services'}{path}{query}", encoded=True),
             headers=_headers(scope),
-            data=upload.pieces() if _has_body(scope) else None,
+            data=upload.pieces() if has_body else None,
             skip_auto_headers=ADDED,
             allow_redirects=False,
             read_bufsize=PIECE_BYTES,
         )
-        if not _has_body(scope):
-            upload.finished.set()
-        gone = asyncio.ensure_future(upload.client_left())
+        headers = [(name.lower(), value) for name, value in answer.raw_headers if name.lower() not in NOT_RETURNED]
         try:
-            answer = await _unless(gone, request)
-            try:
-                await _pass_back(answer, send, gone)
-            finally:
-                # If the client stops reading, stop reading here, too; a complete answer has been read already.
-                answer.close()
-        except aiohttp.ClientPayloadError:
-            raise  # the client has half an answer, so its connection ends
-        except aiohttp.ClientConnectionError as error:
-            raise Unreachable(str(error)) from error
+            await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+            async for piece in answer.content.iter_any():
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
         finally:
-            gone.cancel()
+            # If the client stops reading, stop reading here, too; a complete answer has been read already.
+            answer.close()
 
     def _session(self, to_services: bool) -> aiohttp.ClientSession:
         """Return the connections to one kind of server, made on first use since they need a running event loop."""
@@ -110,35 +121,7 @@ class Upload:
             pass
 
 
-def _has_body(scope: Scope) -> bool:
-    names = {name for name, _ in scope["headers"]}
-    return b"content-length" in names or b"transfer-encoding" in names
-
-
 def _headers(scope: Scope) -> list[tuple[str, str]]:
     return [
         (name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"] if name not in NOT_SENT
     ]
-
-
-async def _unless(gone: "asyncio.Future[None]", request: Coroutine[Any, Any, aiohttp.ClientResponse]) -> Any:
-    """Return the answer's head; ClientDisconnect if the client leaves first, since the answer isn't needed then."""
-    asked: asyncio.Future[Any] = asyncio.ensure_future(request)
-    waited: set[asyncio.Future[Any]] = {asked, gone}
-    try:
-        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-        if not asked.done():
-            raise ClientDisconnect
-        return asked.result()
-    finally:
-        asked.cancel()
-
-
-async def _pass_back(answer: aiohttp.ClientResponse, send: Send, gone: "asyncio.Future[None]") -> None:
-    headers = [(name.lower(), value) for name, value in answer.raw_headers if name.lower() not in NOT_RETURNED]
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    async for piece in answer.content.iter_any():
-        if gone.done():
-            return
-        await send({"type": "http.response.body", "body": piece, "more_body": True})
-    await send({"type": "http.response.body", "body": b""})

@@ -5,8 +5,9 @@ https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-create-pattern-opera
 
 import json
 from collections.abc import Iterator, Mapping
-from ipaddress import ip_network
 from typing import Any
+
+from slslab_aws.deploy.schemas import violations
 
 TEXT = {"type": "string"}
 TEXTS = {"anyOf": [TEXT, {"type": "array", "items": TEXT, "minItems": 1}]}
@@ -51,48 +52,41 @@ OPERATORS: Mapping[str, Mapping[str, Any]] = {
     "cidr": {"type": "string", "format": "cidr"},
     "wildcard": WILDCARD,
 }
-# An entry of a pattern's list.
-FILTER = {"anyOf": [VALUE, {"type": "null"}, _only(**OPERATORS)]}
-# documented: quotas: a pattern has at most 2,048 characters; no pattern nests deeper than its events.
+SCALAR = {"type": ["string", "number", "boolean", "null"]}
+FIELD = {
+    "if": {"type": "object"},
+    "then": {"$ref": "#/properties/EventPattern"},
+    "else": {
+        "type": "array",
+        "minItems": 1,
+        "items": {"if": {"type": "object"}, "then": _only(**OPERATORS), "else": SCALAR},
+    },
+}
+PATTERN = {
+    "type": "object",
+    "minProperties": 1,
+    "properties": {
+        "$or": {
+            "if": {"type": "array", "items": {"type": "object"}},
+            "then": {"items": {"$ref": "#/properties/EventPattern"}},
+            "else": FIELD,
+        }
+    },
+    "additionalProperties": FIELD,
+}
+# documented: quotas.
 LONGEST = 2048
 
 
 def pattern_problems(text: str) -> Iterator[str]:
     """Yield the errors of a pattern in JSON, without a full stop."""
     if len(text) > LONGEST:
-        yield f"an event pattern has at most {LONGEST} characters"
+        yield f"EventPattern has more than {LONGEST} characters"
         return
     try:
-        pattern = json.loads(text)
+        found = list(violations({"properties": {"EventPattern": PATTERN}}, {"EventPattern": json.loads(text)}, ""))
     except (ValueError, RecursionError):
-        yield "the event pattern is not JSON"
+        yield "EventPattern is not JSON, or is nested too deeply"
         return
-    if not isinstance(pattern, dict) or not pattern:
-        yield "an event pattern is a mapping that is not empty"
-        return
-    yield from _fields(pattern, "")
-
-
-def _fields(pattern: Mapping[str, Any], where: str) -> Iterator[str]:
-    for name, value in pattern.items():
-        path = f"{where}.{name}" if where else name
-        if name == "$or" and isinstance(value, list) and all(isinstance(each, dict) for each in value):
-            for each in value:
-                yield from _fields(each, where)
-        elif isinstance(value, dict) and value:
-            yield from _fields(value, path)
-        elif not isinstance(value, list) or not value:
-            yield f"{path} of the event pattern must be a list of values, or a mapping"
-        else:
-            for each in value:
-                if not _accepts(each):
-                    expected = f"neither a value nor a filter by {', '.join(OPERATORS)}"
-                    yield f"{path} of the event pattern has {json.dumps(each)}, which is {expected}"
-
-
-def _accepts(each: Any) -> bool:
-    from jsonschema import Draft7Validator, FormatChecker
-
-    formats = FormatChecker(())
-    formats.checks("cidr", ValueError)(lambda value: not isinstance(value, str) or ip_network(value, strict=False))
-    return bool(Draft7Validator(FILTER, format_checker=formats).is_valid(each))
+    for _, problem in found:
+        yield problem

@@ -1,6 +1,8 @@
 """Requests that come before the answers to earlier ones."""
 
+import gc
 import socket
+import weakref
 from collections.abc import Awaitable, Callable
 from contextlib import closing, suppress
 
@@ -9,6 +11,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from slslab.aws import gate
 from slslab.host.server_process import listening_socket
@@ -30,7 +33,12 @@ async def _answer_whole(_: Request) -> Response:
 
 def answers(requests: bytes, endpoint: Callable[[Request], Awaitable[Response]] = _answer) -> bytes:
     """What a connection gives back until it is closed."""
-    server, application = Server(listening_socket("127.0.0.1", 0)), Starlette(routes=[Route("/", endpoint)])
+    return exchange(requests, Starlette(routes=[Route("/", endpoint)]))
+
+
+def exchange(requests: bytes, application: ASGIApp) -> bytes:
+    """What a connection to an application gives back until it is closed."""
+    server = Server(listening_socket("127.0.0.1", 0))
     with closing(server), server.serving(application):
         address = server.endpoint.removeprefix("http://").split(":")
         with socket.create_connection((address[0], int(address[1])), 30) as client:
@@ -58,3 +66,19 @@ def test_a_whole_response_keeps_the_connection_until_the_client_closes_it() -> N
         assert answer.startswith(b"date: ")
     assert [answer.partition(b"\r\n\r\n")[2] for answer in (first, second, last)] == [b"whole", b"", b"whole"]
     assert [b"connection: close" in answer for answer in (first, second, last)] == [False, False, True]
+
+
+def test_an_answered_request_is_freed_at_once() -> None:
+    freed: list[bool] = []
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        scope["state"]["body"] = body = {"large"}
+        weakref.finalize(body, freed.append, True)
+        await gate.WholeResponse(b"whole")(scope, receive, send)
+
+    gc.disable()
+    try:
+        exchange(REQUEST * 5 + LAST, answer)
+        assert len(freed) == 6
+    finally:
+        gc.enable()

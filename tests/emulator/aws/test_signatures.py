@@ -1,5 +1,6 @@
 """Signature Version 4, checked against the signatures that botocore makes."""
 
+import hashlib
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from slslab.aws import signatures
 from slslab.aws.errors import ServiceError
-from slslab.aws.signatures import IndexedHeaders, Signature
+from slslab.aws.signatures import IndexedHeaders, Signature, canonical_path
 
 HOST = "127.0.0.1:4600"
 SECRET = "uK2/+x9wJalrXUtnFEMI"
@@ -34,7 +35,9 @@ class Sent:
         """Check it; returns what its signature says of itself."""
         headers = IndexedHeaders([(name.encode(), value.encode()) for name, value in self.headers.items()])
         signature = Signature.of(headers, self.query)
-        signature.verify(secret, self.method, self.path, self.query, headers, self.body)
+        signature.check_time()
+        digest = hashlib.sha256(self.body).hexdigest()
+        signature.verify(secret, self.method, canonical_path(self.path), self.query, headers, digest)
         return signature
 
     def refused(self) -> tuple[str, str]:

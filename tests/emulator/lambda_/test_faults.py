@@ -13,6 +13,7 @@ from botocore.exceptions import ClientError
 import slslab_workers
 from slslab.errors import RequestError
 from slslab.lambda_.emulator import Emulator
+from slslab.lambda_.hosts import fault_bit
 from slslab.testing import create_function
 from slslab_workers.faults.plan import VARIABLE
 
@@ -184,3 +185,18 @@ def test_a_worker_that_is_invoked_again_does_not_die_again(warm: bool, tmp_path:
         assert invoke(1) == 1
         assert invoke(0) == 0
         client.close()
+
+
+@pytest.mark.parametrize(
+    ("record", "bit"),
+    [
+        ({"op": "fault", "resource": "0 kill"}, 1),
+        ({"op": "fault", "resource": "63 slow"}, 1 << 63),
+        ({"op": "fault", "resource": "64 kill"}, 0),
+        ({"op": "fault", "resource": "kill"}, 0),
+        ({"op": "compute", "resource": "3 kill"}, 0),
+        ({"record": "clock"}, 0),
+    ],
+)
+def test_a_fault_that_a_worker_reports_has_a_bit(record: dict[str, Any], bit: int) -> None:
+    assert fault_bit(record) == bit

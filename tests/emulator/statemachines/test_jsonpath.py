@@ -14,7 +14,7 @@ from tests.emulator.statemachines.written import ARN, ROLE, Definition, chain
 from slslab.aws.errors import ServiceError
 from slslab.statemachines import executions
 from slslab.statemachines.api import OPERATIONS, StatesApi
-from slslab.statemachines.interpreter import Run, parse
+from slslab.statemachines.interpreter import parse
 
 DOCUMENT: dict[str, Any] = {"l": [{"a": 1, "d": [1, 2]}], "t": "x", "n": None, "path": "$.t"}
 PASS: Definition = {"Type": "Pass"}
@@ -332,7 +332,7 @@ def test_others_go_on_while_a_definition_is_parsed_and_a_program_is_copied(monke
     go_on.set()
     creating.join(30)
     go_on.clear()
-    monkeypatch.setattr(executions, "Run", slowly(Run))
+    monkeypatch.setattr(executions, "Execution", slowly(executions.Execution))
     [machine] = known.registry.machines()
     starting = threading.Thread(target=known.start, args=(machine.arn, "e", "{}"))
     starting.start()

@@ -42,7 +42,7 @@ from slslab.lambda_.emulator import Emulator
 from slslab.run.log import TraceWriter, load
 from slslab.run.metrics import orchestration_seconds, totals
 from slslab.stack.state_machines import EmbeddedStateMachines
-from slslab.statemachines import transitions
+from slslab.statemachines.history import read_transitions
 from slslab.testing import create_function
 
 pytestmark = pytest.mark.server
@@ -109,12 +109,15 @@ def test_an_epoch_of_spirt_has_as_many_transitions_as_its_batches_and_eight(stat
     before, after = [{"Type": "Pass"}], [{"Type": "Pass"}] * 6
     execution = start(states_client, "epoch", chain(*before, batches, *after))
     assert ended(states_client, execution)["status"] == "SUCCEEDED"
-    assert transitions(history(states_client, execution)) == 3 + 8
+    assert len(read_transitions(history(states_client, execution))) == 3 + 8
 
 
 def test_transitions_of_histories_counted_by_hand() -> None:
     def counted(*events: tuple[str, int]) -> int:
-        return transitions([{"id": n, "type": t, "previousEventId": p} for n, (t, p) in enumerate(events, 1)])
+        named = {"stateEnteredEventDetails": {"name": "S"}, "stateExitedEventDetails": {"name": "S"}, "timestamp": 0}
+        return len(
+            read_transitions({"id": n, "type": t, "previousEventId": p, **named} for n, (t, p) in enumerate(events, 1))
+        )
 
     started, ended = ("ExecutionStarted", 0), ("ExecutionSucceeded", 0)
     attempt, failed = ("LambdaFunctionScheduled", 2), ("LambdaFunctionFailed", 3)
@@ -199,7 +202,7 @@ def test_retries_are_transitions_and_what_is_caught_goes_on(states_client: Any) 
         described = ended(states_client, execution)
         assert described["status"] == "SUCCEEDED", described
         assert json.loads(described["output"])["Error"] == "ValueError"
-        assert transitions(history(states_client, execution)) == expected
+        assert len(read_transitions(history(states_client, execution))) == expected
 
 
 def test_a_branch_that_is_stopped_says_no_more(states_client: Any, meeting: Meeting) -> None:
@@ -260,7 +263,7 @@ def test_an_execution_whose_history_is_full_fails_whatever_it_catches(small_clie
     assert described["cause"] == "The execution reached the maximum number of history events (30)."
     found = history(small_client, execution)
     assert (len(found), found[-1]["type"]) == (30, "ExecutionFailed")
-    assert transitions(found) == 14
+    assert len(read_transitions(found)) == 14
     retry = {"Retry": [{"ErrorEquals": ["States.ALL"]}], "Catch": [{"ErrorEquals": ["States.ALL"], "Next": "S1"}]}
     wide = start(small_client, "wide", chain(branches(*[task("fail", {"how": 1})] * 8, **retry), {"Type": "Pass"}))
     assert ended(small_client, wide)["error"] == "States.Runtime"
@@ -281,7 +284,7 @@ def test_a_map_runs_its_items_up_to_the_limit_at_once(small_client: Any, meeting
     meeting.wait(1)
     meeting.go_on()
     assert json.loads(ended(small_client, execution)["output"]) == [1, 2, 3]
-    assert transitions(history(small_client, execution)) == 1 + 3
+    assert len(read_transitions(history(small_client, execution))) == 1 + 3
 
 
 def test_pages_of_a_history_its_order_and_its_data(states_client: Any) -> None:
@@ -464,7 +467,7 @@ def test_transitions_stand_in_the_trace_with_their_invocations(
     execution = start(small_client, "traced", machine, {"rank": 2, "epoch": 3})
     name = execution.rpartition(":")[2]
     assert ended(small_client, execution)["status"] == "FAILED"
-    count = transitions(history(small_client, execution))
+    count = len(read_transitions(history(small_client, execution)))
 
     def own() -> list[dict[str, Any]]:
         return [event for event in events if event["resource"].startswith(name)]

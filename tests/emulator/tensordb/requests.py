@@ -20,7 +20,7 @@ DEL K|DEL K+|UNLINK K+|EXISTS K+|TYPE K|KEYS p|DBSIZE|FLUSHDB|FLUSHALL
 SCAN 0 COUNT 1000|SCAN 0 MATCH p COUNT 1000|SCAN i
 EXPIRE K t|PEXPIRE K T|TTL K|PTTL K
 PING|PING v|ECHO v|SELECT 0|CLIENT SETNAME w|CLIENT ID|CLIENT LIST|CLIENT SETINFO a w
-CONFIG GET maxmemory|CONFIG GET b|INFO g|INFO|HELLO 2|HELLO 3|HELLO|AUTH v|AUTH default v
+INFO g|INFO|HELLO 2|HELLO 3|HELLO|AUTH v|AUTH default v
 MULTI;GET S;INCR N;RPUSH L v;LMOVE L L s s;EXEC|EXEC|z v*
 """
 TEMPLATES = [[line.split() for line in choice.split(";")] for choice in GRAMMAR.strip().replace("\n", "|").split("|")]
@@ -38,7 +38,6 @@ CHOICES: dict[str, list[bytes]] = {
     "p": [b"*", b"s?", b"[ls]*", b"[^a-m]1", b"*1", b"n2", b"\\s1", b"[a-", b"[\\"],
     "s": [b"LEFT", b"RIGHT"],
     "a": [b"LIB-NAME", b"LIB-VER"],
-    "b": [b"save", b"appendonly", b"databases", b"proto-max-bulk-len", b"maxmemory*"],
     "g": [b"server", b"clients", b"memory", b"stats", b"replication", b"cpu", b"keyspace", b"nonsense", b"all"],
     "z": [b"NONSENSE", b"client|id", b"GET\x00", b"", b"\xff", b"x" * 200, b"y" * 40_000],
 }

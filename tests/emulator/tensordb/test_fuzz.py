@@ -121,7 +121,6 @@ def test_hostile_shapes_are_errors_before_anything_is_allocated(
         ("AI.DAGEXECUTE", "LOAD", 0, "PERSIST", 1, "x", "|>", "AI.TENSORSET", "y", "INT8", 1),
         ("AI.DAGEXECUTE", "|>", "AI.TENSORSET", "y", "INT8", 1),
         ("AI.DAGEXECUTE", "ROUTING", "r", "LOAD", 1, "absent", "|>", "AI.TENSORGET", "absent"),
-        ("AI.INFO", "absent"),
         ("SCAN", "9" * 5000),
         ("SCAN", 0, "COUNT", 0),
         ("SCAN", 0, "COUNT"),
@@ -161,6 +160,7 @@ def test_wrong_arguments_are_errors(url: str, wire: Wire, command: tuple[object,
         *[(f"AI.SCRIPT{word}", "AI.SCRIPTSTORE and AI.SCRIPTEXECUTE") for word in ("SET", "RUN")],
         *[(f"AI.DAG{word}", "AI.DAGEXECUTE") for word in ("RUN", "RUN_RO", "EXECUTE_RO")],
         ("AI.CONFIG", "no backends or settings"),
+        ("AI.INFO", "AI.SCRIPTGET"),
     ],
 )
 def test_what_of_redisai_is_not_supported_says_so_by_name_and_what_there_is_instead(

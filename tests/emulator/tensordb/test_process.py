@@ -55,7 +55,7 @@ def test_one_peer_ends_and_the_others_go_on() -> None:
         with Wire(endpoints[0]) as first, Wire(endpoints[1]) as second:
             first("SET", "own", 1)
             assert second("GET", "own") is None
-            assert second("CONFIG", "GET", "maxmemory") == [b"maxmemory", b"1073741824"]
+            assert b"\r\nmaxmemory:1073741824\r\n" in second("INFO", "memory")
             second("AI.TENSORSET", "t", "FLOAT", 25_000_000, "BLOB", bytes(100_000_000))
             assert resident().rss > 100_000_000
             second.send(encode("SHUTDOWN"))
@@ -119,20 +119,19 @@ def test_signals_end_it_cleanly(number: int) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--peers", "0"], "argument --peers: '0' is not between 1 and 256"),
-        (["--peers", "many"], "argument --peers: 'many' is not between"),
-        (["--port", "70000"], "argument --port: '70000' is not between 0 and 65535"),
+        (["--peers", "0"], "'--peers': 0 is not in the range 1<=x<=256"),
+        (["--peers", "many"], "'--peers': 'many' is not a valid integer range"),
+        (["--port", "70000"], "'--port': 70000 is not in the range 0<=x<=65535"),
         (["--port", "65535", "--peers", "2"], "there are no 2 ports from 65535 on"),
-        (["--maxmemory", "4 apples"], "argument --maxmemory: '4 apples' is not a size"),
+        (["--maxmemory", "4 apples"], "'--maxmemory': '4 apples' is not a size"),
         (["--password", ""], "the password is empty"),
-        (["--nonsense"], "unrecognized arguments: --nonsense"),
+        (["--nonsense"], "No such option"),
     ],
 )
 def test_a_bad_option_is_one_sentence(options: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(options)
+    code = main(options)
     printed = capsys.readouterr()
-    assert (ended.value.code, printed.out) == (2, "")
+    assert (code, printed.out) == (2, "")
     assert words in printed.err
     assert printed.err.count("\n") == 1
 
@@ -168,7 +167,7 @@ def long(tensors: List[Tensor], keys: List[str], args: List[str]):
     return x
 """
     reading, writing = os.pipe()
-    options, variables = ("--threads", "2", "--parent-pipe"), {"SLSLAB_TRACE_FD": str(writing)}
+    options, variables = ("--parent-pipe",), {"SLSLAB_TRACE_FD": str(writing)}
     popen = {"pass_fds": [writing], "stdin": subprocess.PIPE, "env": {**os.environ, **variables}}
     with (
         started(*options, **popen) as (process, endpoints),
@@ -182,8 +181,6 @@ def long(tensors: List[Tensor], keys: List[str], args: List[str]):
             wire("AI.TENSORSET", "t", "INT32", 2, "VALUES", number, 2)
             assert wire("AI.SCRIPTEXECUTE", "s", "add", "INPUTS", 1, "t", "OUTPUTS", 1, "o") == "OK"
             assert wire("AI.TENSORGET", "o", "VALUES") == [number + 1, 3]
-        assert wire("AI.INFO")[4:] == [b"INTRA_OP_PARALLELISM", 2]
-        assert wire("AI.INFO", "s")[3] == b"SCRIPT"
         with Wire(endpoints[0]) as other:
             other.send(encode("AI.SCRIPTEXECUTE", "s", "long", "INPUTS", 0, "OUTPUTS", 1, "o"))
             # The next one waits for its turn, for a time.
@@ -256,5 +253,5 @@ def test_a_script_that_never_ends_dies_with_a_killed_database() -> None:
 
 
 def test_one_that_does_not_start_is_an_error_with_its_last_words() -> None:
-    with pytest.raises(HostError, match=r"did not start: .*'0' is not between 1 and 256"):
+    with pytest.raises(HostError, match=r"did not start: .*0 is not in the range 1<=x<=256"):
         EmbeddedTensorDatabases(0).__enter__()

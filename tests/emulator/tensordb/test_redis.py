@@ -80,11 +80,6 @@ def comparable(request: Request, reply: Any) -> Any:
         return None  # the order is each server's own
     if name == b"HELLO":
         return {field: value for field, value in pairs(reply) if field != b"id"}
-    if name == b"CONFIG" and args[0] == b"GET":
-        # Of Redis's settings only those that tensordb has.
-        ours = {b"maxmemory", b"maxmemory-policy", b"proto-max-bulk-len", b"databases", b"save", b"appendonly"}
-        # Redis writes names as the client does.
-        return {field.lower(): value for field, value in pairs(reply) if field.lower() in ours}
     return unordered(reply) if name in UNORDERED else reply
 
 

@@ -80,17 +80,17 @@ def test_a_script_that_writes_to_its_own_tensors_is_allowed(wire: Wire, body: st
     assert wire("AI.SCRIPTEXECUTE", "s", "f", "INPUTS", 2, "t", "t", "OUTPUTS", 1, "o") == "OK"
     assert wire("AI.TENSORGET", "t", "BLOB") == DATA
     source = f"{HEAD}    {body}\n".encode()
-    assert (compile_script(source, [b"f"], b"", 1).direct == {b"f"}) is direct
+    assert (compile_script(source, [b"f"], b"").direct == {b"f"}) is direct
 
 
 def test_the_scripts_of_the_workers_run_on_the_stored_tensors() -> None:
-    assert len(compile_script(AVERAGE.encode(), [b"average", b"sgd"], b"", 1).direct) == 2
+    assert len(compile_script(AVERAGE.encode(), [b"average", b"sgd"], b"").direct) == 2
 
 
 def test_a_script_that_updates_running_statistics_does_not_run_on_the_stored_tensors() -> None:
     """The schema of batch_norm doesn't say that it writes."""
     call = "torch.batch_norm(torch.ones(2, 4), None, None, tensors[0], tensors[0], True, 0.1, 1.0, False)"
-    assert not compile_script(f"{HEAD}    return {call}\n".encode(), [b"f"], b"", 1).direct
+    assert not compile_script(f"{HEAD}    return {call}\n".encode(), [b"f"], b"").direct
 
 
 def test_a_small_part_does_not_keep_the_whole(wire: Wire) -> None:
@@ -122,11 +122,11 @@ def test_a_script_that_fails_is_an_error_of_one_line(wire: Wire, body: str, word
 
 def test_an_entry_point_must_have_the_signature() -> None:
     with pytest.raises(CommandError, match="the signature of an entry point is"):
-        compile_script(b"def f(x: Tensor):\n    return x\n", [b"f"], b"", 1)
+        compile_script(b"def f(x: Tensor):\n    return x\n", [b"f"], b"")
     with pytest.raises(CommandError, match="Function g does not exist"):
-        compile_script(b"def f(x: Tensor):\n    return x\n", [b"g"], b"", 1)
+        compile_script(b"def f(x: Tensor):\n    return x\n", [b"g"], b"")
     with pytest.raises(CommandError, match="codec"):
-        compile_script(b"\xff", [b"g"], b"", 1)
+        compile_script(b"\xff", [b"g"], b"")
 
 
 def test_a_type_that_torch_has_not_cannot_enter(wire: Wire) -> None:

@@ -111,10 +111,14 @@ def run_in_guest(
         machine += ["-device", "virtio-9p-pci,fsdev=host,mount_tag=host"]
         for port in ports:
             machine += ["-serial", f"file:{port}"]
-        qemu = subprocess.run(machine, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=limit_s)
+        try:
+            qemu = subprocess.run(machine, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=limit_s)
+            ended, errors = "the guest ended before its command did", qemu.stderr
+        except subprocess.TimeoutExpired:
+            ended, errors = f"the guest was ended after {limit_s:g} s", ""
         console, output, status = (port.read_text(errors="replace") if port.exists() else "" for port in ports[:3])
         if not status.strip().isdigit():
-            raise RuntimeError(f"the guest ended before its command did:\n{qemu.stderr}{console[-4000:]}{output}")
+            raise RuntimeError(f"{ended}:\n{errors}{console[-4000:]}{output}")
         if measured:
             with tarfile.open(ports[3]) as archive:
                 archive.extractall(filter="data")

@@ -62,9 +62,10 @@ def call(emulator: Emulator, tmp_path_factory: pytest.TempPathFactory) -> Callab
     code = tmp_path_factory.mktemp("code")
     emulator.packages.allow(code)
     (code / "app.py").write_text(HANDLER)
+    # Touching 884 MB takes an emulated processor on a busy host over a minute.
     settings = {"FunctionName": "f", "Runtime": "python3.11", "Handler": "app.handler", "Role": ROLE}
     package = {"S3Bucket": "hot-reload", "S3Key": str(code)}
-    request(emulator, "POST", "", {**settings, "Code": package, "MemorySize": 884, "Timeout": 60})
+    request(emulator, "POST", "", {**settings, "Code": package, "MemorySize": 884, "Timeout": 240})
     return lambda event: request(emulator, "POST", "/f/invocations", event)
 
 

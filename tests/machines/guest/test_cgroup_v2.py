@@ -17,7 +17,9 @@ from slslab.host.cgroups import detect
 
 # An emulated processor takes half a minute to import all plugins that are installed.
 PLUGINS = ["--disable-plugin-autoload", "-p", "slslab.testing", "-p", "pytest_timeout", "-p", "no:cacheprovider"]
-CHECKS = [sys.executable, "-m", "pytest", *PLUGINS, str(Path(__file__).with_name("cgroup_v2.py"))]
+# A check that hangs says where, before the guest is ended.
+HANGS = ["-o", "faulthandler_timeout=180"]
+CHECKS = [sys.executable, "-m", "pytest", *PLUGINS, *HANGS, str(Path(__file__).with_name("cgroup_v2.py"))]
 # Where the groups are is found out in all three; what is done in them is checked once.
 SELECTION = {"own": ["-k", "found or a_group or left"], "delegated": ["-k", "found or a_group"], "rootless": []}
 # Makes a group as a service manager would, for itself and a process beside it, becomes that user, and runs a command.

@@ -17,7 +17,7 @@ from tests.memory.running import Ran as InMemory
 from tests.memory.running import run
 
 from slslab.run.metrics import protocol
-from slslab.statemachines import transitions
+from slslab.statemachines.history import read_transitions
 from slslab_workers.architecture import Outcome
 from slslab_workers.channels.endpoints import queue_url, tensor_urls
 from slslab_workers.channels.events import Tracer
@@ -180,7 +180,7 @@ def check_counts(ran: Ran, join: str = "none") -> None:
     counted = protocol(ran.events)
     assert counted["counts"] == dict(expected.operations)
     assert counted["bytes"] == {"in": expected.bytes_in, "out": expected.bytes_out}
-    histories = {transitions(execution.history.events) for execution in ran.executions.values()}
+    histories = {len(read_transitions(execution.history.events)) for execution in ran.executions.values()}
     assert histories == {plan.batches + 8}
     assert ran.executions.keys() == active
     assert ran.calls.count("init_model") == len(roster.founders)

@@ -27,7 +27,7 @@ from slslab.run.bill import DEFAULT_BOOK, load_book
 from slslab.run.directory import RunDirectory
 from slslab.run.metrics import protocol
 from slslab.stack.queues import find_rabbitmq
-from slslab.statemachines import transitions
+from slslab.statemachines.history import read_transitions
 from slslab_lab.runs.embedded import EmbeddedSystem
 from slslab_lab.runs.execution import execute
 from slslab_workers.architecture import Cloud, Outcome, Progress, RunFailed
@@ -554,7 +554,7 @@ class Watched(Spirt):
                 for execution in page["executions"]:
                     history = states.get_paginator("get_execution_history")
                     pages = history.paginate(executionArn=execution["executionArn"])
-                    self.histories.append(transitions(entry for part in pages for entry in part["events"]))
+                    self.histories.append(len(read_transitions(entry for part in pages for entry in part["events"])))
 
         states.meta.events.register("provide-client-params.sfn.DeleteStateMachine", look)
         clients = {"stepfunctions": states, "lambda": cloud.client("lambda"), "s3": cloud.client("s3")}

@@ -120,6 +120,8 @@ Resources:
   M: {Type: AWS::StepFunctions::StateMachine, Properties: {RoleArn: "arn:aws:iam::000000000000:role/x",
 """
 SUCCEEDS = "Definition: {StartAt: A, States: {A: {Type: Succeed}}}}}\n"
+TOPIC = "Resources:\n  T: {Type: AWS::SNS::Topic, Properties: {"
+QUEUE_POLICY = "Resources:\n  P: {Type: AWS::SQS::QueuePolicy, Properties: {"
 TABLE = """\
 Resources:
   T: {Type: AWS::DynamoDB::Table, Properties: {KeySchema: [{AttributeName: a, KeyType: HASH}],
@@ -205,11 +207,11 @@ NO_CONDITION = "a condition is one of Condition, Fn::And, Fn::Equals, Fn::Not an
             "B has the name of A, data.",
         ),
         (
-            "Resources:\n  T: {Type: AWS::SNS::Topic, Properties: {TopicName: a.fifo}}\n",
+            TOPIC + "TopicName: a.fifo}}\n",
             2,
-            "T: 'a.fifo' cannot be the name of a topic: letters, digits, - and _.",
+            "T: TopicName: 'a.fifo' does not match '^[A-Za-z0-9_-]+\\\\Z'.",
         ),
-        (TABLE + "TableName: a b}}\n", 2, "T: 'a b' cannot be the name of a table."),
+        (TABLE + "TableName: a b}}\n", 3, "T: TableName: 'a b' does not match '^[a-zA-Z0-9_.-]{3,255}\\\\Z'."),
         (TABLE + "BillingMode: PROVISIONED}}\n", 2, "T: BillingMode PROVISIONED needs ProvisionedThroughput."),
         (
             TABLE + "BillingMode: PAY_PER_REQUEST, ProvisionedThroughput: {ReadCapacityUnits: 1, "
@@ -243,8 +245,38 @@ NO_CONDITION = "a condition is one of Condition, Fn::And, Fn::Equals, Fn::Not an
         ),
         (
             QUEUE + "QueueName: not a name\n",
+            5,
+            "Q: QueueName: 'not a name' does not match '^[A-Za-z0-9_-]+(\\\\.fifo)?\\\\Z'.",
+        ),
+        (QUEUE + "QueueName: a.fifo\n", 2, "Q: the names of FIFO queues end with .fifo, and no other names."),
+        (QUEUE + "ContentBasedDeduplication: true\n", 2, "Q: ContentBasedDeduplication is for FIFO queues."),
+        (QUEUE + "RedrivePolicy: '[]'\n", 5, "Q: RedrivePolicy: '[]' is not of type 'object'."),
+        (QUEUE + "RedrivePolicy: '{}'\n", 5, "Q: RedrivePolicy: 'maxReceiveCount' is a required property."),
+        (
+            QUEUE + "RedrivePolicy: {maxReceiveCount: 0, deadLetterTargetArn: a}\n",
+            5,
+            "Q: RedrivePolicy.maxReceiveCount: 0 is less than the minimum of 1.",
+        ),
+        (
+            TOPIC + "Subscription: [{Protocol: sqs, Endpoint: 'arn:aws:lambda:us-east-1:000000000000:function:f'}]}}\n",
             2,
-            "Q: 'not a name' cannot be the name of a queue: letters, digits, - and _.",
+            "T: Subscription.0.Endpoint: 'arn:aws:lambda:us-east-1:000000000000:function:f' does not match "
+            "'^arn:aws:sqs:'.",
+        ),
+        (
+            TOPIC + "Subscription: [{Protocol: email, Endpoint: 'a@b'}]}}\n",
+            2,
+            "T: Subscription.0.Protocol: 'email' is not one of ['sqs', 'lambda'].",
+        ),
+        (
+            QUEUE_POLICY + "Queues: [q], PolicyDocument: {Statement: []}}}\n",
+            2,
+            "P: Queues.0: 'q' does not match '^http'.",
+        ),
+        (
+            QUEUE_POLICY + "Queues: ['http://q'], PolicyDocument: {}}}\n",
+            2,
+            "P: PolicyDocument: 'Statement' is a required property.",
         ),
         (FUNCTION + "      Environment: abc\n", 9, "F: Environment: 'abc' is not of type 'object'."),
         (
@@ -373,7 +405,7 @@ NO_CONDITION = "a condition is one of Condition, Fn::And, Fn::Equals, Fn::Not an
         (
             RULE + "{EventPattern: {source: a}}\n",
             2,
-            "R: source of the event pattern must be a list of values, or a mapping.",
+            "R: EventPattern.source: 'a' is not of type 'array'.",
         ),
         (
             RULE + "{EventPattern: {source: [a]}, Targets: [{Id: t, Arn: 'arn:aws:kinesis:us-east-1:1:stream/s'}]}\n",
@@ -444,6 +476,8 @@ def bomb() -> str:
         ("Metadata: {a: .inf}\n", ":1: inf is not a number here."),
         ("Metadata: {a: !!binary aGk=}\n", "could not determine a constructor for the tag 'tag:yaml.org,2002:binary'"),
         ("Metadata: {[a]: b}\n", ":1: this is not YAML: a key is not a text."),
+        ("Metadata: !!map [a]\n", ":1: this is not YAML: a mapping has keys and values."),
+        ("Metadata: !!map a\n", ":1: this is not YAML: a mapping has keys and values."),
         ("#" * 1_000_001, " has more than 1,000,000 bytes."),
     ],
 )

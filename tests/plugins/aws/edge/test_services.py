@@ -169,7 +169,7 @@ def test_a_schedule_calls_the_emulated_function(services: Services, teller: str)
         ),
         ("events", "create_archive", {"ArchiveName": "a", "EventSourceArn": "b"}, "no events are kept"),
         ("events", "put_rule", {"Name": "r", "ScheduleExpression": "rate(1 minutes)"}, "is not a rate, such as"),
-        ("events", "put_rule", {"Name": "r", "EventPattern": '{"a": [{"like": "b"}]}'}, "nor a filter by prefix"),
+        ("events", "put_rule", {"Name": "r", "EventPattern": '{"a": [{"like": "b"}]}'}, "'like' was unexpected"),
         (
             "logs",
             "put_subscription_filter",
