@@ -36,10 +36,6 @@ class HostError(SlslabError):
     exit_code = 3
 
 
-class StartFailed(Exception):
-    """The host could not start the environment; the message says why."""
-
-
 def counted(number: int, noun: str, plural: str = "") -> str:
     """Return a number and its noun, such as 1 run or 1,024 runs; `plural` if it isn't the noun and an s."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"

@@ -98,6 +98,12 @@ def plugin(group: str, name: str) -> Any:
     return entry.load()
 
 
+def cluster() -> Any:
+    """Return the module for clusters; HostError if Ray, which only clusters need, isn't installed."""
+    require("ray")
+    return plugin(HOSTS, "ray")
+
+
 def entry_point(group: str, name: str) -> EntryPoint | None:
     """Return the entry point with this name in a group, or None.
 

@@ -9,7 +9,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -54,7 +53,7 @@ class Cluster(Hosts):
         self.pack = pack
         self.refused: dict[str, str] = {}
         self._session = session
-        self._opening = Opening(limits, settings, b"")
+        self._limits, self._settings = limits, settings
         self._known: set[str] = set()
         self._nodes: dict[str, NodeHost] = {}
         self._tasks = Tasks()
@@ -68,7 +67,7 @@ class Cluster(Hosts):
         host = ray.util.get_node_ip_address()
         self._relay = stack.enter_context(Relay("here", (host, 0), key, self._session.mark))
         self._listener = Listener(host, key)
-        self._opening = replace(self._opening, key=key.read_bytes())
+        self._key = key.read_bytes()
 
     async def open(self) -> None:
         """Open all nodes, and from now on new ones; HostError if no node is usable."""
@@ -159,9 +158,8 @@ class Cluster(Hosts):
             return why
         near = other["network"] == self._own["network"]
         relay = None if near else self._relay
-        opening = replace(
-            self._opening, name=node, address=self._listener.address, relay=relay.address if relay else None
-        )
+        reached = self._listener.address, relay.address if relay else None
+        opening = Opening(self._limits, self._settings, self._key, node, *reached)
         made = ray.remote(Node).options(
             num_cpus=0,
             memory=about["budget_mb"] * MB,

@@ -6,7 +6,6 @@ from typing import Any
 
 from slslab.aws.limits import Limits
 from slslab.lambda_.configuration import Function
-from slslab.lambda_.hosts import PhaseEnd, State
 from slslab.lambda_.packages import Code
 
 # The kind of a record that only the emulator gets: the runtime of the environment has exited.
@@ -24,23 +23,9 @@ class Opening:
     limits: Limits
     settings: Mapping[str, Any]
     key: bytes
-    name: str = ""
-    address: tuple[str, int] = ("", 0)
-    relay: tuple[str, int] | None = None
-
-
-@dataclass(frozen=True)
-class Done:
-    """The end of a call to a node; reports of everything before it have already arrived.
-
-    `failure` says why an environment couldn't start; `ready` and `resting_mb` describe an idle one.
-    """
-
-    state: State
-    outcome: PhaseEnd | None = None
-    failure: str = ""
-    ready: bool = False
-    resting_mb: int = 0
+    name: str
+    address: tuple[str, int]
+    relay: tuple[str, int] | None
 
 
 def with_codes(function: Function, changed: Callable[[Code], Code]) -> Function:

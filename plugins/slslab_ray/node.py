@@ -14,20 +14,20 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from slslab.errors import HostError, StartFailed
+from slslab.errors import HostError
 from slslab.host.output import LOG_BYTES
 from slslab.host.priority import take_niceness
 from slslab.host.processes import raise_descriptor_limit
 from slslab.host.session import Session
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.environment import Environment
-from slslab.lambda_.hosts import environment_id
+from slslab.lambda_.hosts import PhaseEnd, State, environment_id
 from slslab.lambda_.log_events import EnvironmentLog
 from slslab.lambda_.packages import unpacked
 from slslab.lambda_.process_sandbox import ProcessSandboxes
 from slslab.lambda_.runtime_api import NextInvocation
 from slslab_ray.calls import Answerer, answer
-from slslab_ray.messages import EXITED, Done, Opening, with_codes
+from slslab_ray.messages import EXITED, Opening, with_codes
 from slslab_ray.relay import Relay
 
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -165,42 +165,47 @@ class Node:
         stream, tail_bytes = self._streams.pop(environment), self._opening.limits.log_tail_bytes
         return ForwardedLog(function, stream, environment, self._emulator, tail_bytes)
 
-    async def start(self, identifier: str, limit_s: float) -> Done:
-        """Start an environment's runtime; see `Environment.start`."""
+    async def on(self, identifier: str, method: str, *arguments: Any) -> tuple[State, Any]:
+        """Call a method of this node with an environment; return the environment's state, and the result.
+
+        Reports of everything before the end of the call arrive before its answer.
+        """
         environment = self._environments[identifier]
-        try:
-            outcome = await environment.start(limit_s)
-        except (StartFailed, OSError) as error:
-            return Done(environment.state, failure=str(error))
+        result = await getattr(self, method)(environment, *arguments)
+        return environment.state, result
+
+    async def start(self, environment: Environment, limit_s: float) -> PhaseEnd:
+        """Start an environment's runtime; see `Environment.start`."""
+        outcome = await environment.start(limit_s)
         assert environment.sandbox is not None
         # The kernel may kill an idle one when the host's memory is exhausted.
-        environment.sandbox.exited.add_done_callback(lambda _: self._emulator.happen(identifier, {"record": EXITED}))
-        return Done(environment.state, outcome)
+        environment.sandbox.exited.add_done_callback(
+            lambda _: self._emulator.happen(environment.id, {"record": EXITED})
+        )
+        return outcome
 
-    async def invoke(self, identifier: str, invocation: NextInvocation, limit_s: float) -> Done:
+    async def invoke(self, environment: Environment, invocation: NextInvocation, limit_s: float) -> PhaseEnd:
         """Pass one invocation to the waiting runtime, with a deadline by this node's clock."""
-        environment = self._environments[identifier]
         deadline_ms = time.time_ns() // 1_000_000 + round(limit_s * 1000)
-        outcome = await environment.invoke(invocation._replace(deadline_ms=deadline_ms), limit_s, lambda: None)
-        return Done(environment.state, outcome)
+        return await environment.invoke(invocation._replace(deadline_ms=deadline_ms), limit_s, lambda: None)
 
-    async def rest(self, identifier: str) -> Done:
-        """Wait until the runtime asks for its next invocation, then let the environment freeze."""
-        environment = self._environments[identifier]
+    async def rest(self, environment: Environment) -> tuple[bool, int]:
+        """Wait until the runtime asks for its next invocation, then let the environment freeze.
+
+        Return whether the runtime did, and the memory that the environment can hold while it rests, MB.
+        """
         ready = await environment.ready()
         if ready:
             environment.rest(lambda _environment: None)
-        return Done(environment.state, ready=ready, resting_mb=environment.resting_mb())
+        return ready, environment.resting_mb()
+
+    async def reset(self, environment: Environment) -> None:
+        """End the runtime; see `Environment.reset`."""
+        await environment.reset()
 
     async def send_signal(self, identifier: str, number: int) -> None:
         """Send a signal to everything in an environment."""
         self._environments[identifier].send_signal(number)
-
-    async def reset(self, identifier: str) -> Done:
-        """End the runtime; see `Environment.reset`."""
-        environment = self._environments[identifier]
-        await environment.reset()
-        return Done(environment.state)
 
     async def stop(self, identifier: str) -> None:
         """End an environment and forget it; do nothing if it was never made."""

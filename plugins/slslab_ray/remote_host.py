@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from slslab.errors import StartFailed
 from slslab.host.cgroups import Hierarchy
 from slslab.host.namespaces import Isolation
 from slslab.lambda_.configuration import Function
@@ -50,10 +49,6 @@ class Clock:
     def error_at(self, now_ns: int) -> int:
         """Return the possible error at a later moment."""
         return self.error_ns + round((now_ns - self.at_ns) * DRIFT)
-
-
-class NodeLost(OSError):
-    """The node no longer answers."""
 
 
 class RemoteEnvironment(ExecutionEnvironment):
@@ -101,16 +96,19 @@ class RemoteEnvironment(ExecutionEnvironment):
             self._check()
             self._exited = False
             self._offset_ns = self.host.clock.offset_ns
-            done = await self.host.call("start", self.id, limit_s)
-        except OSError as error:
+            outcome = await self._call("start", limit_s)
+        except OSError:
+            self._check()  # it may have been ended meanwhile, and then the node's reason doesn't matter
             self.state = State.STOPPED
-            raise StartFailed(str(error)) from error
-        self._become(done.state)
+            raise
         self._check()
-        if done.failure:
-            raise StartFailed(f"{self.host.name}: {done.failure}")
-        assert done.outcome is not None
-        return shifted(done.outcome, self._offset_ns)
+        return shifted(outcome, self._offset_ns)
+
+    async def _call(self, method: str, *arguments: Any) -> Any:
+        """Call a method of the node with this environment, and take over its state; OSError if the call fails."""
+        state, result = await self.host.call("on", self.id, method, *arguments)
+        self._become(state)
+        return result
 
     async def _make(self) -> None:
         hosts, function = self.host.hosts, self.host.without_directories(self.function)
@@ -124,7 +122,7 @@ class RemoteEnvironment(ExecutionEnvironment):
     def _check(self) -> None:
         if self.state is State.STOPPED:
             lost = f"the node {self.host.name} was lost"
-            raise StartFailed(lost if self.host.lost else "the emulator is ending")
+            raise OSError(lost if self.host.lost else "the emulator is ending")
 
     async def invoke(self, invocation: NextInvocation, limit_s: float, begin: Callable[[], object]) -> PhaseEnd:
         begin()
@@ -132,14 +130,12 @@ class RemoteEnvironment(ExecutionEnvironment):
         self._offset_ns = self.host.clock.offset_ns
         began_ns, delay_ns = time.monotonic_ns(), self._delay_ns
         try:
-            done = await self.host.call("invoke", self.id, invocation, limit_s)
+            outcome = await self._call("invoke", invocation, limit_s)
         except OSError as error:
             self.state = State.STOPPED
             self.log.write(f"slslab: {error}\n".encode())
             return self._lost(began_ns, delay_ns, limit_s)
-        self._become(done.state)
-        assert done.outcome is not None
-        return shifted(done.outcome, self._offset_ns)
+        return shifted(outcome, self._offset_ns)
 
     async def ready(self) -> bool:
         self._rests = None
@@ -155,11 +151,11 @@ class RemoteEnvironment(ExecutionEnvironment):
 
     async def _rest(self) -> None:
         try:
-            done = await self.host.call("rest", self.id)
+            self._is_ready, resting_mb = await self._call("rest")
         except OSError:
             return
-        self._is_ready, self._resting_mb = done.ready, min(done.resting_mb, self.function.memory_mb)
-        if self._rests is not None and done.ready:
+        self._resting_mb = min(resting_mb, self.function.memory_mb)
+        if self._rests is not None and self._is_ready:
             self._rests(self)
 
     def resting_mb(self) -> int:
@@ -170,7 +166,7 @@ class RemoteEnvironment(ExecutionEnvironment):
 
     async def reset(self) -> None:
         try:
-            self._become((await self.host.call("reset", self.id)).state)
+            await self._call("reset")
         except OSError:
             self.state = State.STOPPED
 
@@ -181,7 +177,7 @@ class RemoteEnvironment(ExecutionEnvironment):
             if self._making is not None:
                 await asyncio.wait([self._making])
                 await self.host.call("stop", self.id)
-        except NodeLost:
+        except ConnectionError:
             pass
         except OSError as error:
             LOG.warning("Could not end %s: %s", self.id, error)
@@ -285,7 +281,7 @@ class NodeHost(Host):
                 raise
         try:
             await self._reach()
-        except NodeLost:
+        except ConnectionError:
             raise
         except OSError as error:
             # Every environment would fail there, and a node without environments always has room.
@@ -298,16 +294,16 @@ class NodeHost(Host):
         return with_codes(function, lambda code: replace(code, directory=None, archive=None))
 
     async def call(self, method: str, *arguments: Any) -> Any:
-        """Call a method of the node; OSError if it fails there, NodeLost if it no longer answers."""
+        """Call a method of the node; OSError if it fails there, ConnectionError if it no longer answers."""
         if self.lost:
-            raise NodeLost(f"the node {self.name} was lost")
+            raise ConnectionError(f"the node {self.name} was lost")
         try:
             return await self._caller.call(method, *arguments)
         except CallError as error:
             raise OSError(f"{self.name}: {error}") from error
         except ConnectionError as error:
             self.lose(str(error))
-            raise NodeLost(f"the node {self.name} was lost") from error
+            raise ConnectionError(f"the node {self.name} was lost") from error
 
     def post(self, what: str, method: str, *arguments: Any) -> None:
         """Call a method of the node without waiting for it; log that `what` failed unless the node was lost."""
@@ -342,7 +338,7 @@ class NodeHost(Host):
     async def _post(self, what: str, method: str, *arguments: Any) -> None:
         try:
             await self.call(method, *arguments)
-        except NodeLost:
+        except ConnectionError:
             return
         except OSError as error:
             LOG.warning("Could not %s: %s", what, error)

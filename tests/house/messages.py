@@ -16,7 +16,7 @@ PRODUCT = ("emulator/slslab", "lab/slslab_lab", "plugins", "workers/slslab_worke
 # Users read all arguments of these.
 CALLS = {
     "BadParameter", "Card", "Chart", "Figure", "Finding",
-    "HostError", "Note", "PlanError", "RequestError", "RunError", "StartFailed", "Table",
+    "HostError", "Note", "OSError", "PlanError", "RequestError", "RunError", "Table",
     "UsageError", "_finding", "echo",
 }  # fmt: skip
 KEYWORDS = {"caption", "headline", "help", "hint", "note", "notes", "says"}

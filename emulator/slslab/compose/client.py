@@ -52,11 +52,15 @@ def kept_variables() -> dict[str, str]:
 
 
 class RemoteEmulator:
-    """The control API of an emulator at this address (`slslab.compose.control`); signs with the `pair`."""
+    """The control API of an emulator at this address (`slslab.compose.control`); signs with the `pair`.
 
-    def __init__(self, url: str) -> None:
+    By default that is the compose stack's. `hint` tells what to do if there is no answer.
+    """
+
+    def __init__(self, url: str, pair: Pair | None = None, hint: str = START) -> None:
         self.url = url.rstrip("/")
-        self.pair = stack_pair()
+        self.pair = pair or stack_pair()
+        self._hint = hint
         parts = urlsplit(self.url)
         try:
             self._address = (parts.hostname or "", parts.port or 80)
@@ -104,7 +108,7 @@ class RemoteEmulator:
             closing(self._answer(connection, "POST", "/slslab/recordings", asked)) as answer,
         ):
             if answer.status != 200:
-                _granted(answer.status, answer.read())
+                granted(answer.status, answer.read())
             assert connection.sock is not None
             recording = RemoteRecording(self, connection.sock, answer, on_record)
             try:
@@ -121,7 +125,8 @@ class RemoteEmulator:
         try:
             return send_signed(connection, self.pair, method, path, b"" if body is None else json.dumps(body).encode())
         except (OSError, http.client.HTTPException) as error:
-            raise HostError(f"No emulator answers at {self.url}: {error or type(error).__name__}.", START) from error
+            reason = error or type(error).__name__
+            raise HostError(f"No emulator answers at {self.url}: {reason}.", self._hint) from error
 
 
 class RemoteRecording:
@@ -165,7 +170,7 @@ class RemoteRecording:
         """
         status, answer = self._emulator.ask(method, self.path + path, body or None, WORK_S)
         if method != "DELETE" or status not in GONE:
-            _granted(status, answer)
+            granted(status, answer)
 
     def name(self, kind: str, name: str) -> None:
         """Name a resource of the run: from now on its records are received, and the recording's end removes it."""
@@ -190,10 +195,10 @@ class RemoteRecording:
         self._on_record({"record": "failed", **vars(RunFailed("StackFailed", "the stack's emulator ended"))})
 
 
-def _granted(status: int, body: bytes) -> None:
-    """Raise HostError with the emulator's message and hint if it has refused a request."""
+def granted(status: int, body: bytes, hint: str = START) -> None:
+    """Raise HostError with the emulator's message and hint if it has refused a request; it may have sent no hint."""
     if status != 200:
         refusal = {"message": f"The emulator answered with status {status}."}
         with suppress(ValueError, TypeError):  # not from the control API
             refusal |= json.loads(body)
-        raise HostError(refusal["message"], refusal.get("hint", START))
+        raise HostError(refusal["message"], refusal.get("hint", hint))

@@ -5,7 +5,7 @@ response with one JSON object per line: the records of a run's trace log as they
 its client has named. Only one recording runs at a time, because all runs would share the stack's databases and queue.
 
     GET    /slslab/health                      200 when everything answers
-    GET    /slslab/about                       version, limits, host, services with their addresses
+    GET    /slslab/about                       version, host, services with their addresses
     POST   /slslab/recordings                  {"run", "by", "tensor_databases", "channel"}: begins one
     POST   /slslab/recordings/ID/resources     {"kind": "function" | "bucket" | "machine" | "table", "name"}: adds one
     POST   /slslab/recordings/ID/instances     {"module", "code", "events", "variables", "fleet"}: launches instances
@@ -19,7 +19,6 @@ have a message and a hint: status 400 for a wrong body, 409 for a recording that
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
 from inspect import signature
@@ -39,7 +38,6 @@ from slslab.installation import __version__
 from slslab.lambda_.emulator import Emulator
 from slslab.run.events import clock_domain
 
-SCHEMA = 1
 LEAVE_LIMIT_S = 1.0
 BODY = TypeAdapter(dict[str, Any])
 # Called with the members of a request's body; it returns a response, or the answer's JSON.
@@ -77,13 +75,11 @@ class Control:
         emulator, recording = self._emulator, self._running()
         return JSONResponse(
             {
-                "schema": SCHEMA,
                 "version": __version__,
                 "emulator": emulator.id,
                 "clock": clock_domain(),
                 "environment": self._network.environment,
                 "image": None if emulator.containers is None else emulator.containers.image,
-                "limits": asdict(emulator.limits),
                 **emulator.host(),
                 "memory_budget_mb": emulator.budget_mb,
                 "services": [service.as_document() for service in await asyncio.to_thread(self._services)],

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from docker.errors import APIError, ImageNotFound
 
-from slslab.errors import HostError, StartFailed
+from slslab.errors import HostError
 from slslab.host.cgroup_accounts import PERIOD_US, GroupAccounts, cgroup_mounts, cgroups_of, quota_us
 from slslab.host.cgroups import CONTROLLERS_V2
 from slslab.host.docker_engine import (
@@ -33,6 +33,7 @@ from slslab.host.docker_engine import (
     remove,
 )
 from slslab.host.managed import Managed
+from slslab.host.processes import ended
 from slslab.host.procfs import take_sample
 from slslab.host.sandbox import Sandbox
 from slslab.host.session import Session
@@ -150,13 +151,12 @@ class Container(Sandbox):
         self._configure = configure
         self._container = ""
         self._address = ""
-        self._pidfd = -1
         self._watching: asyncio.Task[None] | None = None
         self._paused = False
         self.accounts: ContainerAccounts | None = None
 
     async def start(self) -> None:
-        """Start the container, up to its program's first instruction; StartFailed if engine or host fails."""
+        """Start the container, up to its program's first instruction; OSError if engine or host fails."""
         try:
             shared = await asyncio.to_thread(self._prepare)
             await self._create(shared)
@@ -172,7 +172,7 @@ class Container(Sandbox):
             finally:
                 await self.close()
             if isinstance(error, OSError):  # includes errors from the engine
-                raise StartFailed(reason(error)) from error
+                raise OSError(reason(error)) from error
             raise
 
     async def freeze(self) -> None:
@@ -212,10 +212,6 @@ class Container(Sandbox):
         if self._watching is not None and not self._watching.done():  # it couldn't be removed
             self._watching.cancel()
             await asyncio.wait([self._watching])
-        if self._pidfd >= 0:
-            asyncio.get_running_loop().remove_reader(self._pidfd)
-            os.close(self._pidfd)
-            self._pidfd = -1
         if self.accounts is not None:
             self.accounts.close()
         self.close_streams()
@@ -236,9 +232,9 @@ class Container(Sandbox):
             configuration = await self._call(self._configure, shared)
             created = await self._call(self._api.create_container_from_config, configuration)
         except ImageNotFound as error:
-            raise StartFailed(f"the engine no longer has the image ({reason(error)})") from error
+            raise OSError(f"the engine no longer has the image ({reason(error)})") from error
         except HostError as error:
-            raise StartFailed(f"{error.message} ({error.hint})") from error
+            raise OSError(f"{error.message} ({error.hint})") from error
         self._container = created["Id"]
 
     async def _adopt(self) -> None:
@@ -246,23 +242,17 @@ class Container(Sandbox):
         state, (network,) = about["State"], about["NetworkSettings"]["Networks"].values()
         self._address = network["IPAddress"]
         if not state["Pid"]:
-            raise StartFailed(f"the container ended at once, with status {state['ExitCode']}")
+            raise OSError(f"the container ended at once, with status {state['ExitCode']}")
         try:
-            self._pidfd = os.pidfd_open(state["Pid"])
             self.accounts = await asyncio.to_thread(container_accounts, state["Pid"], self._container)
+            process = os.pidfd_open(state["Pid"])
         except OSError as error:
-            raise StartFailed(f"the container ended at once, or this process cannot see it ({error})") from error
-        over = asyncio.Event()
-        asyncio.get_running_loop().add_reader(self._pidfd, self._note_end, over)
-        self._watching = asyncio.ensure_future(self._watch(over, self.accounts))
+            raise OSError(f"the container ended at once, or this process cannot see it ({error})") from error
+        self._watching = asyncio.ensure_future(self._watch(process, self.accounts))
 
-    def _note_end(self, over: asyncio.Event) -> None:
-        asyncio.get_running_loop().remove_reader(self._pidfd)
+    async def _watch(self, process: int, accounts: ContainerAccounts) -> None:
+        await ended(process)
         self.ended_ns = time.monotonic_ns()
-        over.set()
-
-    async def _watch(self, over: asyncio.Event, accounts: ContainerAccounts) -> None:
-        await over.wait()
         accounts.keep()
         status = -int(signal.SIGKILL)
         with suppress(OSError):  # it was removed, so it was killed; or the engine doesn't answer

@@ -1,5 +1,7 @@
-"""Tie child processes to this process's end, and raise its limit of open files."""
+"""Tie child processes to this process's end, wait for theirs, and raise the limit of open files."""
 
+import asyncio
+import os
 import resource
 import shutil
 import threading
@@ -17,6 +19,17 @@ def tied_to_this_process() -> list[str]:
     if setpriv is None or threading.current_thread() is not threading.main_thread():
         return []
     return [setpriv, "--pdeathsig", "KILL"]
+
+
+async def ended(process: int) -> None:
+    """Wait until the process of a pidfd has ended, and close the pidfd."""
+    loop, happened = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(process, happened.set)
+    try:
+        await happened.wait()
+    finally:
+        loop.remove_reader(process)
+        os.close(process)
 
 
 def raise_descriptor_limit() -> None:

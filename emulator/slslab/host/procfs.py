@@ -185,12 +185,6 @@ def read_file(path: str) -> bytes:
     return b""
 
 
-def write_file(path: str, data: bytes) -> None:
-    """Write to a file of a process, unless it has exited meanwhile."""
-    with suppress(OSError), open(path, "wb", buffering=0) as file:
-        file.write(data)
-
-
 def process_tree(root: int) -> list[int]:
     """Return the process and its running descendants, except children of processes that have exited."""
     tree, frontier = [], [root]
@@ -294,7 +288,7 @@ def files_bytes(pids: Iterable[int]) -> int | None:
     return None
 
 
-def reset_peak_resident(pids: Iterable[int], write: Callable[[str, bytes], object] = write_file) -> None:
+def reset_peak_resident(pids: Iterable[int], write: Callable[[str, bytes], object]) -> None:
     """Lower the peaks to the present resident memory (proc(5), `clear_refs` value 5)."""
     for pid in pids:
         write(f"/proc/{pid}/clear_refs", b"5")

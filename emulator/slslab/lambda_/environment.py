@@ -13,7 +13,6 @@ from contextlib import ExitStack
 from typing import Any
 
 from slslab.aws.limits import MB, Limits, cpu_share, init_share
-from slslab.errors import StartFailed
 from slslab.host.connections import Address
 from slslab.host.output import TraceLines
 from slslab.host.procfs import Pressure, Sample, Tasks, make_sample
@@ -78,7 +77,7 @@ class LocalHost(Host, Hosts):
 
     @abstractmethod
     async def start(self, environment: "Environment", former: Sandbox | None = None) -> Sandbox:
-        """Start a runtime. Raises StartFailed, or OSError, if the host cannot.
+        """Start a runtime. Raises OSError if the host cannot.
 
         `former` is the environment's earlier sandbox, which has ended; the new one reuses what it can.
         """
@@ -143,7 +142,7 @@ class Environment(ExecutionEnvironment):
 
     async def _start(self, limit_s: float, share: float) -> PhaseEnd:
         if self._has_stopped():
-            raise StartFailed("the emulator is ending")
+            raise OSError("the emulator is ending")
         former, inherited, used = self.sandbox, None, Sample(0, 0, 0, {})
         if former is not None:
             inherited = former.accounts
@@ -154,16 +153,14 @@ class Environment(ExecutionEnvironment):
         try:
             self._open()
             sandbox = await self.host.start(self, former)
-        except BaseException as error:
+        except BaseException:
             if former is not None:
                 await former.close()
-            if isinstance(error, OSError):
-                raise StartFailed(str(error)) from error
             raise
         if self._has_stopped():
             await sandbox.end()
             await sandbox.close()
-            raise StartFailed("the emulator is ending")
+            raise OSError("the emulator is ending")
         self.sandbox = sandbox
         accounts = sandbox.accounts
         if former is not None and accounts is not None:
@@ -176,12 +173,12 @@ class Environment(ExecutionEnvironment):
             # Don't count the time to make the sandbox.
             began = await asyncio.wait_for(asyncio.shield(sandbox.began), BACKSTOP_S)
         except TimeoutError as error:
-            raise StartFailed(f"it didn't start within {BACKSTOP_S} s") from error
+            raise OSError(f"it didn't start within {BACKSTOP_S} s") from error
         if accounts is inherited:  # a process has its predecessor's control group, a container a new one
             began = began._replace(cpu_ns=used.cpu_ns + began.cpu_ns, throttled_ns=used.throttled_ns)
         outcome = await self._run(limit_s, began, initialising=True)
         if sandbox.failure:
-            raise StartFailed(sandbox.failure)
+            raise OSError(sandbox.failure)
         if outcome.ending is Ending.RESPONSE:
             self.cpu_share = cpu_share(self.function.memory_mb)
             await sandbox.limit_cpu(self.cpu_share)

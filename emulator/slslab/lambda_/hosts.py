@@ -122,7 +122,7 @@ class ExecutionEnvironment(ABC):
     async def start(self, limit_s: float) -> PhaseEnd:
         """Start the runtime and wait until it asks for its first invocation (the init phase).
 
-        The first init has at least one vCPU; an init after a reset has the function's share. Raises StartFailed if the
+        The first init has at least one vCPU; an init after a reset has the function's share. Raises OSError if the
         host can't start it.
         """
 

@@ -22,7 +22,6 @@ from slslab.aws.gate import WholeResponse
 from slslab.aws.json_text import parse_json
 from slslab.aws.limits import MB, billed_ms, cpu_share, init_share, lambda_limits
 from slslab.aws.signatures import IndexedHeaders
-from slslab.errors import StartFailed
 from slslab.lambda_.api import Call, Operations
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.events import Asynchronous, Request, Response
@@ -220,7 +219,7 @@ class InvocationService(Operations):
         self._begin(environment, init, request, start_ns)
         try:
             outcome = await environment.start(timeout_s)
-        except StartFailed as failure:
+        except OSError as failure:
             raise ServiceError(500, "ServiceException", f"The environment could not start: {failure}.") from failure
         phases = [outcome]
         if outcome.ending is Ending.RESPONSE:

@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 from slslab.aws.errors import ServiceError, throttled
 from slslab.aws.limits import MB
-from slslab.errors import StartFailed
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.events import Request
 from slslab.lambda_.functions import Functions
@@ -299,7 +298,7 @@ class Pool:
             init = await environment.start(self._functions.limits.init_s)
         except BaseException as error:
             await self._discard(environment)
-            if isinstance(error, (StartFailed, OSError)):
+            if isinstance(error, OSError):
                 raise _start_failed(error) from error
             raise
         self._record(

@@ -16,9 +16,10 @@ from slslab.aws.limits import Limits
 from slslab.errors import HostError, RequestError
 from slslab.host.cgroups import Cgroup, detect
 from slslab.host.connections import LOOPBACK, Address
-from slslab.host.namespaces import TASK_ROOT, Spawner, SpawnError, environment_request
+from slslab.host.namespaces import TASK_ROOT, Spawner, environment_request
 from slslab.host.namespaces import detect as namespaces
 from slslab.host.output import Stream
+from slslab.host.processes import ended
 from slslab.host.procfs import Sample, ThreadTimes, process_tree
 from slslab.host.sandbox import Sandbox
 from slslab.host.session import Session
@@ -27,6 +28,7 @@ from slslab.lambda_.configuration import Function
 from slslab.lambda_.environment import Environment, LocalHost
 from slslab.lambda_.hosts import in_wrapper
 from slslab.lambda_.layers import Layers
+from slslab.lambda_.packages import readable
 from slslab.lambda_.runtimes import Runtime, Runtimes
 
 CLOCK_FILE = "/run/slslab-clock"
@@ -47,6 +49,7 @@ class ProcessSandbox(Sandbox):
         sandboxes: "ProcessSandboxes",
         environment: Environment,
         runtime: Runtime,
+        code: Path,
         opt: Path,
         accounts: Cgroup | None,
     ) -> None:
@@ -70,7 +73,7 @@ class ProcessSandbox(Sandbox):
         try:
             for stream in (*self.streams, self._status):
                 descriptors.append(stream.open())
-            sandboxes.spawner.spawn(self._request(sandboxes, environment, runtime, opt), *descriptors)
+            sandboxes.spawner.spawn(self._request(sandboxes, environment, runtime, code, opt), *descriptors)
         except OSError:
             self._status.close()
             self.close_streams()
@@ -124,7 +127,7 @@ class ProcessSandbox(Sandbox):
             os.close(self._pidfd)
             self._pidfd = -1
         try:
-            await asyncio.gather(asyncio.shield(self._over), *map(_ended, held))
+            await asyncio.gather(asyncio.shield(self._over), *map(ended, held))
         finally:
             if not self.exited.done():
                 self.exited.set_result(self._over.result() if self._over.done() else -signal.SIGKILL)
@@ -194,11 +197,10 @@ class ProcessSandbox(Sandbox):
         )
 
     def _request(
-        self, sandboxes: "ProcessSandboxes", environment: Environment, runtime: Runtime, opt: Path
+        self, sandboxes: "ProcessSandboxes", environment: Environment, runtime: Runtime, code: Path, opt: Path
     ) -> dict[str, Any]:
         function, isolated = environment.function, self._isolated
-        assert function.code.directory is not None  # images are refused
-        task, lang, folder, layers = function.code.directory, runtime.lang, runtime.folder, opt
+        task, lang, folder, layers = code, runtime.lang, runtime.folder, opt
         files = [(str(environment.home / "clock"), CLOCK_FILE)]
         if isolated:
             folders = ("/var/lang", "/var/runtime", "/opt")
@@ -226,7 +228,7 @@ class ProcessSandbox(Sandbox):
         return environment_request(
             sandboxes.isolation,
             environment.home,
-            function.code.directory,
+            code,
             number=environment.number,
             variables=variables,
             arguments=wrapped,
@@ -312,7 +314,7 @@ class ProcessSandboxes(LocalHost):
         self.isolation = namespaces(self._session.home)
         try:
             self.spawner = Spawner(self.isolation, self._modules)
-        except SpawnError as error:
+        except OSError as error:
             raise HostError(
                 f"The process that forks environments couldn't start: {error}.", "name modules that can be imported."
             ) from error
@@ -343,15 +345,10 @@ class ProcessSandboxes(LocalHost):
         """Start a runtime, with the control group of the `former` one if there is one; OSError if the host cannot."""
         runtime = await self._runtime(environment.function)
         opt = await asyncio.to_thread(self._layers.merged, environment.function.layer_directories)
+        code = environment.function.code.directory
+        assert code is not None  # images are refused
+        if self.isolation.own_uid:
+            code = await asyncio.to_thread(readable, code, environment.home)
         assert former is None or isinstance(former, ProcessSandbox)
-        return ProcessSandbox(self, environment, runtime, opt, former.hand_over() if former is not None else None)
-
-
-async def _ended(process: int) -> None:
-    loop, ended = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_reader(process, ended.set)
-    try:
-        await ended.wait()
-    finally:
-        loop.remove_reader(process)
-        os.close(process)
+        accounts = former.hand_over() if former is not None else None
+        return ProcessSandbox(self, environment, runtime, code, opt, accounts)

@@ -33,8 +33,8 @@ def find_server(name: str) -> Path | None:
     return None if found is None else Path(found)
 
 
-class _Server(ServerProcess):
-    """A server at its own loopback port, with a password; `data` is made and removed."""
+class PackagedServer(ServerProcess):
+    """A server from a package, on its own loopback port, with a password; `data` is made and removed."""
 
     scheme: str
     user = ""
@@ -49,6 +49,7 @@ class _Server(ServerProcess):
 
     @property
     def endpoint(self) -> str:
+        """The address, with user and password."""
         return f"{self.scheme}://{self.user}:{self._password}@127.0.0.1:{self._port}"
 
     @property
@@ -76,7 +77,7 @@ class _Server(ServerProcess):
             return client.connect_ex(("127.0.0.1", self._port)) == 0
 
 
-class EmbeddedMemcached(_Server):
+class EmbeddedMemcached(PackagedServer):
     """Memcached with items of up to 128 MB, as a context manager. Raises HostError if it doesn't start."""
 
     title = "Memcached"
@@ -90,7 +91,7 @@ class EmbeddedMemcached(_Server):
         return [str(self._program), *address, "-I", f"{ITEM_MB}m", "-m", str(MEMORY_MB), "-t", "1", *account]
 
 
-class EmbeddedRedis(_Server):
+class EmbeddedRedis(PackagedServer):
     """Redis without persistence, as a context manager. Raises HostError if it doesn't start."""
 
     title = "Redis"

@@ -5,14 +5,14 @@ needed. Only the broker starts, without plugins, in about 2.5 s on two cores.
 """
 
 import os
-import secrets
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from slslab.errors import HostError
-from slslab.host.server_process import TAIL_CHARACTERS, ServerProcess, free_port
+from slslab.host.server_process import TAIL_CHARACTERS, free_port
+from slslab.stack.channels import PackagedServer
 
 START_LIMIT_S = 60.0
 SEARCHED = ("/usr/lib/rabbitmq/bin", "/usr/sbin", "/usr/local/sbin", "/opt/homebrew/sbin")
@@ -72,7 +72,7 @@ def queue_kind(kind: str) -> str:
     return kind
 
 
-class EmbeddedRabbitMQ(ServerProcess):
+class EmbeddedRabbitMQ(PackagedServer):
     """RabbitMQ on its own loopback port, as a context manager.
 
     `data` is made and removed; `environment` is added to the server's own (the emulator's mark, by which its reaper
@@ -86,14 +86,11 @@ class EmbeddedRabbitMQ(ServerProcess):
     title = "RabbitMQ"
     hint = "choose --queue embedded; a full disk or too little memory are the usual causes."
     port_taken = "eaddrinuse"
+    scheme, user = "amqp", "slslab"
 
     def __init__(self, data: Path, environment: Mapping[str, str]) -> None:
-        super().__init__(environment)
-        self._data: Path = data
-        self._port = 0
-        self._user = f"slslab-{secrets.token_hex(4)}"
-        self._password = secrets.token_hex(16)
         self._installed = _installed()
+        super().__init__(self._installed.script, data, environment)
 
     @property
     def version(self) -> str:
@@ -103,7 +100,7 @@ class EmbeddedRabbitMQ(ServerProcess):
     @property
     def endpoint(self) -> str:
         """The AMQP address, with user and password; the virtual host is `/`."""
-        return f"amqp://{self._user}:{self._password}@127.0.0.1:{self._port}/%2F"
+        return f"{super().endpoint}/%2F"
 
     def _start(self) -> None:
         self._port = free_port()
@@ -112,7 +109,7 @@ class EmbeddedRabbitMQ(ServerProcess):
             # In the abstract name space, where the kernel chooses a free name and no path is too long.
             notices.bind("")
             address = "@" + notices.getsockname()[1:].decode()
-            self._launch([str(self._installed.script)], self._variables(address), self._data)
+            self._launch([str(self._program)], self._variables(address), self._data)
             self._wait(lambda: b"READY=1" in notices.recv(4096).split(b"\n"), START_LIMIT_S, notices.fileno())
 
     def _reason(self, output: str) -> str:
@@ -124,7 +121,7 @@ class EmbeddedRabbitMQ(ServerProcess):
         (self._data / "enabled_plugins").write_text("[].\n")
         (self._data / "advanced.config").touch(0o600)
         (self._data / "advanced.config").write_text(
-            CONFIGURATION.format(port=self._port, user=self._user, password=self._password)
+            CONFIGURATION.format(port=self._port, user=self.user, password=self._password)
         )
         # Otherwise the start would read every installed plugin, enabled or not, for 2 s. Keep the broker's libraries.
         (self._data / "plugins").mkdir()

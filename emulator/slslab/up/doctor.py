@@ -14,7 +14,7 @@ from slslab.aws.limits import MB, VCPU_MB, lambda_limits
 from slslab.errors import HostError, counted
 from slslab.host.cgroups import Hierarchy, detect
 from slslab.host.namespaces import detect as namespaces
-from slslab.host.procfs import peak_resident_bytes, process_tree, reset_peak_resident, take_sample
+from slslab.host.procfs import KeptFiles, peak_resident_bytes, process_tree, reset_peak_resident, take_sample
 from slslab.installation import installed, lacking
 from slslab.lambda_.configuration import RUNTIMES
 from slslab.lambda_.emulator import memory_budget_mb
@@ -126,7 +126,8 @@ def _machine(hierarchy: Hierarchy) -> Iterator[Finding]:
     block = bytearray(32 * MB)
     high = peak_resident_bytes([pid])
     del block
-    reset_peak_resident([pid])
+    with closing(KeptFiles()) as files:
+        reset_peak_resident([pid], files.write)
     yield _finding(
         "peak memory per invocation",
         peak_resident_bytes([pid]) < high and bool(process_tree(pid)),

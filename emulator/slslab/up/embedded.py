@@ -4,7 +4,6 @@ A running service locks its state file, so that a crashed service doesn't look l
 """
 
 import fcntl
-import http.client
 import json
 import os
 import select
@@ -14,16 +13,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
-from urllib.parse import urlsplit
 
 from slslab.aws.limits import Limits
 from slslab.errors import HostError, RequestError
 from slslab.host.state import make_state_directory, only_owner, state_directory, unusable
-from slslab.installation import ENDPOINTS, HOSTS, __version__, installed, plugin, require
+from slslab.installation import ENDPOINTS, __version__, cluster, installed, plugin
 from slslab.stack import without_passwords
 from slslab.up.options import Options
 from slslab_workers.channels.endpoints import QUEUE_URL, TENSOR_URLS
@@ -40,6 +38,7 @@ LOOK_S = 1.0
 READY_VARIABLE = "SLSLAB_READY_FD"
 CREDENTIALS_VARIABLE = "SLSLAB_CREDENTIALS"
 RECORD_LIMIT_S = 60.0
+SEE = "see `slslab status`."
 # A `struct flock` of Linux (fcntl(2)): type, whence, start, length (0: whole file), process.
 FLOCK = struct.Struct("hhqqi0q")
 
@@ -59,23 +58,15 @@ def recorded() -> Path | None:
 
     None if no service runs; HostError if it can't.
     """
-    from slslab.aws.clients import send_signed
     from slslab.aws.keys import Pair
+    from slslab.compose.client import RemoteEmulator, granted
     from slslab.up.record import PATH
 
     running, variables = status(), environment()
     if running is None or variables is None:
         return None
-    url, pair = running["endpoints"]["lambda"], Pair.of(variables)
-    assert pair is not None
-    try:
-        with closing(http.client.HTTPConnection(urlsplit(url).netloc, timeout=RECORD_LIMIT_S)) as connection:
-            answer = send_signed(connection, pair, "POST", PATH)
-            document = json.loads(answer.read())
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        raise HostError(f"The service does not answer at {url}{PATH}: {error}.", "see `slslab status`.") from error
-    if answer.status != http.HTTPStatus.OK:
-        raise HostError(document["message"], document.get("hint", "see `slslab status`."))
+    emulator = RemoteEmulator(running["endpoints"]["lambda"], Pair.of(variables), SEE)
+    granted(*emulator.ask("POST", PATH, limit_s=RECORD_LIMIT_S), SEE)
     return Path(running["record"])
 
 
@@ -141,9 +132,8 @@ def serve(options: Options, ready: Callable[[dict[str, Any]], None], log: Callab
     from slslab.up.record import Record
     from slslab_workers.architecture import Requirements
 
-    limits, faults = options.account_limits(), options.fault_plan()
+    limits, faults, roots = options.account_limits(), options.fault_plan(), options.roots()
     policy = "" if options.function_policy is None else options.function_policy.read_text()
-    options = options.resolved()
     with _state() as (file, locked):
         if not locked:
             _refuse(json.loads(_last_line(file.read()) or "{}").get("description"))
@@ -166,7 +156,7 @@ def serve(options: Options, ready: Callable[[dict[str, Any]], None], log: Callab
                     template=options.modules,
                     strict_packages=options.strict_packages,
                     budget_mb=options.budget_mb,
-                    code_roots=options.code,
+                    code_roots=roots,
                     port=options.port,
                     on_event=record.event,
                     on_record=record.invocation,
@@ -248,9 +238,8 @@ def _ends(servers: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _hosts(options: Options, limits: Limits, session: "Session") -> "Hosts | None":
     if options.environment != "ray":
         return None
-    require("ray")
-    cluster = plugin(HOSTS, options.environment).Cluster
-    return cast("Hosts", cluster(session, limits, modules=options.modules, strict_packages=options.strict_packages))
+    packages = {"modules": options.modules, "strict_packages": options.strict_packages}
+    return cast("Hosts", cluster().Cluster(session, limits, **packages))
 
 
 def start(options: Options) -> dict[str, Any]:
@@ -258,9 +247,6 @@ def start(options: Options) -> dict[str, Any]:
 
     If it exits instead, raise its error.
     """
-    options.account_limits()
-    options.fault_plan()
-    arguments = options.resolved().arguments()
     running = status()
     if running is not None:
         _refuse(running)
@@ -268,7 +254,7 @@ def start(options: Options) -> dict[str, Any]:
     reading, writing = os.pipe()
     with open(reading, "rb") as channel, (directory / "up.log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "slslab", "up", *arguments],
+            [sys.executable, "-P", "-m", "slslab", "up", *options.arguments()],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

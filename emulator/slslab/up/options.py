@@ -1,9 +1,9 @@
 """The options of `slslab up` for the embedded stack, for the command and for the process that `--detach` starts."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -142,18 +142,10 @@ class Options:
         """The modules of the template."""
         return tuple(module for module in self.template.split(",") if module)
 
-    def resolved(self) -> Self:
-        """Return them with absolute paths, because a background service may run in another directory."""
-        from slslab.aws.accounts import DEFAULT, NEW
-
+    def roots(self) -> tuple[Path, ...]:
+        """Return the directories of `code` as absolute paths; RequestError if the working directory is gone."""
         try:
-            return replace(
-                self,
-                account=self.account if self.account in (DEFAULT, NEW) else str(Path(self.account).resolve()),
-                code=tuple(root.resolve() for root in self.code),
-                function_policy=self.function_policy and self.function_policy.resolve(),
-                faults=self.faults and self.faults.resolve(),
-            )
+            return tuple(root.resolve() for root in self.code)
         except FileNotFoundError:
             raise RequestError("The working directory no longer exists.", "cd to another one.") from None
 

@@ -18,7 +18,7 @@ import psutil
 from slslab.aws.arns import REGION
 from slslab.errors import RequestError
 from slslab.host.server_process import LazyServer
-from slslab.installation import HOSTS, plugin, require
+from slslab.installation import cluster, require
 from slslab.lambda_.emulator import Emulator, memory_budget_mb
 from slslab.stack.assembly import EmbeddedStack
 from slslab.stack.instances.fleet import choose_devices
@@ -57,7 +57,7 @@ class EmbeddedSystem(System):
                 )
             self.automatic["device"] = choose_devices(requirements.instances.device)[0].partition(":")[0]
         # Taken once: what is admitted must also fit when the stack itself has taken its memory.
-        self.budgets_mb = [memory_budget_mb()] if plan.environment != "ray" else _cluster().budgets_mb()
+        self.budgets_mb = [memory_budget_mb()] if plan.environment != "ray" else cluster().budgets_mb()
 
         self._recorder: Recorder | None = None
         self._states: EmbeddedStateMachines | None = None
@@ -98,7 +98,7 @@ class EmbeddedSystem(System):
         packages = {"strict_packages": self._strict, "layer_packages": layer_distributions()}
         if self._plan.environment == "ray":
             pack = self._plan.placement == "pack"
-            return {"hosts": _cluster().Cluster(self._stack.session, self._limits, pack=pack, **packages)}
+            return {"hosts": cluster().Cluster(self._stack.session, self._limits, pack=pack, **packages)}
         return {"environment": self._plan.environment, **packages}
 
     def ready(self) -> None:
@@ -183,12 +183,6 @@ class EmbeddedSystem(System):
     def _on_event(self, record: dict[str, Any]) -> None:
         if self._recorder is not None:
             self._recorder.event(record)
-
-
-def _cluster() -> Any:
-    """Return the module for clusters; HostError if Ray, which only clusters need, isn't installed."""
-    require("ray")
-    return plugin(HOSTS, "ray")
 
 
 def _import_torch() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from slslab.aws.keys import Keyring, Pair
-from slslab.compose.client import DEFAULT_PAIR, RemoteEmulator, _granted
+from slslab.compose.client import DEFAULT_PAIR, RemoteEmulator, granted
 from slslab.compose.control import Control
 from slslab.compose.network import Network
 from slslab.compose.recording import PIECE_BYTES, _log_lines
@@ -115,4 +115,4 @@ def test_addresses_may_be_of_ipv6() -> None:
 @pytest.mark.parametrize("body", [b"", b"Internal Server Error", b"[1]"])
 def test_refusals_by_others_have_the_status(body: bytes) -> None:
     with pytest.raises(HostError, match="answered with status 500"):
-        _granted(500, body)
+        granted(500, body)

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from tests.namespaces import without_namespaces
 
-from slslab.host.namespaces import Isolation, Spawner, SpawnError, detect, visible_paths
+from slslab.host.namespaces import Isolation, Spawner, detect, visible_paths
 from slslab.lambda_ import process_sandbox
 from slslab.lambda_.emulator import Emulator
 from slslab.testing import create_function
@@ -70,7 +70,7 @@ def test_a_user_namespace_gives_all_but_an_own_user_id(tmp_path: Path, monkeypat
     wanted = Isolation("user", False)
     try:
         Spawner(wanted).close()
-    except SpawnError as error:
+    except OSError as error:
         pytest.skip(f"no user namespaces here: {error}")
     monkeypatch.setattr(process_sandbox, "namespaces", lambda *_: wanted)
     with Emulator(code_roots=[tmp_path]) as emulator:

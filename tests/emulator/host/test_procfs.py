@@ -5,10 +5,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
 from slslab.host.procfs import (
+    KeptFiles,
     files_bytes,
     memory_files_bytes,
     peak_resident_bytes,
@@ -60,7 +62,8 @@ def test_resident_memory_and_its_peak(exited: int) -> None:
     held = resident_sets(pids)[os.getpid()]
     assert held.peak >= held.anonymous + held.file + held.shared > held.anonymous > len(block)
     del block
-    reset_peak_resident(pids)
+    with closing(KeptFiles()) as files:
+        reset_peak_resident(pids, files.write)
     assert peak_resident_bytes(pids) <= held.peak
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slslab.host.namespaces import Isolation, Spawner, SpawnError
+from slslab.host.namespaces import Isolation, Spawner
 from slslab.lambda_ import process_sandbox
 from slslab.lambda_.emulator import Emulator
 from slslab.testing import create_function
@@ -50,7 +50,7 @@ def test_handlers_find_nothing_of_others_where_there_are_namespaces(mode: str, m
     wanted = Isolation(mode, own_uid=mode == "root")
     try:
         Spawner(wanted).close()
-    except SpawnError as error:
+    except OSError as error:
         pytest.skip(f"not on this host: {error}")
     monkeypatch.setattr(process_sandbox, "namespaces", lambda *_: wanted)
     with tempfile.TemporaryDirectory(prefix="owner-") as folder, Emulator() as emulator:

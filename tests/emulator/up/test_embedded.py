@@ -386,7 +386,7 @@ def test_functions_code_is_below_the_working_directory_or_those_named(
     state: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     roots: list[list[Path]] = []
-    monkeypatch.setattr(embedded, "serve", lambda options, *_: roots.append([*options.resolved().code]))
+    monkeypatch.setattr(embedded, "serve", lambda options, *_: roots.append([*options.roots()]))
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
     for options in ([], ["--code", "one", "--code", str(tmp_path / "two")]):

@@ -18,7 +18,7 @@ from tests.emulator.lambda_.registry import make_functions
 
 from slslab.aws.limits import lambda_limits
 from slslab.lambda_.emulator import Emulator
-from slslab.lambda_.hosts import Host, Hosts, State
+from slslab.lambda_.hosts import Host, Hosts, PhaseEnd, State
 from slslab.stack.mutual_tls import write_certificate
 from slslab.testing import create_function
 from slslab_ray import remote_host
@@ -46,10 +46,10 @@ def behind(caller: Caller) -> None:
             number, failure, answer = value
             if isinstance(answer, int):
                 answer -= AHEAD_NS
-            outcome = getattr(answer, "outcome", None)
-            if outcome is not None:
+            if isinstance(answer, tuple) and isinstance(answer[1], PhaseEnd):
+                state, outcome = answer
                 moments = {"began_ns": outcome.began_ns - AHEAD_NS, "ended_ns": outcome.ended_ns - AHEAD_NS}
-                answer = replace(answer, outcome=outcome._replace(**moments))
+                answer = state, outcome._replace(**moments)
             value = number, failure, answer
         take(value)
 
@@ -71,9 +71,9 @@ class TheseNodes(Hosts):
         self.remote: list[NodeHost] = []
         listener = Listener("127.0.0.1", self._key)
         await listener.open()
-        opening = Opening(LIMITS, {}, key=self._key.read_bytes())
+        key = self._key.read_bytes()
         for number, budget_mb in enumerate(self._budgets_mb):
-            node = Node(replace(opening, name=str(number), address=listener.address))
+            node = Node(Opening(LIMITS, {}, key, str(number), listener.address, None))
             self.nodes.append(node)
             connected = listener.expect(str(number))
             about = {"name": "far", "budget_mb": budget_mb, **await node.open()}

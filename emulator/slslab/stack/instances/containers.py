@@ -17,7 +17,7 @@ from typing import Any
 
 from docker.errors import APIError
 
-from slslab.errors import HostError, StartFailed
+from slslab.errors import HostError
 from slslab.host.containers import GATE, LAMBDA_GID, SHARED, Container, Containers
 from slslab.host.docker_engine import FUNCTION_LABEL, reason, remove
 from slslab.host.namespaces import LAMBDA_UID, TASK_ROOT
@@ -114,7 +114,7 @@ class ContainerFleet:
             await container.start()
         except BaseException as error:
             log.close()
-            if isinstance(error, StartFailed | OSError):
+            if isinstance(error, OSError):
                 raise HostError(
                     f"An instance could not start: {error}.", "run `docker info` to see what the engine supports."
                 ) from error
