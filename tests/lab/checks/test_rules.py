@@ -24,7 +24,7 @@ def test_a_check_as_a_document() -> None:
         "run": planted.run.id,
         "holds": False,
         "events": len(planted.run.events),
-        "rules": ["lost", "twice"],
+        "rules": ("lost", "twice"),
         "not_checked": {"totals": "the run's command was killed before it wrote a document"},
         "violations": [],
     }
