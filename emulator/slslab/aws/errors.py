@@ -55,7 +55,7 @@ def as_java(value: object) -> str:
         return f"{{{', '.join(f'{key}={as_java(entry)}' for key, entry in value.items())}}}"
     if isinstance(value, list):
         return f"[{', '.join(map(as_java, value))}]"
-    return value if isinstance(value, str) else json.dumps(value)
+    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def violated(violations: Sequence[str]) -> ServiceError:

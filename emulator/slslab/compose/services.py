@@ -68,7 +68,10 @@ def ask(address: str) -> str:
         "memcached": _memcached,
         "parameter": _parameter_server,
     }
-    return askers[address.partition("://")[0]](address)
+    scheme = address.partition("://")[0]
+    if scheme not in askers:
+        raise ValueError(f"an address must begin with {', '.join(f'{name}://' for name in askers)}, not {scheme}://")
+    return askers[scheme](address)
 
 
 def empty(address: str) -> None:

@@ -53,11 +53,12 @@ class Isolation:
         return f"mount, pid and IPC namespaces{how}, sized /tmp, read-only root, {user}"
 
 
-class Spawner:
-    """The emulator's end of a spawner process. With `modules`, it is a template that has imported them.
+class SpawnError(OSError):
+    """The spawner could not start; the message says why."""
 
-    OSError, with the reason, if the spawner doesn't start.
-    """
+
+class Spawner:
+    """The emulator's end of a spawner process. With `modules`, it is a template that has imported them."""
 
     def __init__(self, isolation: Isolation, modules: tuple[str, ...] = ()) -> None:
         self.isolation = isolation
@@ -81,7 +82,7 @@ class Spawner:
         answer = self._channel.recv(4096).decode()
         if answer != "ready":
             self.close()
-            raise OSError(answer or "the spawner ended before it was ready")
+            raise SpawnError(answer or "the spawner ended before it was ready")
 
     def spawn(self, request: Mapping[str, Any], log: int, trace: int, status: int) -> None:
         """Start an environment's processes, which report on the status pipe; OSError if the host can't.
@@ -178,7 +179,7 @@ def _try(isolation: Isolation, folder: Path | None) -> str | None:
                     spawner.spawn(request, output.fileno(), output.fileno(), write)
                     os.close(write)
                     lines = status.read().decode().splitlines()
-        except OSError as error:
+        except SpawnError as error:
             return str(error)
         if "exited 0" in lines:
             return None

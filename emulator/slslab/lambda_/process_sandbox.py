@@ -16,7 +16,7 @@ from slslab.aws.limits import Limits
 from slslab.errors import HostError, RequestError
 from slslab.host.cgroups import Cgroup, detect
 from slslab.host.connections import LOOPBACK, Address
-from slslab.host.namespaces import TASK_ROOT, Spawner, environment_request
+from slslab.host.namespaces import TASK_ROOT, Spawner, SpawnError, environment_request
 from slslab.host.namespaces import detect as namespaces
 from slslab.host.output import Stream
 from slslab.host.processes import ended
@@ -314,7 +314,7 @@ class ProcessSandboxes(LocalHost):
         self.isolation = namespaces(self._session.home)
         try:
             self.spawner = Spawner(self.isolation, self._modules)
-        except OSError as error:
+        except SpawnError as error:
             raise HostError(
                 f"The process that forks environments couldn't start: {error}.", "name modules that can be imported."
             ) from error

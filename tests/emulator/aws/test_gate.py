@@ -4,18 +4,28 @@ import asyncio
 import json
 import re
 from collections.abc import Collection
+from datetime import datetime, timedelta, tzinfo
 from typing import Any
 
 import pytest
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 
+from slslab.aws import signatures
 from slslab.aws.clients import signed_headers
 from slslab.aws.gate import Gate
 from slslab.aws.keys import Keyring
 
 OWN = [("host", "127.0.0.1:4600")]
 LIMIT = 10
+
+
+class Later(datetime):
+    """A clock that is half an hour fast."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> "Later":
+        return super().now(tz) + timedelta(minutes=30)
 
 
 class Url:
@@ -125,6 +135,14 @@ def test_with_keys_a_request_needs_a_signature_but_for_the_health() -> None:
         assert answer([*OWN, *headers], keys=keys, body=body)[0] == 403
     assert answer(OWN, keys=keys, path="/slslab/health") == (200, b"inside")
     assert answer([("host", "evil.example"), *fine], keys=keys, path="/slslab/health")[0] == 403
+
+
+def test_a_signature_of_another_time_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = Keyring()
+    fine = list(signed_headers(keys.owner, "POST", "http://127.0.0.1:4600/").items())
+    assert answer([*OWN, *fine], keys=keys)[0] == 200
+    monkeypatch.setattr(signatures, "datetime", Later)
+    assert answer([*OWN, *fine], keys=keys)[0] == 403
 
 
 def test_the_form_of_a_refusal_is_the_protocols() -> None:

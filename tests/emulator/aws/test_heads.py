@@ -68,7 +68,7 @@ def test_a_whole_response_keeps_the_connection_until_the_client_closes_it() -> N
     assert [b"connection: close" in answer for answer in (first, second, last)] == [False, False, True]
 
 
-def test_an_answered_request_is_freed_at_once() -> None:
+def test_an_answered_request_is_freed_without_the_collector() -> None:
     freed: list[bool] = []
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
