@@ -15,8 +15,8 @@ class Option:
 
     `released` is the value that `--as-released` chooses, if the authors' code differs from the default. With `memory`,
     the value is a function's memory size, MB; 0 chooses the size that a plan needs (`needed_mb`). `chosen` is what
-    slslab says of a chosen size that doesn't exist: what needs it, and what the user can do. `parse` raises PlanError
-    for a text that the option can't have.
+    slslab says of a chosen size that doesn't exist: what needs it, and what the user can do. `check_text` is
+    called with the value as text, and raises PlanError if the option can't have it; its result is ignored.
     """
 
     name: str
@@ -28,7 +28,7 @@ class Option:
     memory: bool = False
     needed_mb: Callable[[Plan], int] = lambda _plan: 0
     chosen: tuple[str, str] = ("functions of the plan need", "change the plan")
-    parse: Callable[[str], object] = lambda _text: None
+    check_text: Callable[[str], object] = lambda _text: None
 
     def of(self, options: Mapping[str, Value]) -> Value:
         """Return this option's value in a plan's options, or the default if their architecture lacks it."""
@@ -50,7 +50,7 @@ class Option:
             fits, hint = False, f"give a memory size, MB{'' if self.default else ', or 0 to have it chosen'}."
         if not fits:
             raise PlanError(f"The option {self.name} cannot be {value!r}.", hint)
-        self.parse(str(value))
+        self.check_text(str(value))
 
 
 def choose(kind: str, name: str, choices: Mapping[str, Choice]) -> Choice:

@@ -20,8 +20,8 @@ CHOICES = {
     "memory_format": MEMORY_FORMATS,
     "record": ("together", "alone"),
 }
-# Seeds of NumPy's and torch's generators have 32 bits. The account or platform has the most memory and time. The other
-# limits are far beyond what any host can do.
+# Seeds of NumPy's and torch's generators have 32 bits. The account or platform has the most memory and time.
+# Momentum and weight decay are finite. The other limits are far beyond what any host can do.
 LIMITS = {
     "workers": (1, 4096),
     **dict.fromkeys(("batch_size", "batches", "epochs"), (1, 10**6)),
@@ -110,9 +110,10 @@ class Plan:
             if kinds is not None and type(value) not in kinds:
                 raise PlanError(f"{entry.name} is {value!r}.", f"it must be a value of type {kinds[-1].__name__}.")
         for name, (least, most) in LIMITS.items():
-            if not least <= getattr(self, name) <= most or getattr(self, name) == math.inf:
+            value = getattr(self, name)
+            if not least <= value <= most or value == math.inf:
                 given = f"{least:,} or more" if most == math.inf else f"{least:,} to {most:,}"
-                raise PlanError(f"{_option(name)} is {getattr(self, name)}.", f"give {given}.")
+                raise PlanError(f"{_option(name)} is {value}.", f"give {given}.")
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices and not (name == "placement" and self.placement is None):
                 raise PlanError(

@@ -1,8 +1,9 @@
-"""K-AVG's mean of models, in the order of ranks."""
+"""K-AVG's mean of models, in the order of ranks, and the weights of validation."""
 
 import numpy as np
+import pytest
 
-from slslab_workers.kubeml.merging import Mean
+from slslab_workers.kubeml.merging import Mean, weighted
 from slslab_workers.kubeml.settings import Tensors
 
 
@@ -40,3 +41,8 @@ def test_tensors_are_added_in_their_order() -> None:
         for rank, value in enumerate(values):
             mean.add(rank, model(value))
         assert mean.take()["weight"].tolist() == [expected]
+
+
+def test_validation_is_weighted_by_samples() -> None:
+    judged = [{"accuracy": 0.5, "loss": 1.0, "length": 100}, {"accuracy": 1.0, "loss": 4.0, "length": 50}]
+    assert weighted([*judged, {"accuracy": 0.0, "loss": 0.0, "length": 0}]) == pytest.approx((2 / 3, 2.0))

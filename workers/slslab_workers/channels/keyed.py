@@ -10,7 +10,7 @@ from slslab_workers.channels.objects import Absent, Object, ObjectChannel
 
 # Metadata name of the replacement for S3's ETag.
 ETAG = "etag"
-# A server that takes longer to answer counts as unreachable, s.
+# Redis or Memcached counts as unreachable if an answer takes longer, s.
 ANSWER_S = 60.0
 
 

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -26,6 +26,7 @@ from slslab_workers.driver.deployment import (
 from slslab_workers.driver.job import gradient_mb
 from slslab_workers.kubeml import settings
 from slslab_workers.kubeml.job import Task
+from slslab_workers.kubeml.merging import weighted
 from slslab_workers.kubeml.pattern import pattern
 from slslab_workers.kubeml.shares import ALL, DOCUMENT, K, document_count
 from slslab_workers.models import spec_of
@@ -211,7 +212,8 @@ class KubeMLDeployment(Deployment):
             write_tensors(model, {layer: database.get(key, "other") for layer, key in keys.items()})
         flat = parameters_of(model)
         sha256 = gradients.sha256(flat)
-        failed, first = {"failed_functions": self._failed} if self._failed else {}, self._results[-1][0]
+        failed = {"failed_functions": self._failed} if self._failed else {}
+        first = self._results[-1][0]
         return Outcome(
             loss=tuple(fmean(loss for one in results for loss in one["losses"]) for results in self._results),
             accuracy=tuple(self.accuracies),
@@ -293,14 +295,6 @@ class KubeML(FunctionArchitecture):
         """Return the plan of one function with documents for its own minibatches, and the same parallelism."""
         solo = super().solo(plan)
         return replace(solo, options={**solo.options, settings.PARALLELISM.name: settings.STATIC})
-
-
-def weighted(judged: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
-    """Combine the functions' accuracies (0..1) and mean losses, weighted by their samples."""
-    total = sum(one["length"] for one in judged)
-    # Accuracy times samples is a whole number.
-    correct = sum(round(one["accuracy"] * one["length"]) for one in judged)
-    return correct / total, sum(one["loss"] * one["length"] for one in judged) / total
 
 
 def _check_partition(plan: Plan) -> None:

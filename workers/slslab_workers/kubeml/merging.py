@@ -1,4 +1,7 @@
-"""K-AVG: the mean of the models reported in a round. Imports no torch."""
+"""The means of functions' models in a round (K-AVG), and of their evaluations. Imports no torch."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -28,3 +31,11 @@ class Mean:
             vector /= divisor
         self.ranks, self._total = [], {}
         return mean
+
+
+def weighted(judged: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
+    """Combine the functions' accuracies (0..1) and mean losses, weighted by their samples."""
+    total = sum(one["length"] for one in judged)
+    # Accuracy times samples is a whole number.
+    correct = sum(round(one["accuracy"] * one["length"]) for one in judged)
+    return correct / total, sum(one["loss"] * one["length"] for one in judged) / total

@@ -5,9 +5,8 @@ from typing import Any
 import torch
 
 from slslab_workers.channels.events import Tracer
-from slslab_workers.kubeml.driver import weighted
 from slslab_workers.kubeml.local import LocalTraining, read_tensors, validate, write_tensors
-from slslab_workers.kubeml.merging import Mean
+from slslab_workers.kubeml.merging import Mean, weighted
 from slslab_workers.kubeml.settings import PARALLELISM, STATIC, Tensors, epoch_of
 from slslab_workers.kubeml.shares import DOCUMENT, document_count, share_of
 from slslab_workers.plan import Plan, PlanError

@@ -20,7 +20,7 @@ class MLLessReplicas(Replicas):
         """Make the filter and the rule."""
         self._filter = make_filter(self.plan)
         self.combine = aggregation.RULES[f"mean-over-{self.plan.options['mean-over']}"]
-        self.sent = 0
+        self._sent = 0
 
     @staticmethod
     def check(plan: Plan) -> None:
@@ -40,7 +40,7 @@ class MLLessReplicas(Replicas):
             update = self._filter.significant(state, gradient, self.position)
             if update is not None:
                 significant.append(self._filter.decode(update, gradient.numel()))
-        self.sent = (self.sent or 0) + len(significant)
+        self._sent += len(significant)
         notes = self.states[0].notes
         losses = self._losses[-len(self.states) :]
         notes[BELOW] = count_below(self.plan, sum(losses) / len(losses), notes.get(BELOW, 0))
@@ -51,3 +51,8 @@ class MLLessReplicas(Replicas):
         if self.robust is not None:
             return super().synchronise(iter(significant))
         return self.combine(aggregation.sum_in_rank_order(significant), len(self.states), len(significant))
+
+    def sent(self) -> int:
+        """Return the number of significant updates in this epoch, and reset it."""
+        sent, self._sent = self._sent, 0
+        return sent

@@ -6,6 +6,7 @@ all architectures.
 
 import hashlib
 import json
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from slslab_workers.training.step import compute_gradient, fetch_minibatch, stor
 
 
 class Training:
-    """What a plan's training needs, wherever its workers run.
+    """What a plan's training needs, wherever its workers run. Making one sets torch's threads for the process.
 
     `combine` is the aggregation rule, or `robust` the name of a rule that withstands Byzantine workers. `local` is the
     algorithm of workers that train locally between two exchanges. `ended` is the reason if training ends before the
@@ -33,6 +34,8 @@ class Training:
     combine: aggregation.Rule
     ended: str | None = None
     trusted: tuple[torch.Tensor, torch.Tensor] | None = None
+    # Computes a minibatch's mean loss and its gradient (P,).
+    minibatch_gradient: Callable[..., tuple[float, torch.Tensor]] = staticmethod(compute_gradient)
 
     def __init__(self, plan: Plan, device: str = "cpu") -> None:
         self.plan = plan
@@ -42,8 +45,8 @@ class Training:
         if self.robust is None:
             self.combine = buffers.rule(plan, aggregation.RULES[str(COMBINE.of(plan.options))])
         self.local = local_training(plan)
-        # Computes a minibatch's mean loss and its gradient (P,).
-        self.minibatch_gradient = compute_gradient if self.local is None else self.local.compute
+        if self.local is not None:
+            self.minibatch_gradient = self.local.compute
         self.attack = Attack.of(plan)
         torch.set_num_threads(self.threads)
 

@@ -40,5 +40,5 @@ PARTITION = Option(
     "The workers' training samples: disjoint slices of one shuffle an epoch; overlapping ones as in the authors' code; "
     "kept, which are disjoint and the same in all epochs. Uneven ones are kept, too: dirichlet:ALPHA draws each "
     "worker's share of each class, labels:K gives it K classes, sizes:A,B,... are the workers' sizes.",
-    parse=lambda text: text in EVEN or partitions.parse(text),
+    check_text=lambda text: text in EVEN or partitions.parse(text),
 )

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from itertools import chain, count
 from typing import Any
 
-from slslab_workers.channels.objects import Absent
+from slslab_workers.channels.objects import Absent, ObjectChannel
 from slslab_workers.option import Option
 from slslab_workers.patterns import Activity, Part, Workload
 from slslab_workers.training.keys import log_key
@@ -31,44 +31,51 @@ LOG_TRAFFIC = Option(
 )
 
 
-def install(worker: Any) -> None:
-    """Make a worker append lines to its log after the methods in `logged`, if its plan has the log traffic.
+class Log:
+    """One worker's log in the run's bucket."""
 
-    A line is the time, epoch and step, the seconds since the previous line, and the method's name.
-    """
-    if not LOG_TRAFFIC.of(worker.plan.options):
-        return
-    objects, tracer = worker.objects, worker.objects.tracer
-    key = log_key(worker.plan, rank=worker.rank, logged_as=worker.logged_as or worker.plan.architecture)
-    since = time.monotonic()
+    def __init__(self, key: str, objects: ObjectChannel) -> None:
+        self._key = key
+        self._objects = objects
+        self._since = time.monotonic()
 
-    def append(name: str) -> None:
-        nonlocal since
+    def append(self, text: str) -> None:
+        """Append a line: the time, epoch and step, the seconds since the previous line, and the text.
+
+        Cut off a text that is too long for the line.
+        """
         now = datetime.now(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00")
-        seconds = time.monotonic() - since
-        line = f"{now}Z epoch {tracer.epoch} step {tracer.step}: {seconds:.3f} s, {name}".encode()
+        tracer, seconds = self._objects.tracer, time.monotonic() - self._since
+        line = f"{now}Z epoch {tracer.epoch} step {tracer.step}: {seconds:.3f} s, {text}".encode()
         try:
-            log = objects.get(key, PHASE).body
+            log = self._objects.get(self._key, PHASE).body
         except Absent:
             log = bytearray()
-        # A line that is too long is cut off.
         log += line[: LINE_BYTES - 1].ljust(LINE_BYTES - 1) + b"\n"
-        objects.put(key, log, PHASE)
-        since = time.monotonic()
+        self._objects.put(self._key, log, PHASE)
+        self._since = time.monotonic()
 
-    def logged(name: str) -> Callable[..., Any]:
-        method = getattr(worker, name)
 
-        def call(*arguments: Any) -> Any:
-            result = method(*arguments)
-            for _ in range(worker.lines_after(name)):
-                append(name)
-            return result
-
-        return call
-
+def install(worker: Any) -> None:
+    """Make a worker append lines to its log after the methods in `logged`, if its plan has the log traffic."""
+    if not LOG_TRAFFIC.of(worker.plan.options):
+        return
+    logged_as = worker.logged_as or worker.plan.architecture
+    log = Log(log_key(worker.plan, rank=worker.rank, logged_as=logged_as), worker.objects)
     for name in worker.logged:
-        setattr(worker, name, logged(name))
+        setattr(worker, name, _logged(worker, name, log))
+
+
+def _logged(worker: Any, name: str, log: Log) -> Callable[..., Any]:
+    method = getattr(worker, name)
+
+    def logged(*arguments: Any) -> Any:
+        result = method(*arguments)
+        for _ in range(worker.lines_after(name)):
+            log.append(name)
+        return result
+
+    return logged
 
 
 def logged_steps(workload: Workload, step: Callable[[int], Blocks], turns: int = 1) -> tuple[tuple[Part, ...], ...]:

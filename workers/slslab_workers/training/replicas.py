@@ -51,10 +51,8 @@ class Replicas(Training):
 
     Architectures that train differently subclass it. Workers that start and stay equal share one model and optimiser,
     but each has its own buffers (BatchNorm statistics). `trusted` is rank 0's minibatch. `on_minibatch` is called after
-    every minibatch. `sent` is the number of significant updates sent in this epoch, or None without a filter.
+    every minibatch.
     """
-
-    sent: int | None = None
 
     def __init__(
         self, plan: Plan, samples: Samples, device: str = "cpu", on_minibatch: Callable[[], None] = lambda: None
@@ -100,13 +98,12 @@ class Replicas(Training):
     def train_epoch(self) -> Epoch:
         """Train to the end of the epoch, or until the architecture ends training."""
         self._losses, self._compute_s = [], 0.0
-        self.sent = None if self.sent is None else 0
         while self.ended is None:
             self.advance()
             if self.position % self.plan.batches == 0:
                 break
         return Epoch(
-            statistics.fmean(self._losses), len(self._losses), self.states[0].updates, self.sent, self._compute_s
+            statistics.fmean(self._losses), len(self._losses), self.states[0].updates, self.sent(), self._compute_s
         )
 
     def advance(self) -> None:
@@ -161,6 +158,10 @@ class Replicas(Training):
             state.update(aggregate)
         for state in self.states:
             state.updates = self.states[0].updates
+
+    def sent(self) -> int | None:
+        """Return the number of significant updates sent in this epoch; None without a filter."""
+        return None
 
     def judge(self) -> Judgement:
         """Evaluate the model that the architecture stores after an epoch, with the buffers of `judging_rank`."""

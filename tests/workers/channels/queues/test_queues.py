@@ -1,10 +1,12 @@
 """Both brokers keep the same contract: nothing is lost, nothing doubled but by a death, and every message is traced."""
 
+import json
 import socket
 import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -177,6 +179,20 @@ def test_whether_a_delivery_is_protocol_can_depend_on_its_body(connect: Connect,
         client.queues.publish(queue, body, PHASE)
         client.queues.consume(queue, PATIENCE_S, PHASE, overhead=lambda taken: taken != b"I")
     assert [event["overhead"] for event in client.told("queue.deliver")] == [False, True, False]
+
+
+def test_the_awaited_content_is_taken_with_what_came_before_it(connect: Connect, queue: str) -> None:
+    client = connect()
+    for step in (0, 1, 2, 3):
+        client.queues.publish(queue, json.dumps({"step": step}).encode(), PHASE)
+    assert client.queues.await_content(queue, PATIENCE_S, PHASE, lambda content: content["step"] == 2) == {"step": 2}
+    assert [event["overhead"] for event in client.told("queue.deliver")] == [True, True, False]
+    client.queues.close()
+    other = connect()
+    assert take(other, queue) == b'{"step": 3}', "the others were acknowledged"
+    began = time.monotonic()
+    assert other.queues.await_content(queue, 0.2, PHASE, lambda _content: True) is None
+    assert time.monotonic() - began >= 0.19
 
 
 def test_what_was_not_acknowledged_comes_again_in_its_place(connect: Connect, queue: str) -> None:

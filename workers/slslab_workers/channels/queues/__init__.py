@@ -79,8 +79,8 @@ class Queues(Channel):
     def await_content(
         self, queue: str, timeout_s: float, phase: str, is_awaited: Callable[[Any], bool], *, overhead: bool = False
     ) -> Any:
-        """Wait up to `timeout_s` seconds for the first message with an awaited JSON content, and return the content;
-        None without one. The messages before it are acknowledged, ignored, and count as overhead."""
+        """Wait up to `timeout_s` seconds in total for the first message with an awaited JSON content, and return the
+        content; None without one. The messages before it are acknowledged, ignored, and count as overhead."""
         deadline = time.monotonic() + timeout_s
 
         def is_other(body: bytes) -> bool:

@@ -1,11 +1,9 @@
-"""The throughput policy of KubeML's scheduler, and the weights of validation."""
+"""The throughput policy of KubeML's scheduler."""
 
 from typing import Any
 
-import pytest
-
 from slslab_workers.architecture import architectures
-from slslab_workers.kubeml.driver import Scheduler, weighted
+from slslab_workers.kubeml.driver import Scheduler
 from slslab_workers.plan import Plan
 
 
@@ -39,8 +37,3 @@ def test_there_is_always_one_and_never_more_than_documents() -> None:
 
 def test_static_parallelism_stays() -> None:
     assert decisions(make_plan("static"), 10, 1, 100) == [2, 2, 2]
-
-
-def test_validation_is_weighted_by_samples() -> None:
-    judged = [{"accuracy": 0.5, "loss": 1.0, "length": 100}, {"accuracy": 1.0, "loss": 4.0, "length": 50}]
-    assert weighted([*judged, {"accuracy": 0.0, "loss": 0.0, "length": 0}]) == pytest.approx((2 / 3, 2.0))
