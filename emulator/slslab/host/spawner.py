@@ -23,6 +23,7 @@ import platform
 import resource
 import signal
 import socket
+import stat
 import sys
 import time
 from contextlib import suppress
@@ -31,12 +32,13 @@ from typing import Any, NoReturn
 
 CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID = 0x00020000, 0x08000000, 0x10000000, 0x20000000
 MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE, MS_SLAVE = 2, 4, 8, 4096, 16384, 1 << 18, 1 << 19
-MNT_DETACH, AT_FDCWD, AT_RECURSIVE = 2, -100, 0x8000
-MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID = 1, 2
+MNT_DETACH, AT_FDCWD, AT_EMPTY_PATH, AT_RECURSIVE = 2, -100, 0x1000, 0x8000
+MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_IDMAP = 1, 2, 0x100000
+OPEN_TREE_CLONE, MOVE_MOUNT_F_EMPTY_PATH = 1, 4
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38
-# Numbers of system calls that some C libraries don't wrap; the newest is the same on all architectures.
+# Numbers of system calls that some C libraries don't wrap; the newer ones are the same on all architectures.
 CLONE, PIVOT_ROOT = {"x86_64": (56, 155), "aarch64": (220, 41)}.get(platform.machine(), (-1, -1))
-MOUNT_SETATTR = 442
+OPEN_TREE, MOVE_MOUNT, MOUNT_SETATTR = 428, 429, 442
 DEVICES = ("null", "zero", "full", "random", "urandom")
 TRACE_DESCRIPTOR = 3
 MESSAGE_BYTES = 1 << 17
@@ -67,17 +69,17 @@ def mount(source: str, target: str, kind: str, flags: int, options: str = "") ->
     check(LIBC.mount(*arguments), f"mount {kind or source} on {target}")
 
 
-def set_attributes(path: str, flags: int, attributes: MountAttributes, what: str) -> None:
+def set_attributes(descriptor: int, path: str, flags: int, attributes: MountAttributes, what: str) -> None:
     """Call mount_setattr(2), Linux 5.12."""
     structure = (ctypes.byref(attributes), ctypes.c_size_t(ctypes.sizeof(attributes)))
-    check(LIBC.syscall(MOUNT_SETATTR, AT_FDCWD, path.encode(), flags, *structure), what)
+    check(LIBC.syscall(MOUNT_SETATTR, descriptor, path.encode(), flags, *structure), what)
 
 
-def map_ids(inside: int, outside: int, group_outside: int) -> None:
-    """Map one user and one group into this process's user namespace."""
-    Path("/proc/self/setgroups").write_text("deny")
-    Path("/proc/self/uid_map").write_text(f"{inside} {outside} 1")
-    Path("/proc/self/gid_map").write_text(f"{inside} {group_outside} 1")
+def map_ids(inside: int, outside: int, group_outside: int, process: str = "self") -> None:
+    """Map one user and one group into the user namespace of a process."""
+    Path(f"/proc/{process}/setgroups").write_text("deny")
+    Path(f"/proc/{process}/uid_map").write_text(f"{inside} {outside} 1")
+    Path(f"/proc/{process}/gid_map").write_text(f"{inside} {group_outside} 1")
 
 
 def fork_into(flags: int) -> int:
@@ -121,14 +123,59 @@ def open_directory(path: str) -> int:
     return descriptor
 
 
-def bind_code(path: str, target: str) -> None:
-    """Bind the code directory. Links that lead out of it lead nowhere: the function follows them in its own files."""
-    descriptor = open_directory(path)
+def bind_code(request: dict[str, Any], target: str) -> None:
+    """Bind the code directory. If only its owner may read it, map it to the environment's user, or else copy it.
+
+    Links that lead out of the directory lead nowhere, because the function follows them in its own file system.
+    """
+    descriptor, uid = open_directory(request["code"]), request["uid"]
+    # The opened directory, even if its path now leads elsewhere; without the dot it would be a link to it.
+    source = f"/proc/self/fd/{descriptor}/."
+    readable = stat.S_IROTH | stat.S_IXOTH
     try:
-        # The opened directory, even if its path now leads elsewhere; without the dot it would be a link to it.
-        bind(f"/proc/self/fd/{descriptor}/.", target)
+        if uid is None or os.stat(source).st_mode & readable == readable:
+            return bind(source, target)
+        try:
+            bind_mapped(source, target, uid)
+        except OSError:  # some file systems, such as Docker's overlay, can't be mapped
+            import shutil
+
+            copy = f"{request['root']}-code"
+            shutil.rmtree(copy, ignore_errors=True)  # a reset environment has one already
+            shutil.copytree(source, copy, symlinks=True)
+            inside = (os.path.join(top, name) for top, *both in os.walk(copy) for names in both for name in names)
+            for path in (copy, *inside):
+                os.chown(path, uid, uid, follow_symlinks=False)
+            bind(copy, target)
     finally:
         os.close(descriptor)  # no environment may reach the host's directories through it
+
+
+def bind_mapped(source: str, target: str, uid: int) -> None:
+    """Bind a directory so that user `uid` has its owner's permissions there (an idmapped mount, Linux 5.12)."""
+    os.makedirs(target, exist_ok=True)
+    (stop_read, stop_write), (pid_read, pid_write) = os.pipe(), os.pipe()
+    helper = fork_into(CLONE_NEWUSER)
+    if helper == 0:
+        os.close(stop_write)
+        os.write(pid_write, os.readlink("/proc/self").encode())  # its number there: /proc is still the host's
+        os.read(stop_read, 1)  # waits until its namespace has been opened
+        os._exit(0)
+    try:
+        number = os.read(pid_read, 16).decode()
+        map_ids(os.stat(source).st_uid, uid, uid, number)
+        namespace = os.open(f"/proc/{number}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+        flags = OPEN_TREE_CLONE | os.O_CLOEXEC
+        tree = check(LIBC.syscall(OPEN_TREE, AT_FDCWD, source.encode(), flags), f"open_tree {source}")
+        set_attributes(tree, "", AT_EMPTY_PATH, MountAttributes(MOUNT_ATTR_IDMAP, 0, 0, namespace), "idmapped mount")
+        check(
+            LIBC.syscall(MOVE_MOUNT, tree, b"", AT_FDCWD, target.encode(), MOVE_MOUNT_F_EMPTY_PATH),
+            f"move_mount to {target}",
+        )
+    finally:
+        for end in (stop_write, stop_read, pid_read, pid_write):
+            os.close(end)
+        os.waitpid(helper, 0)
 
 
 def build_root(request: dict[str, Any]) -> None:
@@ -142,7 +189,7 @@ def build_root(request: dict[str, Any]) -> None:
         bind(path, root + path)
     for source, target in request["files"]:
         bind(source, root + target)
-    bind_code(request["code"], f"{root}/var/task")
+    bind_code(request, f"{root}/var/task")
     for name in ("proc", "dev", "opt", "sys/devices/system"):
         os.makedirs(f"{root}/{name}", exist_ok=True)
     mount("/sys/devices/system", f"{root}/sys/devices/system", "", MS_BIND | MS_REC)
@@ -157,13 +204,13 @@ def build_root(request: dict[str, Any]) -> None:
         else:
             mount("/dev/null", root + path, "", MS_BIND)
     read_only = MountAttributes(MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID, 0, 0, 0)
-    set_attributes(root, AT_RECURSIVE, read_only, "read-only root")
-    set_attributes(f"{root}/tmp", 0, MountAttributes(0, MOUNT_ATTR_RDONLY, 0, 0), "writable /tmp")
+    set_attributes(AT_FDCWD, root, AT_RECURSIVE, read_only, "read-only root")
+    set_attributes(AT_FDCWD, f"{root}/tmp", 0, MountAttributes(0, MOUNT_ATTR_RDONLY, 0, 0), "writable /tmp")
     mount("proc", f"{root}/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     for path in (f"{root}/proc/{name}" for name in KERNEL_FILES):
         if os.path.exists(path):
             mount(path, path, "", MS_BIND | MS_REC)
-            set_attributes(path, 0, read_only, f"read-only {path}")
+            set_attributes(AT_FDCWD, path, 0, read_only, f"read-only {path}")
     os.chdir(root)
     check(LIBC.syscall(PIVOT_ROOT, b".", b"."), "pivot_root")
     check(LIBC.umount2(b".", MNT_DETACH), "umount of the host's root")

@@ -5,6 +5,9 @@ function's zip archive is unpacked to /var/task of the worker's image; a functio
 """
 
 import os
+import shutil
+import stat
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
@@ -23,12 +26,12 @@ from slslab.host.docker_engine import FUNCTION_LABEL
 from slslab.host.namespaces import LAMBDA_UID, TASK_ROOT, Isolation
 from slslab.host.sandbox import Sandbox
 from slslab.host.session import Session
-from slslab.host.spawner import TRACE_DESCRIPTOR
+from slslab.host.spawner import TRACE_DESCRIPTOR, open_directory
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.environment import Environment, LocalHost
 from slslab.lambda_.hosts import in_wrapper
 from slslab.lambda_.layers import Layers
-from slslab.lambda_.packages import Image, readable
+from slslab.lambda_.packages import Image
 
 # The container's own init, which reaps orphans and ends with the runtime.
 OWN_PROCESSES = 1
@@ -216,3 +219,25 @@ class ContainerSandboxes(Containers, LocalHost):
         if version == 1:
             parents["freezer"] = Path("/sys/fs/cgroup/freezer")
         return Hierarchy(version, parents, tuple(name for name in offered if name not in parents))
+
+
+def readable(directory: Path, home: Path) -> Path:
+    """Return a code directory that Lambda's user can read: itself, or a copy in `home` if only its owner may.
+
+    Raises OSError if it is gone, or a link has replaced it. The engine opens it again by its path. The function follows
+    links in it inside the container.
+    """
+    everybody = stat.S_IROTH | stat.S_IXOTH
+    descriptor = open_directory(str(directory))
+    try:
+        if os.stat(descriptor).st_mode & everybody == everybody:
+            return directory
+        source = f"/proc/self/fd/{descriptor}/."
+        copy = Path(shutil.copytree(source, Path(tempfile.mkdtemp(dir=home)) / "code", symlinks=True))
+    finally:
+        os.close(descriptor)
+    for top, _, files in os.walk(copy):
+        Path(top).chmod(0o755)
+        for path in (Path(top, name) for name in files if not os.path.islink(os.path.join(top, name))):
+            path.chmod(0o755 if path.stat().st_mode & stat.S_IXUSR else 0o644)
+    return copy

@@ -356,26 +356,3 @@ def layer_size() -> tuple[str, int] | None:
 
 def _not_a_zip() -> Exception:
     return invalid("Could not unzip uploaded file. Please check your file, then try to upload again.")
-
-
-def readable(directory: Path, home: Path) -> Path:
-    """Return a code directory that a function's user can read: itself, or a copy in `home` if only its owner may.
-
-    Raises OSError if it is gone, or a link has replaced it. Whoever uses it opens it again by its path. The function
-    follows links in it in its own file system.
-    """
-    everybody = stat.S_IROTH | stat.S_IXOTH
-    descriptor = open_directory(str(directory))
-    try:
-        if os.stat(descriptor).st_mode & everybody == everybody:
-            return directory
-        copy = home / "code"
-        shutil.rmtree(copy, ignore_errors=True)  # a reset environment has one already
-        shutil.copytree(f"/proc/self/fd/{descriptor}/.", copy, symlinks=True)
-    finally:
-        os.close(descriptor)
-    for top, _, files in os.walk(copy):
-        Path(top).chmod(0o755)
-        for path in (Path(top, name) for name in files if not os.path.islink(os.path.join(top, name))):
-            path.chmod(0o755 if path.stat().st_mode & stat.S_IXUSR else 0o644)
-    return copy

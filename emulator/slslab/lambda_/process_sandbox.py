@@ -28,7 +28,6 @@ from slslab.lambda_.configuration import Function
 from slslab.lambda_.environment import Environment, LocalHost
 from slslab.lambda_.hosts import in_wrapper
 from slslab.lambda_.layers import Layers
-from slslab.lambda_.packages import readable
 from slslab.lambda_.runtimes import Runtime, Runtimes
 
 CLOCK_FILE = "/run/slslab-clock"
@@ -49,7 +48,6 @@ class ProcessSandbox(Sandbox):
         sandboxes: "ProcessSandboxes",
         environment: Environment,
         runtime: Runtime,
-        code: Path,
         opt: Path,
         accounts: Cgroup | None,
     ) -> None:
@@ -73,7 +71,7 @@ class ProcessSandbox(Sandbox):
         try:
             for stream in (*self.streams, self._status):
                 descriptors.append(stream.open())
-            sandboxes.spawner.spawn(self._request(sandboxes, environment, runtime, code, opt), *descriptors)
+            sandboxes.spawner.spawn(self._request(sandboxes, environment, runtime, opt), *descriptors)
         except OSError:
             self._status.close()
             self.close_streams()
@@ -197,10 +195,11 @@ class ProcessSandbox(Sandbox):
         )
 
     def _request(
-        self, sandboxes: "ProcessSandboxes", environment: Environment, runtime: Runtime, code: Path, opt: Path
+        self, sandboxes: "ProcessSandboxes", environment: Environment, runtime: Runtime, opt: Path
     ) -> dict[str, Any]:
         function, isolated = environment.function, self._isolated
-        task, lang, folder, layers = code, runtime.lang, runtime.folder, opt
+        assert function.code.directory is not None  # images are refused
+        task, lang, folder, layers = function.code.directory, runtime.lang, runtime.folder, opt
         files = [(str(environment.home / "clock"), CLOCK_FILE)]
         if isolated:
             folders = ("/var/lang", "/var/runtime", "/opt")
@@ -228,7 +227,7 @@ class ProcessSandbox(Sandbox):
         return environment_request(
             sandboxes.isolation,
             environment.home,
-            code,
+            function.code.directory,
             number=environment.number,
             variables=variables,
             arguments=wrapped,
@@ -345,10 +344,5 @@ class ProcessSandboxes(LocalHost):
         """Start a runtime, with the control group of the `former` one if there is one; OSError if the host cannot."""
         runtime = await self._runtime(environment.function)
         opt = await asyncio.to_thread(self._layers.merged, environment.function.layer_directories)
-        code = environment.function.code.directory
-        assert code is not None  # images are refused
-        if self.isolation.own_uid:
-            code = await asyncio.to_thread(readable, code, environment.home)
         assert former is None or isinstance(former, ProcessSandbox)
-        accounts = former.hand_over() if former is not None else None
-        return ProcessSandbox(self, environment, runtime, code, opt, accounts)
+        return ProcessSandbox(self, environment, runtime, opt, former.hand_over() if former is not None else None)

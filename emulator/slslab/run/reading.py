@@ -28,6 +28,6 @@ def reading(path: Path | str, noun: str) -> Iterator[None]:
         entry = ".".join(map(str, first["loc"])) or "its top"
         raise RunError(f"{path} is not {noun}: {first['msg']} at {entry}.", CHANGED) from error
     except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as error:
-        said = f"it has no {error.args[0]}" if isinstance(error, KeyError) else str(error)
+        said = f"it has no {error.args[0]}" if isinstance(error, KeyError) and error.args else str(error)
         reason = " ".join(said.split()).rstrip(".")
         raise RunError(f"{path} is not {noun}: {reason}.", CHANGED) from error

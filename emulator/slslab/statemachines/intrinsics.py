@@ -219,7 +219,7 @@ def _range(first: int, last: int, step: int) -> list[int]:
 
 
 def _item(array: list[Any], index: Any) -> Any:
-    if isinstance(index, bool) or not isinstance(index, int | float) or index != int(index):
+    if isinstance(index, bool) or not isinstance(index, int | float) or index % 1 != 0:
         raise IntrinsicError("The index must be an integer")
     if not 0 <= index < len(array):
         raise IntrinsicError(f"The index {index} is outside of the array of length {len(array)}")
@@ -276,11 +276,11 @@ def _from_json(text: Any) -> Any:
         raise IntrinsicError(f"Invalid JSON: {error}") from error
 
 
-def _random(first: int, last: int, seed: int | None = None) -> int:
+def _random(first: int, last: int, seed: Any = None) -> int:
     if first >= last:
         raise IntrinsicError("The start number must be less than the end number")
     # documented: inclusive start, exclusive end, the same number for the same seed, but not which number.
-    return first + int(seeded_random(seed) * (last - first))
+    return first + int(seeded_random(None if seed is None else _checked("integer", seed, 3)) * (last - first))
 
 
 def _add(first: int, second: int) -> int:
@@ -309,7 +309,7 @@ FUNCTIONS: Mapping[str, tuple[str, Callable[..., Any]]] = {
     "JsonMerge": ("object object", _merge),
     "JsonToString": ("", compact),
     "StringToJson": ("", _from_json),
-    "MathRandom": ("integer integer integer", _random),
+    "MathRandom": ("integer integer", _random),
     "MathAdd": ("integer integer", _add),
     "StringSplit": ("string string", _split),
     "UUID": ("", lambda: str(uuid.uuid4())),

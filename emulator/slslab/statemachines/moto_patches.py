@@ -104,7 +104,7 @@ def _name_field(original: Original, parsing: Any, ctx: Any) -> Any:
 def _field(node: Any) -> str:
     """Return where a node of moto's parse tree is in its state, such as `Arguments/list[0]`."""
     path, parent = "", node.parentCtx
-    while not isinstance(parent, ASLParser.State_decl_bodyContext):
+    while parent is not None and not isinstance(parent, ASLParser.State_decl_bodyContext):
         siblings = parent.children
         tokens = [sibling.getText() for sibling in siblings[:3] if hasattr(sibling, "symbol")]
         if "[" in tokens:

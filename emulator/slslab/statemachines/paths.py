@@ -143,20 +143,26 @@ class Path:
 
     def write(self, document: Any, value: Any) -> Any:
         """Return a document with a value set at this Reference Path; NoSuchPath where that is impossible."""
-        return _written(document, self.steps, value)
-
-
-def _written(document: Any, steps: Sequence[Step], value: Any) -> Any:
-    if not steps:
-        return value
-    step, [key] = steps[0], steps[0].argument
-    if step.kind == "names" and isinstance(document, dict):
-        return {**document, key: _written(document.get(key, {}), steps[1:], value)}
-    if step.kind == "indexes" and isinstance(document, list) and -len(document) <= key < len(document):
-        changed = [*document]
-        changed[key] = _written(document[key], steps[1:], value)
-        return changed
-    raise NoSuchPath(step.text)
+        if not self.steps:
+            return value
+        holder = [document]
+        parent: Any = holder
+        key: Any = 0
+        # Not by recursion: a path may have thousands of steps.
+        for step in self.steps:
+            child = parent[key]
+            [wanted] = step.argument
+            if step.kind == "names" and isinstance(child, dict):
+                child = {**child}
+                child.setdefault(wanted, {})
+            elif step.kind == "indexes" and isinstance(child, list) and -len(child) <= wanted < len(child):
+                child = [*child]
+            else:
+                raise NoSuchPath(step.text)
+            parent[key] = child
+            parent, key = child, wanted
+        parent[key] = value
+        return holder[0]
 
 
 def _descendants(values: Sequence[Any], search: Search) -> Iterator[Any]:

@@ -40,7 +40,7 @@ def size(text: str) -> int:
     return int(match[1]) * UNITS[match[2]]
 
 
-@click.command(epilog=EPILOG)
+@click.command(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--host", default="127.0.0.1", show_default=True, help="address to listen on")
 @click.option(
     "--port",

@@ -65,7 +65,9 @@ def recorded() -> Path | None:
     running, variables = status(), environment()
     if running is None or variables is None:
         return None
-    emulator = RemoteEmulator(running["endpoints"]["lambda"], Pair.of(variables), SEE)
+    pair = Pair.of(variables)
+    assert pair is not None
+    emulator = RemoteEmulator(running["endpoints"]["lambda"], pair, SEE)
     granted(*emulator.ask("POST", PATH, limit_s=RECORD_LIMIT_S), SEE)
     return Path(running["record"])
 
@@ -247,6 +249,10 @@ def start(options: Options) -> dict[str, Any]:
 
     If it exits instead, raise its error.
     """
+    # Before the log of an earlier service is overwritten.
+    options.account_limits()
+    options.fault_plan()
+    options.roots()
     running = status()
     if running is not None:
         _refuse(running)

@@ -9,9 +9,9 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import AliasChoices, AliasPath, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import AliasChoices, AliasPath, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from slslab.aws.limits import billed_ms
@@ -42,21 +42,27 @@ EXPORT = (
 )
 
 
+def _whole(value: Any) -> int:
+    return int(float(value))
+
+
 def _metric(in_lines: str, in_records: str) -> AliasChoices:
     return AliasChoices(in_lines, AliasPath("metrics", in_records))
 
 
-@dataclass(frozen=True, config=ConfigDict(populate_by_name=True))
+@dataclass(frozen=True, config=ConfigDict(populate_by_name=True, coerce_numbers_to_str=True))
 class Report:
     """A REPORT line: durations in ms, memory in MB; `init_ms` of a cold start."""
 
     request_id: str = Field(validation_alias="requestId")
     duration_ms: float = Field(validation_alias=_metric("Duration", "durationMs"))
     billed_ms: float = Field(validation_alias=_metric("Billed Duration", "billedDurationMs"))
-    memory_mb: int = Field(validation_alias=_metric("Memory Size", "memorySizeMB"))
-    max_memory_mb: int = Field(validation_alias=_metric("Max Memory Used", "maxMemoryUsedMB"))
+    memory_mb: Annotated[int, BeforeValidator(_whole)] = Field(validation_alias=_metric("Memory Size", "memorySizeMB"))
+    max_memory_mb: Annotated[int, BeforeValidator(_whole)] = Field(
+        validation_alias=_metric("Max Memory Used", "maxMemoryUsedMB")
+    )
     init_ms: float | None = Field(None, validation_alias=_metric("Init Duration", "initDurationMs"))
-    status: str = "success"
+    status: Annotated[str, BeforeValidator(str)] = "success"
 
     @property
     def billed_as_here(self) -> bool:
@@ -129,7 +135,7 @@ def _read_line(line: str) -> Report | None:
 
 
 def _report(fields: Any) -> Report | None:
-    with suppress(ValidationError):
+    with suppress(ValidationError, TypeError, OverflowError):
         return REPORT.validate_python(fields)
     return None
 

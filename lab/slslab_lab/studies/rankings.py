@@ -104,12 +104,15 @@ def _sentence(compare: str, first: str, second: str, standings: Mapping[str, Sta
     return compare.format(first=first, second=second, ratio=f"{bound}{ratio:.2f}")
 
 
-def _groups(pairs: Sequence[tuple[str, str]]) -> Iterable[list[str]]:
-    """Return the names of equal rows, from pairs in the order of the rows."""
-    leaders: dict[str, str] = {}
-    for first, second in pairs:
-        leaders[second] = leaders.setdefault(first, first)
-    return grouped((leader, name) for name, leader in leaders.items()).values()
+def _groups(pairs: Sequence[tuple[str, str]]) -> list[list[str]]:
+    groups: list[list[str]] = []
+    for pair in pairs:
+        group = next((group for group in groups if set(pair) & set(group)), None)
+        if group is None:
+            groups.append(list(pair))
+        else:
+            group += [name for name in pair if name not in group]
+    return groups
 
 
 @dataclass(frozen=True)

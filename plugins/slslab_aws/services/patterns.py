@@ -76,6 +76,8 @@ PATTERN = {
 }
 # documented: quotas.
 LONGEST = 2048
+# assumed: AWS documents no limit. jsonschema panics a little above 160.
+DEEPEST = 100
 
 
 def pattern_problems(text: str) -> Iterator[str]:
@@ -84,9 +86,22 @@ def pattern_problems(text: str) -> Iterator[str]:
         yield f"EventPattern has more than {LONGEST} characters"
         return
     try:
-        found = list(violations({"properties": {"EventPattern": PATTERN}}, {"EventPattern": json.loads(text)}, ""))
+        pattern = json.loads(text)
     except (ValueError, RecursionError):
         yield "EventPattern is not JSON, or is nested too deeply"
         return
-    for _, problem in found:
-        yield problem
+    if _depth(pattern) > DEEPEST:
+        yield f"EventPattern is nested more than {DEEPEST} levels deep"
+        return
+    # jsonschema finds wrong fields in the order of a set.
+    found = violations({"properties": {"EventPattern": PATTERN}}, {"EventPattern": pattern}, "")
+    yield from sorted(problem for _, problem in found)
+
+
+def _depth(value: Any) -> int:
+    """Return how many levels a document has; a scalar has none."""
+    levels, below = 0, [value]
+    while below := [entry for entry in below if isinstance(entry, dict | list)]:
+        levels += 1
+        below = [part for entry in below for part in (entry.values() if isinstance(entry, dict) else entry)]
+    return levels

@@ -16,8 +16,9 @@ from slslab.host import spawner
 from slslab.host.namespaces import Isolation, Spawner, detect
 from slslab.host.spawner import open_directory
 from slslab.lambda_ import process_sandbox
+from slslab.lambda_.container_sandbox import readable
 from slslab.lambda_.emulator import Emulator
-from slslab.lambda_.packages import Packages, readable
+from slslab.lambda_.packages import Packages
 from slslab.testing import create_function
 
 HANDLER = """
@@ -153,15 +154,12 @@ def test_a_tree_is_not_walked_beyond_the_limit(packages: Packages, root: Path, m
     assert seen == ["."]
 
 
-@pytest.mark.parametrize("again", [False, True])
-def test_a_copy_of_private_code_follows_no_link(root: Path, again: bool) -> None:
+def test_a_copy_for_a_container_follows_no_link(root: Path) -> None:
     code, home = root / "code", root.parent / "home"
     home.mkdir()
     (code / "secret").symlink_to(root.parent / "private")
     assert readable(code, home) == code
     code.chmod(0o700)
-    if again:  # as in an environment that was reset
-        readable(code, home)
     copy = readable(code, home)
     assert copy.is_relative_to(home)
     assert (copy / "secret").readlink() == root.parent / "private"
@@ -171,12 +169,14 @@ def test_a_copy_of_private_code_follows_no_link(root: Path, again: bool) -> None
         readable(code, home)
 
 
-def test_a_directory_that_was_opened_is_bound_whatever_takes_its_place(
-    root: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("copied", [False, True])
+def test_a_directory_that_was_opened_is_bound_or_copied_whatever_takes_its_place(
+    root: Path, monkeypatch: pytest.MonkeyPatch, copied: bool
 ) -> None:
     code, private = root / "code", root.parent / "private"
     (code / "secret").symlink_to(private)
-    bound: dict[str, str] = {}
+    code.chmod(0o700 if copied else 0o755)
+    bound: dict[str, Any] = {}
 
     def open_and_swap(path: str) -> int:
         descriptor = open_directory(path)
@@ -185,12 +185,19 @@ def test_a_directory_that_was_opened_is_bound_whatever_takes_its_place(
         return descriptor
 
     def bind(source: str, _target: str) -> None:
-        bound.update(app=Path(source, "app.py").read_text(), secret=os.readlink(f"{source}/secret"))
+        bound.update(app=Path(source, "app.py").read_text(), secret=os.readlink(f"{source}/secret"), source=source)
+
+    def bind_mapped(*_: object) -> None:
+        raise OSError("as Docker's overlay")
 
     monkeypatch.setattr(spawner, "open_directory", open_and_swap)
     monkeypatch.setattr(spawner, "bind", bind)
-    spawner.bind_code(str(code), "/var/task")
-    assert bound == {"app": HANDLER, "secret": str(private)}
+    monkeypatch.setattr(spawner, "bind_mapped", bind_mapped)
+    if copied:  # as in an environment that was reset
+        (root / "environment-code").mkdir()
+    spawner.bind_code({"code": str(code), "uid": os.getuid(), "root": str(root / "environment")}, "/var/task")
+    assert (bound["app"], bound["secret"]) == (HANDLER, str(private))
+    assert (bound["source"] == f"{root}/environment-code") is copied
 
 
 @pytest.fixture(params=["as detected", "user", "none"])

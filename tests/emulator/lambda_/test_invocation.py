@@ -37,7 +37,6 @@ def handler(event, context):
 @pytest.fixture
 def code(tmp_path: Path) -> Path:
     (tmp_path / "app.py").write_text(SOURCE)
-    tmp_path.chmod(0o755)  # environments get a copy of private code, and would not see the file
     return tmp_path
 
 

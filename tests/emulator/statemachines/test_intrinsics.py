@@ -115,6 +115,7 @@ def test_numbers_and_ids_that_differ() -> None:
     drawn = {value("States.MathRandom(1, 3)") for _ in range(200)}
     assert drawn == {1, 2}  # the end is exclusive
     assert value("States.MathRandom(0, 1000000, 3)") == value("States.MathRandom(0, 1000000, 3)")
+    assert value("States.MathRandom(1, 2, null)") == 1
     assert value("States.MathRandom(0, 1000000, 3)") != value("States.MathRandom(0, 1000000, 4)")
     assert value("States.UUID()") != value("States.UUID()")
     assert re.fullmatch(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", value("States.UUID()"))
@@ -134,6 +135,7 @@ def test_numbers_and_ids_that_differ() -> None:
         ("ArrayRange(0, 1, 0)", "The third argument must not be zero"),
         ("ArrayRange(0, 1, 0.4)", "The third argument must not be zero"),
         ("ArrayRange('0', 1, 1)", "Argument 1 must be an integer"),
+        ("ArrayGetItem($.n, 1e400)", "The index must be an integer"),
         ("ArrayGetItem($.n, 5)", "The index 5 is outside of the array of length 5"),
         ("ArrayGetItem($.n, -1)", "The index -1 is outside of the array of length 5"),
         ("ArrayGetItem($.n, 1.5)", "The index must be an integer"),

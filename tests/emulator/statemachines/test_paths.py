@@ -205,6 +205,13 @@ def test_where_a_result_can_t_be_written(document: Any, path: str) -> None:
         paths.parse(path).write(document, 9)
 
 
+def test_a_path_of_many_steps_is_written() -> None:
+    written = paths.parse("$" + ".a" * 20_000).write({}, 9)
+    for _ in range(20_000):
+        written = written["a"]
+    assert written == 9
+
+
 def test_a_path_that_selects_too_much_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paths, "MOST_NODES", 1_000)
     wide = {str(number): {str(inner): [1, 2, 3] for inner in range(10)} for number in range(10)}

@@ -118,7 +118,7 @@ def progress(plan: Mapping[str, Any], records: Sequence[Record], now: Now) -> st
         started = f"; {counted(len(begun), begun[-1])} begun" if begun else ""
         return f"Getting ready: data is uploaded, and environments start cold{started}."
     reached = metrics.grouped((each["worker"], each["epoch"] * batches + each["step"]) for each in events)
-    latest = [max(steps) for steps in reached.values()]
+    latest = [max(0, *steps) for steps in reached.values()]
     # Workers without events yet are at the beginning.
     share = min(1.0, sum(latest) / (workers * epochs * batches))
     most = "at most " if plan.get("until_accuracy") or plan.get("early_stopping") else ""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.metadata import distributions
+from importlib.metadata import PackageNotFoundError, version
 from statistics import median
 from typing import Annotated, Any, Self
 
@@ -396,5 +396,9 @@ def _server_cpu_s(client: TensorDatabase) -> float:
 
 def versions() -> dict[str, str]:
     """Return the versions that figures depend on; hiredis makes redis-py faster if it is installed."""
-    names = ("torch", "numpy", "redis", "hiredis")
-    return {name: found.version for name in names for found in distributions(name=name)}
+    installed = {name: version(name) for name in ("torch", "numpy", "redis")}
+    try:
+        installed["hiredis"] = version("hiredis")
+    except PackageNotFoundError:
+        installed["hiredis"] = "none"
+    return installed

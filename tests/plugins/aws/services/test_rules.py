@@ -64,6 +64,7 @@ def test_a_pattern_of_the_documentation_is_taken(pattern: dict[str, Any]) -> Non
         ),
         ('{"a": [{"prefix": 5}]}', "EventPattern.a.0.prefix: 5 is not valid under any of the given schemas"),
         ('{"a": [{}]}', "EventPattern.a.0: {} should be non-empty"),
+        ('{"a":' * 101 + '["b"]' + "}" * 101, "EventPattern is nested more than 100 levels deep"),
         (
             '{"a": [{"numeric": ["~", 5]}]}',
             "EventPattern.a.0.numeric.0: '~' is not one of ['<', '<=', '=', '>', '>=']",
@@ -79,6 +80,11 @@ def test_a_pattern_of_the_documentation_is_taken(pattern: dict[str, Any]) -> Non
 )
 def test_what_is_no_pattern_is_named(pattern: str, problem: str) -> None:
     assert list(pattern_problems(pattern)) == [problem]
+
+
+def test_problems_of_a_pattern_have_an_order() -> None:
+    names = [problem.split(":")[0] for problem in pattern_problems('{"d": 1, "b": 2, "c": 3, "a": 4}')]
+    assert names == [f"EventPattern.{name}" for name in "abcd"]
 
 
 @pytest.mark.parametrize(
