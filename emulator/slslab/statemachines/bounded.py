@@ -53,7 +53,8 @@ class Evaluator(ConnectedProcess):
     def ask(self, task: bytes) -> bytes:
         """Return the process's answer.
 
-        Unfinished, or ExecutionOver if the process was killed since `running` turned false: close it.
+        Unfinished, or ExecutionOver if the process was killed since `running` turned false: close it. The limit of CPU
+        time begins with the task, so a process that hangs before it is waited for until the execution ends.
         """
         try:
             self.connection.send_bytes(task)

@@ -293,6 +293,14 @@ def test_what_cannot_start_says_why(
     assert slslab(state, "status").code == 1
 
 
+def test_a_wrong_option_leaves_the_log_of_the_service_before(state: dict[str, str]) -> None:
+    log = Path(state["SLSLAB_STATE"]) / "up.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text("why the last one ended")
+    assert slslab(state, "up", "--detach", "--limit", "no_such=3").code == 2
+    assert log.read_text() == "why the last one ended"
+
+
 @pytest.mark.parametrize("detach", [[], ["--detach"]])
 def test_a_state_directory_that_cannot_be_made_is_refused(
     state: dict[str, str], tmp_path: Path, detach: list[str]
