@@ -93,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code: int = command.main(argv, PROGRAM, standalone_mode=False)
     except click.ClickException as error:
-        print(f"{PROGRAM}: {error.format_message()}", file=sys.stderr)
+        print(f"{PROGRAM}: {error.format_message()}\nHint: type `{PROGRAM} --help`.", file=sys.stderr)
         return error.exit_code
     return code
 
