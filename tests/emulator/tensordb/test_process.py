@@ -21,7 +21,7 @@ from slslab.errors import HostError
 from slslab.installation import __version__
 from slslab.run.log import read_log
 from slslab.stack.tensors import EmbeddedTensorDatabases
-from slslab.tensordb.__main__ import main, size
+from slslab.tensordb.__main__ import PROGRAM, main, size
 from slslab_workers.channels.scripts import LUA_AVERAGE
 
 pytestmark = pytest.mark.server
@@ -128,12 +128,15 @@ def test_signals_end_it_cleanly(number: int) -> None:
         (["--nonsense"], "No such option"),
     ],
 )
-def test_a_bad_option_is_one_sentence(options: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bad_option_gets_one_sentence_and_a_hint(
+    options: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     code = main(options)
     printed = capsys.readouterr()
     assert (code, printed.out) == (2, "")
     assert words in printed.err
-    assert printed.err.count("\n") == 1
+    assert printed.err.endswith(f"\nHint: type `{PROGRAM} --help`.\n")
+    assert printed.err.count("\n") == 2
 
 
 def test_a_port_that_is_taken_and_help() -> None:
