@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from slslab.errors import RunError
 
-CHANGED = "the file was changed; repair it, or remove the run and run it again."
+HINT = "restore the file, or remove its directory and run the command again."
 
 
 @contextmanager
@@ -22,12 +22,12 @@ def reading(path: Path | str, noun: str) -> Iterator[None]:
             raise ValueError("it is a pipe, a socket or a device")
         yield
     except OSError as error:
-        raise RunError(f"{path} cannot be read: {error.strerror or error}.", CHANGED) from error
+        raise RunError(f"{path} cannot be read: {error.strerror or error}.", HINT) from error
     except ValidationError as error:
         first = error.errors()[0]
         entry = ".".join(map(str, first["loc"])) or "its top"
-        raise RunError(f"{path} is not {noun}: {first['msg']} at {entry}.", CHANGED) from error
+        raise RunError(f"{path} is not {noun}: {first['msg']} at {entry}.", HINT) from error
     except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as error:
         said = f"it has no {error.args[0]}" if isinstance(error, KeyError) and error.args else str(error)
         reason = " ".join(said.split()).rstrip(".")
-        raise RunError(f"{path} is not {noun}: {reason}.", CHANGED) from error
+        raise RunError(f"{path} is not {noun}: {reason}.", HINT) from error

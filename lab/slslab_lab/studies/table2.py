@@ -61,22 +61,23 @@ def build(setup: Setup, recorded: Sets) -> dict[str, Any]:
     recordings = grouped(
         (experiment, (run, of_set.platform)) for of_set in sets for experiment, run in of_set.played.items()
     )
-    rows = [_row(paper, of_row) for of_row in setup.watched("playing runs", recordings.values())]
-    bills = [_bill(*of_row[0], setup.book) for of_row in recordings.values()]
+    watched = setup.watched("playing runs", recordings.values())
+    made = [(_row(paper, of_row), _bill(*of_row[0], setup.book)) for of_row in watched]
+    rows = [row for row, _ in made]
     return make_document(
         setup,
         table,
         COLUMNS,
         rows,
         [*_notes([*sets[0].played.values()], calibration, profile), *_notes_of_sets(recorded, further)],
-        rankings=rank_costs(paper, rows, [lines for lines, _ in bills]),
+        rankings=rank_costs(paper, rows, [lines for _, (lines, _) in made]),
         bills=[
             {
                 **{name: getattr(row, name) for name in ("name", "group", "variant")},
                 "lines": list(lines),
                 "reason": reason,
             }
-            for row, (lines, reason) in zip(rows, bills, strict=True)
+            for row, (lines, reason) in made
         ],
         profile=profile,
         calibration={**asdict(calibration), "further": list(map(asdict, further))},

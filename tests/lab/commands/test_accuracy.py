@@ -215,7 +215,10 @@ def test_what_is_refused(slslab: Slslab, tmp_path: Path, monkeypatch: pytest.Mon
     ):
         checkpoint.write_bytes(broken)
         refused(
-            slslab("allreduce", *small, "--epochs", "2", "--resume"), 1, f"checkpoint.bin is not a checkpoint: {wrong}."
+            slslab("allreduce", *small, "--epochs", "2", "--resume"),
+            1,
+            f"checkpoint.bin is not a checkpoint: {wrong}.",
+            "Hint: restore the file, or remove its directory",
         )
     checkpoint.write_bytes(whole)
 
