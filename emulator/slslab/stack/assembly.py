@@ -3,13 +3,14 @@
 import secrets
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from slslab.aws.keys import Keyring
 from slslab.host.managed import Managed
 from slslab.host.server_process import ServerProcess
 from slslab.host.session import Session
 from slslab.installation import ENDPOINTS, __version__, plugin
+from slslab.lambda_.emulator import Emulator
 from slslab.stack import Stack
 from slslab.stack.channels import channel_server
 from slslab.stack.object_store import AccessLog, EmbeddedObjectStore
@@ -17,9 +18,6 @@ from slslab.stack.queues import EmbeddedRabbitMQ, queue_kind
 from slslab.stack.state_machines import EmbeddedStateMachines
 from slslab.stack.tensors import EmbeddedTensorDatabases
 from slslab_workers.architecture import Requirements
-
-if TYPE_CHECKING:  # calibration measures a stack without an emulator
-    from slslab.lambda_.emulator import Emulator
 
 
 class EmbeddedStack(Managed, Stack):
@@ -102,7 +100,7 @@ class EmbeddedStack(Managed, Stack):
                 version = f"hashes of {databases.version}, because redis-server is not installed"
                 self.channel_url, self.versions["channel"] = databases.endpoints[requirements.tensor_databases], version
 
-    def start_emulator(self, emulator: "Emulator") -> "Emulator":
+    def start_emulator(self, emulator: Emulator) -> Emulator:
         """Start an emulator of this session and these keys."""
         self.emulator = self._parts.enter_context(emulator)
         return emulator

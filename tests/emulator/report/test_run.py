@@ -258,6 +258,14 @@ def test_instances_run_on_aws_and_not_on_lambda() -> None:
     assert "The vCPUs and memory of g4dn.xlarge weren't enforced." in text
 
 
+def test_scripts_whose_time_a_compose_stack_does_not_measure_are_named() -> None:
+    scripts = {"counts": {"tensor.script": 20}}
+    says = "The CPU time of scripts isn't measured on a compose stack: a replay takes what their callers waited."
+    assert says in shown(run.full(document(plan={"stack": "compose"}, **scripts)))
+    assert says not in shown(run.full(document(plan={"stack": "embedded"}, **scripts)))
+    assert says not in shown(run.full(document(plan={"stack": "compose"})))
+
+
 def test_what_the_model_rests_on_stands_before_the_phases() -> None:
     text = shown(run.full(document(**{"lambda": modelled()})))
     own = text[text.index("Half-widths of the 80 % ranges") : text.index("Phases")]

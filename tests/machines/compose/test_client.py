@@ -294,6 +294,8 @@ def test_a_run_is_the_embedded_ones_equal(name: str, composed: Composed, slslab:
         # All but the Parallel states are Tasks, and each has an invocation of its own.
         assert len(set(invoked)) == len(invoked) == len([event for event in own if event["invocation"]])
         assert document["orchestration_seconds"] < document["seconds"]["measured"]
+        _, shown, _ = slslab(composed.url, "show", str(directory))
+        assert "The CPU time of scripts isn't measured on a compose stack" in " ".join(shown.split())
 
 
 @pytest.mark.parametrize("channel", chosen(CHANNELS, "memcached"))
