@@ -266,7 +266,7 @@ def _warnings(document: Document) -> Iterator[str]:
         yield summaries.IMPORTS_HINT
     if summaries.cpu_share_enforced(document) is False:
         yield "This host could not enforce Lambda's CPU share."
-    if (document.get("plan") or {}).get("stack") == "compose" and document["counts"].get("tensor.script"):
+    if (document.get("plan") or {}).get("stack") == "compose" and document.get("counts", {}).get("tensor.script"):
         yield "The CPU time of scripts isn't measured on a compose stack: a replay takes what their callers waited."
     if launched := document.get("instances"):
         yield f"The vCPUs and memory of {launched[0]['type']} weren't enforced."
