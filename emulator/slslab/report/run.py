@@ -267,7 +267,7 @@ def _warnings(document: Document) -> Iterator[str]:
     if summaries.cpu_share_enforced(document) is False:
         yield "This host could not enforce Lambda's CPU share."
     if (document.get("plan") or {}).get("stack") == "compose" and document.get("counts", {}).get("tensor.script"):
-        yield "The CPU time of scripts isn't measured on a compose stack: a replay takes what their callers waited."
+        yield "The CPU time of scripts isn't measured on a compose stack: a replay takes the time that callers waited."
     if launched := document.get("instances"):
         yield f"The vCPUs and memory of {launched[0]['type']} weren't enforced."
     if document.get("trace_torn"):

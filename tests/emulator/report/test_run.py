@@ -260,7 +260,7 @@ def test_instances_run_on_aws_and_not_on_lambda() -> None:
 
 def test_scripts_whose_time_a_compose_stack_does_not_measure_are_named() -> None:
     scripts = {"counts": {"tensor.script": 20}}
-    says = "The CPU time of scripts isn't measured on a compose stack: a replay takes what their callers waited."
+    says = "The CPU time of scripts isn't measured on a compose stack: a replay takes the time that callers waited."
     assert says in shown(run.full(document(plan={"stack": "compose"}, **scripts)))
     assert says not in shown(run.full(document(plan={"stack": "embedded"}, **scripts)))
     assert says not in shown(run.full(document(plan={"stack": "compose"})))
